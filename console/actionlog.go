@@ -22,12 +22,15 @@ func newActionLog() *actionLog { return &actionLog{} }
 
 // add returns the ID of the entry.
 func (a *actionLog) add(e view.Entry) int {
-	a.mu.Lock()
-	keep := a.keep
-	a.mu.Unlock()
+	id, keep := a.append(e)
 	if keep != nil {
 		keep(e)
 	}
+	return id
+}
+
+// append returns how to keep the entry, too: nil leaves that to restore.
+func (a *actionLog) append(e view.Entry) (id int, keep func(view.Entry)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.last++
@@ -36,7 +39,7 @@ func (a *actionLog) add(e view.Entry) int {
 		a.entries = append([]view.Entry(nil), a.entries[1:]...)
 	}
 	a.entries = append(a.entries, e)
-	return e.ID
+	return e.ID, a.keep
 }
 
 // get is the entry of an ID; nil: there is none, or it is too old.
@@ -72,6 +75,7 @@ func (a *actionLog) restore(earlier []view.Entry, keep func(view.Entry)) {
 	a.keep = keep
 	a.mu.Unlock()
 	for _, e := range own {
+		e.ID = 0 // it is that of this process
 		keep(e)
 	}
 }

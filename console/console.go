@@ -310,7 +310,7 @@ func known(r *http.Request) *http.Request {
 
 // request is what a page is built for.
 func (c *Console) request(r *http.Request, u user, now time.Time) page.Request {
-	return page.Request{Query: r.URL.Query(), Now: now, Payloads: u.role == Admin || c.cfg.ReaderPayloads}
+	return page.Request{Query: r.URL.Query(), Now: now, User: u.name, Payloads: u.role == Admin || c.cfg.ReaderPayloads}
 }
 
 // here is the address of a request relative to the console's root.

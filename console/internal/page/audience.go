@@ -85,15 +85,18 @@ func (m *Messages) fates(ctx context.Context, one *jetstream.RawStreamMsg, strea
 	list := &view.List{
 		Path: "message", Empty: names(nil, known), Columns: view.Texts("Consumer", "This message", "State"),
 	}
-	letters := m.letters.of(ctx, stream, one.Sequence)
+	letters, complete := m.letters.of(ctx, stream, one.Sequence)
 	for _, c := range who(all, stream, one.Subject) {
 		fate := view.Word(view.Plain, "waits")
 		switch {
 		case letters[c.Name] != "":
 			fate = view.Word(view.Bad, "given up")
 			fate.Href = letters[c.Name]
+		case !known:
+			fate = view.Word(view.Muted, "not known now")
 		case one.Sequence <= c.AckFloor.Stream:
-			fate = view.Word(view.Good, "acknowledged")
+			fate = view.Word(view.Plain, "behind this consumer")
+			fate.Title = "The consumer has acknowledged it, has given it up, or began after it."
 		case one.Sequence <= c.Delivered.Stream:
 			fate = view.Word(view.Plain, "delivered, perhaps not acknowledged")
 		}
@@ -101,22 +104,29 @@ func (m *Messages) fates(ctx context.Context, one *jetstream.RawStreamMsg, strea
 			view.Linked(c.Name, link("consumer", "stream", stream, "name", c.Name)), fate, c.state.Value(),
 		}})
 	}
-	list.Found = view.Bounded(len(list.Rows), false, "consumer") + " of this subject"
+	list.Found = view.Bounded(len(list.Rows), !known, "consumer") + " of this subject"
+	if !complete {
+		list.Found += "; not all dead letters were searched for this message"
+	}
 	return &view.Part{ID: "fates", Title: "Who gets it", List: list}
 }
 
-// of are the links to the dead letters of a message, by consumer, as far as they are among the newest of their streams.
-func (d *DeadLetters) of(ctx context.Context, stream string, seq uint64) map[string]string {
-	found := map[string]string{}
+// of are the links to the dead letters of a message, by consumer, as far as they are among the newest messages of their streams. Complete states that
+// there are no others.
+func (d *DeadLetters) of(ctx context.Context, stream string, seq uint64) (found map[string]string, complete bool) {
+	found = map[string]string{}
 	origin := fmt.Sprint(seq)
-	for _, s := range d.latest.Fresh(ctx).Value.found {
+	streams := d.latest.Fresh(ctx)
+	complete = !streams.Stale() && !streams.Value.missed && streams.Value.sampled == 0
+	for _, s := range streams.Value.found {
 		look := search{source: d.source, info: s.StreamInfo, most: letterWindow, atOnce: letterWindow}
-		_, _, _ = look.back(ctx, s.State.LastSeq, func(m *jetstream.RawStreamMsg) bool { // what cannot be read is not shown
+		next, _, err := look.back(ctx, s.State.LastSeq, func(m *jetstream.RawStreamMsg) bool {
 			if h := m.Header; h.Get(jetpull.HeaderDeadStream) == stream && h.Get(jetpull.HeaderDeadSequence) == origin {
 				found[h.Get(jetpull.HeaderDeadConsumer)] = letterLink(s.Config.Name, m.Sequence)
 			}
 			return true
 		})
+		complete = complete && err == nil && next == 0
 	}
-	return found
+	return found, complete
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/console/internal/view"
 )
 
 // requeued is an account with a stream of orders and one of dead letters, which records what is published.
@@ -102,10 +103,16 @@ func TestFates(t *testing.T) {
 	for _, row := range page.Parts[1].List.Rows {
 		fates[row.Cells[0].Text] = row.Cells[1].Text
 	}
-	require.Equal(t, map[string]string{"done": "acknowledged", "busy": "delivered, perhaps not acknowledged", "late": "waits", "failed": "given up"}, fates)
+	require.Equal(t, map[string]string{"done": "behind this consumer", "busy": "delivered, perhaps not acknowledged", "late": "waits", "failed": "given up"}, fates)
 	require.Equal(t, "4 consumers of this subject", page.Parts[1].List.Found)
+	require.Equal(t, view.Plain, page.Parts[1].List.Rows[0].Cells[1].Tone, "a consumer that began later did not acknowledge it")
+	source.store(letterWindow, jetstream.RawStreamMsg{Subject: "orders.new"})
+	r.pages.letters.latest.Next(t.Context())
+	page, err = r.pages.message(t.Context(), Request{Query: url.Values{"stream": {"ORDERS"}, "seq": {"5"}}, Now: time.Now(), Payloads: true})
+	require.NoError(t, err)
+	require.Equal(t, "4 consumers of this subject; not all dead letters were searched for this message", page.Parts[1].List.Found)
 
-	gone := url.Values{"stream": {"ORDERS"}, "seq": {"99"}}
+	gone := url.Values{"stream": {"ORDERS"}, "seq": {"9999"}}
 	_, err = r.pages.message(t.Context(), Request{Query: gone, Now: time.Now()})
 	require.ErrorContains(t, err, "does not have this message any more")
 	gone.Set("outcome", "1")

@@ -214,9 +214,9 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 		part.Actions = d.allActions(info, f)
 		if f == (letterFilter{Stream: f.Stream}) {
 			part.Actions, part.Lines = part.Actions[:1], append(part.Lines, "To purge many, set a filter first.")
+			present := look{Object: "dead letters of " + f.Stream, Sequence: info.State.LastSeq, Created: info.Created}
+			part.Actions = append(part.Actions, d.marks.action(present, r))
 		}
-		shown := look{Object: "dead letters of " + f.Stream, Sequence: info.State.LastSeq, Created: info.Created}
-		part.Actions = append(part.Actions, d.marks.action(shown, r.Now))
 	}
 	page.Filter = &view.Filter{Path: "deadletters", Fields: []view.Field{
 		{Name: "stream", Label: "Stored in", Value: f.Stream, Options: options},

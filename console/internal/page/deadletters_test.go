@@ -234,6 +234,7 @@ func TestLookedAt(t *testing.T) {
 	source := newStream("DLQ", "dlq")
 	source.letter(3, "card refused")
 	kept := map[string]Kept{}
+	shown := func(seq string) url.Values { return url.Values{"shown": {seq}} }
 	put := func(_ context.Context, key string, data []byte) error {
 		kept[key] = Kept{Data: data}
 		return nil
@@ -242,20 +243,37 @@ func TestLookedAt(t *testing.T) {
 		d.marks.Restore(nil, put)
 		require.Equal(t, state.Red, next().Level)
 		open := func() *view.Page {
-			page, err := d.list(t.Context(), Request{Query: url.Values{}, Now: time.Now()})
+			page, err := d.list(t.Context(), Request{Query: url.Values{}, Now: time.Now(), User: "admin"})
 			require.NoError(t, err)
 			return page
 		}
-		action := open().Action("seen")
+		form := url.Values{"by": {"ada"}}
+		for _, field := range open().Action("seen").Fields {
+			if field.Hidden {
+				form.Set(field.Name, field.Value)
+			}
+		}
 		source.letter(1, "the user has not seen this one")
-		outcome, err := action.Do(WithUser(t.Context(), "admin"), url.Values{"by": {"ada"}})
+		outcome, err := open().Action("seen").Do(WithUser(t.Context(), "admin"), form) // a POST builds the page again
 		require.NoError(t, err)
 		require.Equal(t, "Marked as looked at by ada. Failures that come later are not.", outcome.Text)
 		require.Equal(t, "1 dead letter that nobody has looked at.", next().Sentence)
 		_, err = open().Action("seen").Do(WithUser(t.Context(), "admin"), url.Values{})
+		require.ErrorContains(t, err, "is no sequence that a page has shown")
+		_, err = open().Action("seen").Do(WithUser(t.Context(), "admin"), shown("99"))
 		require.NoError(t, err)
 		require.Equal(t, "Somebody has looked at all of 4 dead letters.", next().Sentence)
 		require.Contains(t, open().Parts[0].Lines[0], "admin has looked at all failures that were here at")
+
+		named, err := d.list(t.Context(), Request{Query: url.Values{}, Now: time.Now(), User: "eve"})
+		require.NoError(t, err)
+		form.Set("shown", "4")
+		outcome, err = named.Action("seen").Do(WithUser(t.Context(), "eve"), form)
+		require.NoError(t, err)
+		require.Equal(t, "Marked as looked at by eve. Failures that come later are not.", outcome.Text, "nobody signs for another")
+		filtered, err := d.list(t.Context(), Request{Query: url.Values{"reason": {"card"}}, Now: time.Now(), User: "eve"})
+		require.NoError(t, err)
+		require.Nil(t, filtered.Action("seen"), "a filter hides some")
 
 		again := NewMarks()
 		kept["seen.x"] = Kept{Data: []byte("not JSON")}
@@ -271,7 +289,7 @@ func TestLookedAt(t *testing.T) {
 
 		broken := errors.New("no answer")
 		d.marks.Restore(nil, func(context.Context, string, []byte) error { return broken })
-		_, err = open().Action("seen").Do(t.Context(), url.Values{})
+		_, err = open().Action("seen").Do(t.Context(), shown("6"))
 		require.ErrorIs(t, err, broken)
 		require.Equal(t, state.Red, next().Level, "a mark that is not stored does not count")
 	})

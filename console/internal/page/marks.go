@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -83,12 +84,26 @@ func (one look) words() string {
 	return fmt.Sprintf("%s has looked at all failures that were here at %s.", one.By, view.At(one.At))
 }
 
-// action marks the failures of an object. The mark has what was shown to the user, so it does not cover failures that came since.
-func (m *Marks) action(shown look, now time.Time) view.Action {
+// action marks the failures of an object. The form has the sequence that was shown to the user, so the mark does not cover failures that came
+// since. The page of the present, which may have more, bounds it. A user whose name says nothing may state another.
+func (m *Marks) action(present look, r Request) view.Action {
+	fields := []view.Field{{Name: "shown", Value: strconv.FormatUint(present.Sequence, 10), Hidden: true}}
+	unnamed := r.User == "admin" || r.User == "anybody"
+	if unnamed {
+		fields = append(fields, view.Field{Name: "by", Label: "Your name"})
+	}
 	return view.Action{
-		Name: "seen", Label: "Mark as looked at", Target: shown.Object, Fields: []view.Field{{Name: "by", Label: "Your name"}},
+		Name: "seen", Label: "Mark as looked at", Target: present.Object, Fields: fields,
 		Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
-			shown.By, shown.At = cmp.Or(strings.TrimSpace(form.Get("by")), user(ctx)), now
+			shown := present
+			seq, err := strconv.ParseUint(form.Get("shown"), 10, 64)
+			if err != nil {
+				return view.Outcome{}, invalid("Open the page again.", "%q is no sequence that a page has shown. Nothing was marked.", form.Get("shown"))
+			}
+			shown.Sequence, shown.By, shown.At = min(seq, present.Sequence), user(ctx), r.Now
+			if unnamed {
+				shown.By = cmp.Or(strings.TrimSpace(form.Get("by")), shown.By)
+			}
 			if len(shown.By) > 100 {
 				return view.Outcome{}, invalid("Give a name of at most 100 bytes.", "The name has %d bytes. Nothing was marked.", len(shown.By))
 			}

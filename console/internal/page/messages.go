@@ -72,6 +72,7 @@ type messageFilter struct {
 	subject          string // empty: all
 	text, header, id string // parts of the payload and of a header, and a Nats-Msg-Id
 	low, high        uint64 // the sequences of the time range
+	info             *jetstream.StreamInfo
 }
 
 // reads reports whether the payload or the headers of each message decide whether it fits. The server selects by subject and sequence.
@@ -80,6 +81,9 @@ func (f *messageFilter) reads() bool { return f.text != "" || f.header != "" || 
 func (f *messageFilter) fits(m *jetstream.RawStreamMsg) bool {
 	if f.id != "" && m.Header.Get(jetstream.MsgIDHeader) != f.id || f.text != "" && !bytes.Contains(m.Data, []byte(f.text)) {
 		return false
+	}
+	if f.reads() && ofSystem(f.info, m) != "" {
+		return false // what is shown to nobody cannot be guessed by a search either
 	}
 	for name, values := range m.Header {
 		if contains(f.header, name+": "+strings.Join(values, ", ")) {
@@ -93,7 +97,7 @@ func (f *messageFilter) fits(m *jetstream.RawStreamMsg) bool {
 func (m *Messages) filter(ctx context.Context, q url.Values, info *jetstream.StreamInfo) (f messageFilter, err error) {
 	f = messageFilter{
 		subject: strings.TrimSpace(q.Get("subject")), text: q.Get("q"), header: strings.TrimSpace(q.Get("header")), id: strings.TrimSpace(q.Get("id")),
-		low: max(1, info.State.FirstSeq), high: info.State.LastSeq,
+		low: max(1, info.State.FirstSeq), high: info.State.LastSeq, info: info,
 	}
 	for name, bound := range map[string]*uint64{"since": &f.low, "until": &f.high} {
 		if q.Get(name) == "" {

@@ -115,6 +115,24 @@ func TestMessagesWithGaps(t *testing.T) {
 	require.Equal(t, "8500", facts[len(facts)-1].Value.Text)
 }
 
+// A search does not tell what a message of a system has.
+func TestSearchDoesNotTellSecrets(t *testing.T) {
+	source := newStream("COPY", "$KV.>", "orders.new")
+	secret := jetstream.RawStreamMsg{Subject: "$KV.partition-x.key", Data: []byte("token-7"), Header: nats.Header{"X-Key": {"token-7"}}}
+	source.store(1, secret)
+	open := secret
+	open.Subject = "orders.new"
+	source.store(1, open)
+	source.store(2*messageRows, secret)
+	r := newReader(t, source)
+	for name, value := range map[string]string{"q": "token-7", "header": "x-key: token-7"} {
+		list := r.open(url.Values{"stream": {"COPY"}, name: {value}, "seq": {"2"}}).Parts[0].List
+		require.Len(t, list.Rows, 1, name)
+		require.Equal(t, "2", list.Rows[0].Cells[0].Text)
+		require.Nil(t, list.Previous, "nor do the ways to other pages")
+	}
+}
+
 func TestSearchMessages(t *testing.T) {
 	source := newStream("ORDERS", "orders.>")
 	r := newReader(t, source)

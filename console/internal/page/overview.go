@@ -122,6 +122,10 @@ func (c *Consumers) Overview(ctx context.Context, r Request) view.Part {
 		}
 		pending, ackPending, rate = pending+one.NumPending, ackPending+uint64(one.NumAckPending), rate+one.rate
 	}
+	noAge := "Every delivered message is acknowledged"
+	if ackPending > 0 {
+		noAge = "How old the messages are that are not acknowledged is not known now"
+	}
 	trouble := judge(&part, "consumers", "consumer", s.Value, consumerOrders["state"], func(one *consumer) state.State { return one.state },
 		func(one *consumer) (name, since, waiting view.Value) {
 			return view.Linked(one.key, link("consumer", "stream", one.Stream, "name", one.Name)), one.since.value(), view.Number(one.NumPending)
@@ -132,7 +136,7 @@ func (c *Consumers) Overview(ctx context.Context, r Request) view.Part {
 		{Name: "Pending", Value: view.Number(pending)},
 		{Name: "Ack pending", Value: view.Number(ackPending)},
 		{Name: "Deliveries", Value: view.Rate(rate)},
-		{Name: "Oldest unacknowledged", Value: view.Ago(oldest, "Every delivered message is acknowledged")},
+		{Name: "Oldest unacknowledged", Value: view.Ago(oldest, noAge)},
 	}
 	part.Charts = c.charts(r, total)
 	return part

@@ -28,6 +28,8 @@ import (
 type Request struct {
 	Query url.Values
 	Now   time.Time
+	// User is the name of the user.
+	User string
 	// Payloads states that the user may see payloads and headers of messages.
 	Payloads bool
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -71,7 +72,10 @@ func (r *Runner) Run(ctx context.Context) {
 	r.bulk.Run(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lostAfter)
 	defer cancel()
-	for key, c := range r.chosen { // nothing runs any more
+	r.mu.Lock()
+	left := maps.Clone(r.chosen) // pages may still drop those that have ended
+	r.mu.Unlock()
+	for key, c := range left { // nothing runs any more
 		if err := r.keepChosen(ctx, key, c); err != nil {
 			r.log.Warn("console: the progress of an operation is not kept", "error", err)
 		}
