@@ -96,7 +96,7 @@ func TestNoDeadLetterAmongSamples(t *testing.T) {
 		time.Sleep(probeEvery)
 		require.Equal(t, state.Green, next().Level, "more are read from time to time")
 		source.store(maxScanned+1, order)
-		require.Equal(t, state.State{Word: "not known", Sentence: sampled}, next())
+		require.Equal(t, state.State{Level: state.Idle, Word: "none", Sentence: sampled}, next())
 		source.reads()
 		require.Equal(t, state.Unknown, next().Level)
 		require.Zero(t, source.reads(), "nothing has changed")
@@ -275,10 +275,11 @@ func TestLookedAt(t *testing.T) {
 		require.NoError(t, err)
 		require.Nil(t, filtered.Action("seen"), "a filter hides some")
 
-		again := NewMarks()
+		d.marks.mu.Lock()
+		d.marks.all = map[string]look{} // as after a restart
+		d.marks.mu.Unlock()
 		kept["seen.x"] = Kept{Data: []byte("not JSON")}
-		again.Restore(kept, put)
-		d.marks = again
+		d.marks.Restore(kept, put)
 		require.Equal(t, state.Idle, next().Level)
 		source.letter(1, "new")
 		require.Equal(t, state.Red, next().Level)

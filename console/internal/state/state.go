@@ -146,7 +146,7 @@ func (l Letters) Of() State {
 	case l.Unseen == NotKnown || l.Seen == NotKnown || l.More:
 		return State{Unknown, "not known", "Not all streams could be searched for dead letters."}
 	case l.Sampled > 0:
-		return State{Unknown, "not known", fmt.Sprintf("%s In %s the first, the last and some messages were looked at.", found.Sentence,
+		return State{Idle, found.Word, fmt.Sprintf("%s In %s the first, the last and some messages were looked at.", found.Sentence,
 			view.Count(uint64(l.Sampled), "stream"))}
 	}
 	return found

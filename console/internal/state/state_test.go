@@ -130,8 +130,8 @@ func TestReceiver(t *testing.T) {
 func TestLetters(t *testing.T) {
 	check(t, []row{
 		{"none", Letters{}.Of(), Green, "none", "No dead letter was found."},
-		{"none among those that were sampled", Letters{Sampled: 2}.Of(), Unknown, "not known", "found. In 2 streams the first, the last and some"},
-		{"all are looked at, and others were sampled", Letters{Seen: 4, Sampled: 1}.Of(), Unknown, "not known", "4 dead letters. In 1 stream the"},
+		{"none among those that were sampled", Letters{Sampled: 2}.Of(), Idle, "none", "found. In 2 streams the first, the last and some"},
+		{"all are looked at, and others were sampled", Letters{Seen: 4, Sampled: 1}.Of(), Idle, "looked at", "4 dead letters. In 1 stream the"},
 		{"any that nobody has looked at", Letters{Unseen: 1312, Seen: 4}.Of(), Red, "dead letters", "1,312 dead letters"},
 		{"more than were counted", Letters{Unseen: 10_000, More: true}.Of(), Red, "dead letters", "10,000+"},
 		{"all are looked at", Letters{Seen: 4}.Of(), Idle, "looked at", "all of 4 dead letters"},
