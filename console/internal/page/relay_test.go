@@ -1,0 +1,24 @@
+package page
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/console/internal/state"
+)
+
+// A receiver is not idle because the process of the relay that was asked has made no POST to it.
+func TestReceiverWithoutAPost(t *testing.T) {
+	for body, want := range map[string]state.Level{
+		`{"state":{"breaker":"closed"}}`:             state.Unknown,
+		`{"state":{"breaker":"closed","refused":0}}`: state.Idle,
+		`{"state":{"breaker":"closed","refused":5}}`: state.Red,
+		`{"state":{"breaker":"open","failed":0}}`:    state.Amber,
+	} {
+		var r receiver
+		require.NoError(t, json.Unmarshal([]byte(body), &r))
+		require.Equal(t, want, r.judge().Level, body)
+	}
+}
