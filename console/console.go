@@ -10,6 +10,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,9 +119,9 @@ type Console struct {
 
 // Handler returns a console. It samples its sources for the charts until Close.
 func Handler(cfg Config) *Console {
-	c := &Console{cfg: cfg, log: cfg.Log, sampler: sample.New(), pages: map[string]page.Func{}, actions: newActionLog(), marks: page.NewMarks()}
-	if c.log == nil {
-		c.log = slog.Default()
+	c := &Console{
+		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), sampler: sample.New(), pages: map[string]page.Func{}, actions: newActionLog(),
+		marks: page.NewMarks(),
 	}
 	c.sessions = newSessions(cfg, c.log)
 	c.static, c.version = assets()
