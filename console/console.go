@@ -119,8 +119,8 @@ type Console struct {
 
 // Handler returns a console. It samples its sources for the charts until Close.
 func Handler(cfg Config) *Console {
-	c := &Console{cfg: cfg, log: cfg.Log, sampler: sample.New(), pages: map[string]page.Func{}, actions: newActionLog(), marks: page.NewMarks()}
-	c.log = cmp.Or(c.log, slog.Default())
+	c := &Console{cfg: cfg, sampler: sample.New(), pages: map[string]page.Func{}, actions: newActionLog(), marks: page.NewMarks()}
+	c.log = cmp.Or(cfg.Log, slog.Default())
 	c.sessions = newSessions(cfg, c.log)
 	c.static, c.version = assets()
 	runner := page.NewRunner(c.log)
@@ -134,9 +134,8 @@ func Handler(cfg Config) *Console {
 	}
 	var summaries []page.Summary
 	c.add("Overview", "overview", nil)
-	var letters *page.DeadLetters
+	letters, feed := (*page.DeadLetters)(nil), (*page.Feed)(nil)
 	broker, relay := (*page.Broker)(nil), (*page.Relay)(nil)
-	var feed *page.Feed
 	if cfg.NATS != nil {
 		consumers := page.NewConsumers(c.sampler, cfg.NATS, runner)
 		partitions := page.NewPartitions(c.sampler, cfg.NATS, consumers)

@@ -136,8 +136,10 @@ func (d *DeadLetters) remembered(ctx context.Context, info *jetstream.StreamInfo
 	if err != nil {
 		return found, next, err
 	}
-	for _, m := range found {
-		m.Data = nil // the list shows none
+	for i, m := range found {
+		shown := *m
+		shown.Data = nil // the list shows none
+		found[i] = &shown
 	}
 	const most = 100
 	d.mu.Lock()

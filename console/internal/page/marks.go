@@ -81,7 +81,7 @@ func (m *Marks) set(ctx context.Context, one look) error {
 
 // words state who has looked, for a mark that there is.
 func (one look) words() string {
-	return fmt.Sprintf("%s has looked at all failures that were here at %s.", one.By, view.At(one.At))
+	return fmt.Sprintf("%s has looked at all failures up to message %d, at %s.", one.By, one.Sequence, view.At(one.At))
 }
 
 // action marks the failures of an object. The form has the sequence that was shown to the user, so the mark does not cover failures that came
