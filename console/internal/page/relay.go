@@ -155,8 +155,11 @@ func (r *receiver) judge() state.State {
 	}
 	v.Backlog, v.InFlight = r.State.Backlog, r.State.InFlight
 	v.Failed, v.Refused, v.Since = r.State.Failed, state.NotKnown, r.State.RefusedSince
-	if r.State.Refused != nil {
+	switch {
+	case r.State.Refused != nil:
 		v.Refused = *r.State.Refused
+	case v.Backlog == 0 && v.InFlight == 0:
+		v.Refused = 0 // whatever was sent last, nothing waits for it
 	}
 	if r.State.Disabled {
 		v.Disabled = "The receiver answered 410 (gone), so the relay sends it nothing"

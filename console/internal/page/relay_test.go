@@ -9,10 +9,11 @@ import (
 	"github.com/jetpull/jetpull/console/internal/state"
 )
 
-// A receiver is not idle because the process of the relay that was asked has made no POST to it.
+// A receiver for which messages wait is not idle because the process of the relay that was asked has made no POST to it.
 func TestReceiverWithoutAPost(t *testing.T) {
 	for body, want := range map[string]state.Level{
-		`{"state":{"breaker":"closed"}}`:             state.Unknown,
+		`{"state":{"breaker":"closed","backlog":1}}`: state.Unknown,
+		`{"state":{"breaker":"closed"}}`:             state.Idle,
 		`{"state":{"breaker":"closed","refused":0}}`: state.Idle,
 		`{"state":{"breaker":"closed","refused":5}}`: state.Red,
 		`{"state":{"breaker":"open","failed":0}}`:    state.Amber,
