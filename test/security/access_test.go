@@ -78,6 +78,7 @@ var allowed = map[string]map[string]access{
 		"GET /v1/senders":             admins, "GET /v1/senders/{name}": admins, "PUT /v1/senders/{name}": admins, "PATCH /v1/senders/{name}": admins,
 		"DELETE /v1/senders/{name}": admins,
 		"POST /v1/messages":         senders, "POST /v1/messages:batch": senders,
+		"GET /v1/messages": admins, "GET /v1/messages/{source}/{id}/request": admins,
 		"GET /v1/messages/{source}/{id}": senders, "GET /v1/messages/{source}/{id}/response": senders,
 		"GET /v1/failed": admins, "POST /v1/failed:redrive": admins, "POST /v1/failed:skip": admins, "POST /v1/failed:purge": admins,
 		"GET /v1/operations": admins, "GET /v1/operations/{id}": admins, "DELETE /v1/operations/{id}": admins, "GET /metrics": admins,

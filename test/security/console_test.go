@@ -278,7 +278,7 @@ func TestForgedPlaceOfADeadLetter(t *testing.T) {
 	do := func(page, action string) answer {
 		header := admin.Clone()
 		header.Set("Content-Type", formType)
-		return c.ask(t, http.MethodPost, page, header, url.Values{"do": {action}, "subject": {"orders.new"}}.Encode())
+		return c.ask(t, http.MethodPost, page, header, url.Values{"do": {action}, "subject": {"orders.new"}, "word": {"purge"}}.Encode())
 	}
 	require.Contains(t, see("/messages?stream=DEAD&seq=1"), "seq=4")
 	require.Contains(t, see("/deadletters?stream=DEAD"), "4 dead letters shown")

@@ -245,8 +245,10 @@ func TestPathPrefixOfARelay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRelay(t, append(f.flags, "--console")...)
 			f.before(t, r.system)
+			_, a := f.ask(t, http.MethodPut, f.url, f.url+"/v1/receivers/r", bearer(adminToken), `{"post_endpoint":"http://127.0.0.1:9/"}`)
+			require.Less(t, a.status, 300, "%s", a.body)
 			path, body, header := submit(r, "below")
-			_, a := f.ask(t, http.MethodPost, f.url, f.url+path, header, body)
+			_, a = f.ask(t, http.MethodPost, f.url, f.url+path, header, body)
 			require.Equal(t, http.StatusAccepted, a.status, "%s", a.body)
 			f.document(t, "/v1/messages/shop/below")
 			f.walk(t, f.url+"/console")

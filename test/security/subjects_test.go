@@ -259,6 +259,9 @@ func TestConfigurationsAreRun(t *testing.T) {
 		}
 		text, err := os.ReadFile(path)
 		if page := filepath.ToSlash(strings.TrimPrefix(path, "../../")); strings.Contains(string(text), "```conf\n") || strings.Contains(string(text), "accounts {") {
+			if page == "docs/permissions.md" { // TestPermissionsOfParts runs its blocks
+				return nil
+			}
 			require.Contains(t, run, page, "run its configuration in a test")
 			require.Equal(t, 1, strings.Count(string(text), "```conf\n"), page)
 		}
@@ -389,7 +392,7 @@ var natsFiles = map[string]string{
 	"feed/watcher.go":                                 "jetpull.feed.wakeup",
 	"feed/store.go":                                   "jetpull.feed.wakeup",
 	"feed/jetstream.go":                               "streams of the application",
-	"console/internal/page/messages.go":               "streams of the application",
+	"console/internal/page/message.go":                "streams of the application",
 	"console/internal/page/deadletter.go":             "streams of the application",
 	"console/internal/source/jetstream.go":            "streams of the application",
 	"cmd/jetpull/internal/deadletters/deadletters.go": "streams of the application",

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/jetpull/jetpull/console/internal/chart"
@@ -26,6 +27,9 @@ func withoutPassword(text string) string {
 func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 	name := r.Query.Get("name")
 	s := y.latest.Fresh(ctx)
+	if !slices.ContainsFunc(s.Value, func(one receiver) bool { return one.Name == name }) {
+		s = y.latest.Next(ctx) // it may have been created since
+	}
 	page := &view.Page{Nav: "relay", Title: name, Crumbs: []view.Link{{Text: "Relay", Href: "relay"}}}
 	for _, one := range s.Value {
 		if one.Name != name {
@@ -55,7 +59,7 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 		}
 		return page, nil
 	}
-	if s.At.IsZero() {
+	if s.At.IsZero() || s.Err != nil {
 		page.Parts = []view.Part{{ID: "receiver", Source: source(relayName, s)}}
 		return page, nil
 	}

@@ -135,7 +135,7 @@ func Show(out io.Writer, asJSON bool, object any) error {
 	return nil
 }
 
-// below prints a list of objects, with a column for each field that one of them has.
+// below prints a list of objects, with a column for each field that one of them has, except those that are objects.
 func below(out io.Writer, f field) error {
 	var items []json.RawMessage
 	if err := json.Unmarshal(f.value, &items); err != nil {
@@ -148,7 +148,7 @@ func below(out io.Writer, f field) error {
 			return err
 		}
 		for _, f := range fields {
-			if !strings.Contains(f.path, ".") && !slices.Contains(columns, f.path) {
+			if !strings.Contains(f.path, ".") && f.value[0] != '{' && !slices.Contains(columns, f.path) {
 				columns = append(columns, f.path)
 			}
 		}
