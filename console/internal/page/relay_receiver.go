@@ -59,7 +59,7 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 		}
 		return page, nil
 	}
-	if s.At.IsZero() || s.Err != nil {
+	if s.Stale() { // whether there is one is not known
 		page.Parts = []view.Part{{ID: "receiver", Source: source(relayName, s)}}
 		return page, nil
 	}
