@@ -56,6 +56,8 @@ func (g *receiverGate) ensureOwner(ctx context.Context, r store.Receiver) error 
 	case err != nil:
 		return err
 	case now != pin:
+		// The server gives a new pin with the next delivery, and may have none to make until this entry is handed back.
+		g.unpin(pin)
 		return errStopping
 	}
 	taken := claim(pin, r, found, g.w.cfg.Takeover)
