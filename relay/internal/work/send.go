@@ -133,8 +133,7 @@ func (t *toReceiver) attempt(ctx context.Context, e *store.Entry) error {
 	case errors.Is(err, errExpired):
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.Expired, "it was not sent in time"
 	case errors.Is(err, errStopping):
-		// With a pause: an entry of an ordered source is tried again here, until this process learns that its pin is gone.
-		return jetpull.Retry(turnPause, err)
+		return jetpull.Retry(0, err)
 	case errors.Is(err, store.ErrNotFound):
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.ReceiverDeleted, "the receiver was deleted"
 	case err != nil:
