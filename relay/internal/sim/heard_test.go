@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/service/webhook"
 	"github.com/jetpull/jetpull/internal/service/webhook/gate"
 	"github.com/jetpull/jetpull/relay"
@@ -126,6 +128,20 @@ func TestAnotherOrderWhileTheWindowIsFull(t *testing.T) {
 		s.submit("1")
 		<-time.After(time.Second)
 		s.receiver(func(r *store.Receiver) { limit(r); r.Order = store.OrderSource })
+		s.awaitEnd("1", machine.Done, time.Minute)
+	})
+}
+
+// An operator takes the pin of a receiver when its only message was delivered, before the process has the window. The server gives a new pin with the
+// next delivery, so the process hands the message back.
+func TestAnUnpinBeforeTheWindowIsTaken(t *testing.T) {
+	alone(t, ok, soon, func(t *testing.T, s *single) {
+		s.receiver(func(r *store.Receiver) { r.Order, r.RateLimit, r.Window = store.OrderSource, 100, time.Second })
+		atPoint(t, "before-entry-on-disk", func(string) {
+			stream := s.store.StreamName(store.ToReceiver)
+			assert.NoError(t, jetpull.Unpin(t.Context(), s.store.JetStream(), stream, s.store.Durable(store.ToReceiver, "ci"), "relay"))
+		})
+		s.submit("1")
 		s.awaitEnd("1", machine.Done, time.Minute)
 	})
 }
