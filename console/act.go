@@ -90,7 +90,7 @@ func (c *Console) act(w http.ResponseWriter, r *http.Request, l *view.Layout, u 
 // outcomeTime is how long the outcome of an action waits for the next page.
 const outcomeTime = 60
 
-// didCookie has the action whose outcome the next page shows. That page deletes it, so neither Back nor reload shows the outcome again.
+// didCookie names the action whose outcome the next page shows. The page deletes it, so neither Back nor reload shows the outcome again.
 func didCookie(r *http.Request, id string, seconds int) *http.Cookie {
 	return &http.Cookie{
 		Name: "jetpull-console-did", Value: id, MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: httpserve.Secure(r),

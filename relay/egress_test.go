@@ -14,10 +14,10 @@ import (
 // The authorities of a receiver, and of a sender for its callbacks, are in folders that are named after them.
 func TestCertificatesOfAReceiver(t *testing.T) {
 	t.Parallel()
-	told := make(chan struct{}, 1)
+	called := make(chan struct{}, 1)
 	peer := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/done" {
-			told <- struct{}{}
+			called <- struct{}{}
 		}
 	}))
 	t.Cleanup(peer.Close)
@@ -31,5 +31,5 @@ func TestCertificatesOfAReceiver(t *testing.T) {
 	s.want(200, "PUT", "/v1/senders/git", adminToken, object{"callback_endpoint": peer.URL + "/done", "token": "t", "sources": []string{""}})
 	s.want(202, "POST", "/v1/messages", "t", message("a", "1", "ci"))
 	s.awaitStatus("a", "1", "DONE")
-	<-told
+	<-called
 }

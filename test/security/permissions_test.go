@@ -137,7 +137,7 @@ func withPart(permissions string) string {
 }
 
 // attempt does a part with permissions, until the name of a subject is reported, and returns how it ended and all that was reported.
-func attempt(t *testing.T, part, permissions, named string) (told string, err error) {
+func attempt(t *testing.T, part, permissions, named string) (printed string, err error) {
 	t.Helper()
 	srv := servertest.RunServer(t, servertest.WithConfig(withPart(permissions)))
 	fill(t, srv.JetStream(t, srv.Connect(t, nats.UserInfo("all", "pw"))))
@@ -155,17 +155,17 @@ func TestPermissionsOfParts(t *testing.T) {
 		block := section(t, part)
 		t.Run(part, func(t *testing.T) {
 			t.Parallel()
-			told, err := attempt(t, part, block, "")
+			printed, err := attempt(t, part, block, "")
 			require.NoError(t, err)
-			require.NotContains(t, strings.ToLower(told), "permission", "it needs more")
+			require.NotContains(t, strings.ToLower(printed), "permission", "it needs more")
 		})
 		for _, found := range line.FindAllStringSubmatch(block, -1) {
 			t.Run(part+" without "+found[1], func(t *testing.T) {
 				t.Parallel()
 				named, _, _ := strings.Cut(strings.TrimSuffix(found[1], ".>"), "*")
-				told, _ := attempt(t, part, strings.Replace(block, found[0], `  "none"`, 1), named)
-				require.Regexp(t, `(?i)permission`, told)
-				require.Contains(t, told, named)
+				printed, _ := attempt(t, part, strings.Replace(block, found[0], `  "none"`, 1), named)
+				require.Regexp(t, `(?i)permission`, printed)
+				require.Contains(t, printed, named)
 			})
 		}
 	}

@@ -79,7 +79,7 @@ func TestDeadLettersAreFoundBehindOthers(t *testing.T) {
 	})
 }
 
-// That no dead letter was found states nothing about the messages that nobody has read.
+// A search that finds no dead letter says nothing about the messages that it has not read.
 func TestNoDeadLetterAmongSamples(t *testing.T) {
 	const sampled = "No dead letter was found. In 1 stream the first, the last and some messages were looked at."
 	order := jetstream.RawStreamMsg{Subject: "orders.new"}

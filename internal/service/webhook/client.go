@@ -44,13 +44,13 @@ type Client struct {
 	timeout time.Duration
 
 	mu         sync.Mutex // guards identities
-	identities map[string]identity
+	identities map[string]*identity
 }
 
 // NewClient makes a client whose requests end after timeout, whatever the
 // other side does. That does not bound the dial, since a [Request] may have longer.
 func NewClient(policy Policy, timeout time.Duration) *Client {
-	c := &Client{policy: policy, timeout: timeout, identities: map[string]identity{}}
+	c := &Client{policy: policy, timeout: timeout, identities: map[string]*identity{}}
 	c.http = c.over(nil)
 	return c
 }
@@ -105,6 +105,8 @@ func (c *Client) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, i := range c.identities {
+		i.mu.Lock()
 		i.http.CloseIdleConnections()
+		i.mu.Unlock()
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 )
 
@@ -19,8 +20,9 @@ var identityFiles = [...]string{"tls.crt", "tls.key", "ca.crt"}
 // lookEvery is how often the files of an identity are looked at, at most: when a request is made.
 const lookEvery = time.Second
 
-// identity is the way to make requests for one consumer or receiver.
+// identity is the way to make requests for one consumer or receiver. Its lock is held while its files are read, which holds up no other's requests.
 type identity struct {
+	mu     sync.Mutex
 	http   *http.Client
 	err    error
 	files  [len(identityFiles)]fileState
@@ -39,35 +41,44 @@ func (c *Client) of(name string) (*http.Client, error) {
 		return c.http, nil
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	was, known := c.identities[name]
-	if known && time.Since(was.looked) < lookEvery {
-		return was.http, was.err
+	i := c.identities[name]
+	if i == nil {
+		i = &identity{http: c.http}
+		c.identities[name] = i
 	}
-	now := identity{http: c.http, looked: time.Now()}
-	dir := filepath.Join(c.policy.Certificates, filepath.FromSlash(name))
-	now.files, now.err = look(dir)
-	switch {
-	case now.err != nil || now.files == [len(identityFiles)]fileState{}:
-	case known && was.err == nil && was.files == now.files:
-		now.http = was.http
-	default:
-		var config *tls.Config
-		if config, now.err = load(dir, now.files); now.err == nil {
-			now.http = c.over(config)
-		}
+	c.mu.Unlock()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if time.Since(i.looked) >= lookEvery {
+		i.looked = time.Now()
+		c.read(i, filepath.Join(c.policy.Certificates, filepath.FromSlash(name)))
 	}
-	if known && was.http != now.http && was.http != c.http {
-		was.http.CloseIdleConnections()
-	}
-	if now.err != nil {
-		now.err = fmt.Errorf("%w: egress-certificates: %w", ErrNotSent, now.err)
-	}
-	c.identities[name] = now
-	return now.http, now.err
+	return i.http, i.err
 }
 
-// look returns the states of an identity's files. That of a file that does not exist is zero.
+// read reads the files of an identity again, if they have changed or could not be read. The caller holds its lock.
+func (c *Client) read(i *identity, dir string) {
+	files, err := look(dir)
+	if err == nil && i.err == nil && files == i.files {
+		return
+	}
+	client := c.http
+	if err == nil && files != [len(identityFiles)]fileState{} {
+		var config *tls.Config
+		if config, err = load(dir, files); err == nil {
+			client = c.over(config)
+		}
+	}
+	if i.http != c.http {
+		i.http.CloseIdleConnections()
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: egress-certificates: %w", ErrNotSent, err)
+	}
+	i.http, i.err, i.files = client, err, files
+}
+
+// look returns the states of an identity's files. The state of a file that does not exist is zero.
 func look(dir string) (files [len(identityFiles)]fileState, err error) {
 	if _, err := os.Stat(dir); err != nil && !errors.Is(err, fs.ErrPermission) {
 		return files, nil // such as for a name that is too long for a folder

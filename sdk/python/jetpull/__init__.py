@@ -128,7 +128,7 @@ class _Http:
 
 @dataclass(frozen=True)
 class Message:
-    """What a producer broadcasts. Without an id, one is generated."""
+    """A message to broadcast. Without an id, one is generated."""
 
     payload: bytes
     id: str = ""

@@ -1,4 +1,4 @@
-// What a user of the client may write, and what the compiler refuses. make sdk compiles it.
+// Uses of the client that compile, and uses that the compiler refuses. make sdk compiles it.
 import {Broker, Relay} from '../types/index.js';
 
 const broker = new Broker('http://127.0.0.1:8080');

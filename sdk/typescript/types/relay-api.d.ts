@@ -605,7 +605,7 @@ export interface paths {
             };
             requestBody?: never;
             responses: {
-                /** @description What the sender sent */
+                /** @description The sender's request */
                 200: {
                     headers: {
                         [name: string]: unknown;
@@ -1051,7 +1051,7 @@ export interface components {
                 message: string;
             };
         };
-        /** @description What is absent stays as it is. */
+        /** @description Absent fields stay as they are. */
         ReceiverChange: {
             post_endpoint?: string;
             status_endpoint?: string;
@@ -1162,7 +1162,7 @@ export interface components {
             /** @description Prefixes; an empty one is all */
             sources: string[];
         };
-        /** @description What is absent stays as it is. */
+        /** @description Absent fields stay as they are. */
         SenderChange: {
             /** @description Empty or none: there are no callbacks */
             callback_endpoint?: string;

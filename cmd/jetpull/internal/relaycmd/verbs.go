@@ -125,7 +125,7 @@ put does so only with {"enable": true} in --file.`,
 		{Use: "show SENDER", Short: "Show a sender"},
 		{
 			Use: "put SENDER", Short: "Create or change a sender", Run: put, Replaced: "A token\nand secrets that are not given stay.",
-			Long: `Create or change a sender. What neither --file nor a flag gives stays as it is. A new
+			Long: `Create or change a sender. A field that neither --file nor a flag gives stays. A new
 sender needs --sources, and a token in --file, where secrets go too: other users of the
 machine can see a command line. Without a callback endpoint it gets no callbacks.`,
 			Example: `  jetpull relay senders put shop --file shop.json --callback-endpoint http://127.0.0.1:9091/done
