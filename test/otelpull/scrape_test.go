@@ -67,6 +67,10 @@ func TestDashboardAlertsAndTableAgainstAScrape(t *testing.T) {
 	require.NoError(t, err)
 	_, err = sub.Next(t.Context(), jetpull.NoWait())
 	require.ErrorIs(t, err, jetpull.ErrNoMessages, "so that there is a status")
+	require.Eventually(t, func() bool { // acknowledgements are on their way
+		info, err := sub.Info(t.Context())
+		return err == nil && info.NumAckPending == 2
+	}, time.Minute, time.Millisecond)
 
 	page := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
