@@ -72,8 +72,7 @@ func names(all []*consumer, known bool) string {
 }
 
 // onlyField offers that a requeue reaches one consumer only.
-var onlyField = choice(nil, "only", "For", view.Option{Value: "", Text: "every consumer of the subject"},
-	view.Option{Value: "own", Text: "only the consumer that gave it up"})
+var onlyField = choice(nil, "only", "For", options("", "every consumer of the subject", "own", "only the consumer that gave it up"))
 
 // errNoSubject is why a dead letter cannot be requeued for one consumer.
 const errNoSubject = requeue.Refusal("its consumer has no subject of its own: give it a filter that no other consumer has, such as requeue.NAME, " +
@@ -100,9 +99,8 @@ func (m *Messages) fates(ctx context.Context, one *jetstream.RawStreamMsg, strea
 		case one.Sequence <= c.Delivered.Stream:
 			fate = view.Word(view.Plain, "delivered, perhaps not acknowledged")
 		}
-		list.Rows = append(list.Rows, view.Row{ID: "who-" + c.key, Cells: []view.Value{
-			view.Linked(c.Name, link("consumer", "stream", stream, "name", c.Name)), fate, c.state.Value(),
-		}})
+		list.Add("who-"+c.key,
+			view.Linked(c.Name, link("consumer", "stream", stream, "name", c.Name)), fate, c.state.Value())
 	}
 	list.Found = view.Bounded(len(list.Rows), !known, "consumer") + " of this subject"
 	if !complete {

@@ -201,10 +201,9 @@ func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 	page := &view.Page{
 		Nav: "broker", Title: "Broker",
 		Filter: keepOrder(&view.Filter{Path: "broker", Fields: []view.Field{
-			{Name: "q", Label: "Name", Value: q.Get("q"), Type: "search", Placeholder: "channel or consumer"},
-			choice(q, "state", "State", view.Option{Value: "", Text: "all"}, view.Option{Value: "trouble", Text: "needs attention"},
-				view.Option{Value: "paused", Text: "paused"}, view.Option{Value: "dead", Text: "with dead jobs"},
-				view.Option{Value: "unused", Text: "no consumer"}),
+			searchField(q, "q", "Name", "channel or consumer"),
+			choice(q, "state", "State", options("", "all", "trouble", "needs attention", "paused", "paused", "dead", "with dead jobs",
+				"unused", "no consumer")),
 		}}, q),
 		Parts: []view.Part{{ID: "broker", Source: source(brokerName, s), List: list}},
 	}
@@ -292,9 +291,10 @@ func (b *Broker) System() string { return brokerName }
 func (b *Broker) Operations(ctx context.Context) ([]Operation, error) {
 	var answer struct {
 		Result []struct {
-			URL, ChannelID, ConsumerID, Kind, State, Status, Message, By string
-			Count, Replayed, Purged, Skipped, Failed                     int
-			CreatedAt, ChangedAt                                         time.Time
+			Operation
+			URL, ChannelID, ConsumerID, Status, Message string
+			Count, Replayed, Purged                     int
+			CreatedAt, ChangedAt                        time.Time
 		}
 	}
 	if err := b.call.Call(ctx, http.MethodGet, "/replays", nil, &answer); err != nil {
@@ -305,18 +305,17 @@ func (b *Broker) Operations(ctx context.Context) ([]Operation, error) {
 		return nil, err
 	}
 	for _, r := range answer.Result {
-		kind := "requeue"
-		if r.Kind == "purge-queued" {
+		o, kind := r.Operation, "requeue"
+		if o.Kind == "purge-queued" {
 			kind, r.Status = "purge", "QUEUED"
 		}
-		what := strings.TrimSpace(strings.ToLower(r.Status)+" jobs of ") + " " + r.ChannelID + "/" + r.ConsumerID
+		o.What = strings.TrimSpace(strings.ToLower(r.Status)+" jobs of ") + " " + r.ChannelID + "/" + r.ConsumerID
 		if r.Message != "" {
-			what += ", message " + r.Message
+			o.What += ", message " + r.Message
 		}
-		all = append(all, Operation{
-			System: brokerName, ID: r.URL, Kind: kind, By: r.By, What: what, State: strings.ToLower(r.State),
-			Matched: r.Count, Done: r.Replayed + r.Purged, Skipped: r.Skipped, Failed: r.Failed, Began: r.CreatedAt, Changed: r.ChangedAt,
-		})
+		o.System, o.ID, o.Kind, o.State = brokerName, r.URL, kind, strings.ToLower(o.State)
+		o.Matched, o.Done, o.Began, o.Changed = r.Count, r.Replayed+r.Purged, r.CreatedAt, r.ChangedAt
+		all = append(all, o)
 	}
 	return all, nil
 }

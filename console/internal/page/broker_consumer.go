@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"github.com/jetpull/jetpull/console/internal/chart"
 	"github.com/jetpull/jetpull/console/internal/view"
@@ -23,10 +24,8 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 	channel, name := r.Query.Get("channel"), r.Query.Get("consumer")
 	s := b.latest.Fresh(ctx)
 	counts := jobs{Channel: channel, Consumer: name}
-	for _, one := range s.Value.consumers {
-		if one.Channel == channel && one.Consumer == name {
-			counts = one
-		}
+	if i := slices.IndexFunc(s.Value.consumers, func(j jobs) bool { return j.Channel == channel && j.Consumer == name }); i >= 0 {
+		counts = s.Value.consumers[i]
 	}
 	var c brokerConsumer
 	if err := b.call.Call(ctx, http.MethodGet, counts.path(), nil, &c); err != nil {
@@ -75,13 +74,10 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 
 func (b *Broker) actions(j jobs) []view.Action {
 	target := j.Channel + "/" + j.Consumer
-	set := func(verb, text string) func(context.Context, url.Values) (view.Outcome, error) {
-		return func(ctx context.Context, _ url.Values) (view.Outcome, error) {
-			if err := b.call.Call(ctx, http.MethodPost, j.path()+"/"+verb, nil, nil); err != nil {
-				return view.Outcome{}, systemRefused(brokerName, err)
-			}
-			return view.Outcome{Count: 1, Text: text}, nil
-		}
+	set := func(verb, text string) view.Do {
+		return act(systemRefused(brokerName), func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+			return done(text), b.call.Call(ctx, http.MethodPost, j.path()+"/"+verb, nil, nil)
+		})
 	}
 	all := []view.Action{{Name: "pause", Label: "Pause", Target: target, Do: set("pause", "Paused. Jobs wait.")}}
 	if j.State == "paused" {
@@ -106,7 +102,7 @@ func (b *Broker) replay(j jobs) view.Action {
 		Confirm: fmt.Sprintf("Queue the jobs again that consumer %s has received already. It gets their messages a second time.", j.Consumer),
 		Fields: []view.Field{
 			{Name: "since", Label: "Received since (UTC; empty: ever)", Type: "datetime-local"},
-			{Name: "rate", Label: "At most in a second (empty: 100)", Type: "number"},
+			rateField("100"),
 		},
 	}, "requeue", j.path()+"/replay", func(form url.Values) (map[string]any, error) {
 		body := map[string]any{"Status": "DELIVERED"}
@@ -127,7 +123,7 @@ func (b *Broker) purgeQueued(j jobs) view.Action {
 		Name: "purge-queued", Label: "Delete queued jobs", Target: j.Channel + "/" + j.Consumer, Danger: true,
 		Confirm: fmt.Sprintf("Delete the jobs of consumer %s that are queued now, also those that wait for a retry. It never gets their messages. Jobs in "+
 			"flight, and those of later messages, stay. This cannot be undone.", j.Consumer),
-		Fields: []view.Field{{Name: "rate", Label: "At most in a second (empty: 10,000)", Type: "number"}},
+		Fields: []view.Field{rateField("10,000")},
 	}, "delete", j.path()+"/purge", func(form url.Values) (map[string]any, error) { return rated(form, map[string]any{}) })
 }
 
@@ -145,26 +141,42 @@ func (b *Broker) begins(a view.Action, verb, path string, request func(url.Value
 		}
 		return "That is " + view.Count(uint64(answer.Count), "job") + " at this moment. Nothing has been changed yet."
 	}
-	a.Do = func(ctx context.Context, form url.Values) (view.Outcome, error) {
+	a.Do = act(systemRefused(brokerName), func(ctx context.Context, form url.Values) (view.Outcome, error) {
 		body, err := request(form)
 		if err != nil {
 			return view.Outcome{}, err
 		}
 		header, err := b.call.Send(ctx, http.MethodPost, path, nil, body, nil)
 		if err != nil {
-			return view.Outcome{}, systemRefused(brokerName, err)
+			return view.Outcome{}, err
 		}
 		var begun struct{ Count int }
 		if err := b.call.Call(ctx, http.MethodGet, header.Get("Location"), nil, &begun); err != nil {
-			return view.Outcome{}, &Problem{
-				Status: http.StatusBadGateway, Text: "The operation has begun, but how many jobs it is for is not known",
-				Err: err, Fix: "The list of operations shows it.",
-			}
+			return view.Outcome{}, unavailable(err, "The list of operations shows it.",
+				"The operation has begun, but how many jobs it is for is not known")
 		}
 		return view.Outcome{
 			Count: begun.Count, Text: "Began to " + verb + " " + view.Count(uint64(begun.Count), "job") + ".",
 			Then: operationLink(brokerName, header.Get("Location")),
 		}, nil
-	}
+	})
 	return a
+}
+
+// waitReasons are the reasons why a callback waits, as the broker names them.
+var waitReasons = map[string]string{
+	"pause": "it is paused", "breaker": "the circuit breaker is open", "hold": "the receiver has asked for a pause",
+	"rate": "the rate limit is reached", "concurrency": "as many as allowed are in progress", "store": "its outcome could not be stored",
+}
+
+// waits is why the next callback waits, and until when if that is known.
+func (s *brokerState) waits() view.Value {
+	if s.WaitingFor == "" {
+		return view.None("Nothing delays it, as far as this broker knows")
+	}
+	text := "waits: " + cmp.Or(waitReasons[s.WaitingFor], s.WaitingFor)
+	if !s.WaitingUntil.IsZero() {
+		text += ", until " + view.At(s.WaitingUntil)
+	}
+	return view.Text(text)
 }

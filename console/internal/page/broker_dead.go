@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -28,32 +26,27 @@ func (b *Broker) deadSystem() *failedSystem {
 // deadJobs are the dead jobs of one consumer, which the page's filter selects from those of all consumers.
 func (b *Broker) deadJobs(ctx context.Context, r Request, of jobs) (view.Part, *view.Filter, error) {
 	q, s := r.Query, b.deadSystem()
-	s.filter = map[string]string{"consumer": of.Channel + "/" + of.Consumer}
-	for _, name := range deadFields[1:] { // the consumer is that of the page
-		if value := strings.TrimSpace(q.Get(name)); value != "" {
-			s.filter[name] = value
-		}
+	var err error
+	if s.filter, err = parameters(q, deadFields[1:]...); err != nil { // the consumer is that of the page
+		return view.Part{}, nil, err
 	}
-	part := view.Part{ID: "dead", Title: "Dead jobs", Source: view.Source{Name: brokerName, Asked: r.Now}}
-	if err := timesOf(s.filter); err != nil {
-		return part, nil, err
-	}
-	reasons := []view.Option{{Text: "all"}}
+	s.filter["consumer"] = of.Channel + "/" + of.Consumer
+	reasons := options("", "all")
 	for _, reason := range s.reasons {
 		reasons = append(reasons, view.Option{Value: reason, Text: reason})
 	}
 	filter := &view.Filter{Path: "brokerconsumer", Fields: []view.Field{
 		{Name: "channel", Value: of.Channel, Hidden: true},
 		{Name: "consumer", Value: of.Consumer, Hidden: true},
-		{Name: "message", Label: "Message of a dead job", Value: q.Get("message"), Type: "search"},
-		{Name: "producer", Label: "Producer", Value: q.Get("producer")},
-		choice(q, "reason", "Reason", reasons...),
-		{Name: "since", Label: "Dead since (UTC)", Value: q.Get("since"), Type: "datetime-local"},
-		{Name: "until", Label: "Dead until (UTC)", Value: q.Get("until"), Type: "datetime-local"},
+		searchField(q, "message", "Message of a dead job", ""),
+		entry(q, "producer", "Producer", ""),
+		choice(q, "reason", "Reason", reasons),
+		timeField(q, "since", "Dead since"), timeField(q, "until", "Dead until"),
 	}}
 	var next string
-	if s.found, next, s.err = s.list(ctx, s.filter, q.Get("next")); s.err != nil {
-		part.Source = view.Source{Name: brokerName}.Away(s.err)
+	s.found, next, s.err = s.list(ctx, s.filter, q.Get("next"))
+	part := view.Part{ID: "dead", Title: "Dead jobs", Source: reading(brokerName, r, s.err)}
+	if s.err != nil {
 		return part, filter, nil //nolint:nilerr // the part states the error
 	}
 	part.Actions = actions([]*failedSystem{s})
@@ -69,23 +62,13 @@ func (b *Broker) deadJobs(ctx context.Context, r Request, of jobs) (view.Part, *
 		part.List.Next = with(q, "next", next)
 	}
 	for _, one := range s.found {
-		part.List.Rows = append(part.List.Rows, view.Row{
-			ID:    "j-" + one.id,
-			Cells: append([]view.Value{view.Ago(one.at, "not stated"), one.cells[1], one.cells[2]}, one.cells[4:]...),
-		})
+		part.List.Add("j-"+one.id, append([]view.Value{view.Ago(one.at, "not stated"), one.cells[1], one.cells[2]}, one.cells[4:]...)...)
 	}
 	return part, filter, nil
 }
 
 // failures asks the broker for dead jobs of all consumers that a filter of its interface selects, from a cursor on.
 func (b *Broker) failures(ctx context.Context, filter map[string]string, cursor string) (found []failure, next string, err error) {
-	asked := url.Values{"limit": {strconv.Itoa(pageSize)}}
-	for name, value := range filter {
-		asked.Set(name, value)
-	}
-	if cursor != "" { // it is before the filter's own
-		asked.Set("until", cursor)
-	}
 	var answer struct {
 		Result []struct {
 			ID, ChannelID, ConsumerID, MessageID, ProducedBy, Reason string
@@ -94,7 +77,8 @@ func (b *Broker) failures(ctx context.Context, filter map[string]string, cursor 
 		}
 		Next string
 	}
-	err = b.call.Call(ctx, http.MethodGet, "/dead-jobs?"+asked.Encode(), nil, &answer)
+	// The cursor is a time before the filter's own.
+	err = b.call.Call(ctx, http.MethodGet, "/dead-jobs?"+asked(filter, "until", cursor), nil, &answer)
 	for _, j := range answer.Result {
 		attempts, text := view.Int(j.Attempts), "Its worker gave it up, or did not complete it in time."
 		switch j.Reason {
@@ -153,9 +137,9 @@ func (b *Broker) beginDead(ctx context.Context, verb string, filter map[string]s
 func (b *Broker) deadOperations(ctx context.Context) (all []Operation, err error) {
 	var answer struct {
 		Result []struct {
-			URL, Kind, State, By string
-			Count, Done          int
-			Skipped, Failed      int
+			Operation
+			URL                  string
+			Count                int
 			Filter               json.RawMessage
 			CreatedAt, ChangedAt time.Time
 		}
@@ -174,10 +158,9 @@ func (b *Broker) deadOperations(ctx context.Context) (all []Operation, err error
 				words += ", " + name + " " + value
 			}
 		}
-		all = append(all, Operation{
-			System: brokerName, ID: o.URL, Kind: o.Kind, By: o.By, What: words, State: strings.ToLower(o.State),
-			Matched: o.Count, Done: o.Done, Skipped: o.Skipped, Failed: o.Failed, Began: o.CreatedAt, Changed: o.ChangedAt,
-		})
+		o.System, o.ID, o.What, o.State, o.Matched = brokerName, o.URL, words, strings.ToLower(o.State), o.Count
+		o.Began, o.Changed = o.CreatedAt, o.ChangedAt
+		all = append(all, o.Operation)
 	}
 	return all, nil
 }

@@ -41,12 +41,7 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 	q := r.Query
 	name := q.Get("name")
 	s := b.latest.Fresh(ctx)
-	consumers := 0
-	for _, one := range s.Value.consumers {
-		if one.Channel == name {
-			consumers++
-		}
-	}
+	consumers := len(selected(q, s.Value.consumers, func(_ url.Values, j jobs) bool { return j.Channel == name }))
 	var status struct {
 		Counts map[string]struct{ Count int } `json:"counts"`
 		Next   time.Time                      `json:"next_scheduled_message_at"`
@@ -70,63 +65,54 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 		Nav: "broker", Title: name, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}}, Parts: []view.Part{head, scheduled, messages},
 		Filter: &view.Filter{Path: "channel", Fields: []view.Field{
 			{Name: "name", Value: name, Hidden: true},
-			{Name: "id", Label: "Message", Value: q.Get("id"), Type: "search"},
-			{Name: "event", Label: "Event type", Value: q.Get("event"), Placeholder: "order.*"},
-			{Name: "header", Label: "Metadata header", Value: q.Get("header"), Placeholder: "X-Tenant:acme"},
-			{Name: "since", Label: "Received since (UTC)", Value: q.Get("since"), Type: "datetime-local"},
-			{Name: "until", Label: "Until (UTC)", Value: q.Get("until"), Type: "datetime-local"},
+			searchField(q, "id", "Message", ""),
+			entry(q, "event", "Event type", "order.*"),
+			entry(q, "header", "Metadata header", "X-Tenant:acme"),
+			timeField(q, "since", "Received since"), timeField(q, "until", "Until"),
 		}},
 	}, err
 }
 
 // search is the part with the messages of a channel that the page's filter selects.
 func (b *Broker) search(ctx context.Context, r Request, channel string) (view.Part, error) {
-	filter := map[string]string{"limit": strconv.Itoa(pageSize)} // with a limit it is a search, which has an end
-	for name, field := range map[string]string{
-		"id": "id", "event": "eventType", "header": "metadata", "since": "since", "until": "until",
-		"next": "next",
-	} {
-		if value := strings.TrimSpace(r.Query.Get(name)); value != "" {
-			filter[field] = value
-		}
-	}
-	if err := timesOf(filter); err != nil {
+	filter, err := parameters(r.Query, "id", "event", "header", "since", "until")
+	if err != nil {
 		return view.Part{}, err
 	}
 	const title = "Messages, newest first"
-	if header := filter["metadata"]; header != "" && !strings.Contains(header, ":") {
+	if header := filter["header"]; header != "" && !strings.Contains(header, ":") {
 		return view.Part{ID: "messages", Title: title, Problem: "Give the metadata header as NAME:VALUE, such as X-Tenant:acme.", ProblemTone: view.Warn},
 			nil
 	}
-	asked := url.Values{}
-	for field, value := range filter {
-		asked.Set(field, value)
-	}
 	empty := "The channel has no message. Producers broadcast them with POST /channel/CHANNEL/broadcast."
-	if len(filter) > 1 {
+	if len(filter) > 0 || r.Query.Get("next") != "" {
 		empty = "No message matches."
 	}
-	part, next := b.ids(ctx, r, "messages", title, channelPath(channel)+"/messages?"+asked.Encode(), "brokermessage", channel, empty)
-	if part.List != nil && next != "" {
-		part.List.Next = with(r.Query, "next", next)
-		if len(part.List.Rows) == 0 {
-			part.List.Empty = "None of the messages that were looked at matches. The next page looks at more."
+	for name, field := range map[string]string{"event": "eventType", "header": "metadata"} { // as the broker names them
+		if value, ok := filter[name]; ok {
+			filter[field] = value
+			delete(filter, name)
 		}
+	}
+	from := channelPath(channel) + "/messages?" + asked(filter, "next", r.Query.Get("next"))
+	part, next := b.ids(ctx, r, "messages", title, from, "brokermessage", channel, empty)
+	if part.List != nil {
+		goesOn(part.List, r.Query, next, "message")
 	}
 	return part, nil
 }
 
 // ids is a part with links to messages, of which the broker lists the paths, and the cursor of the next page.
 func (b *Broker) ids(ctx context.Context, r Request, id, title, from, to, channel, empty string) (part view.Part, next string) {
-	part = view.Part{ID: id, Title: title, Source: view.Source{Name: brokerName, Asked: r.Now}}
 	var answer struct {
 		Result []string `json:"result"`
 		Pages  struct {
 			Next string `json:"next"`
 		} `json:"pages"`
 	}
-	if err := b.call.Call(ctx, http.MethodGet, from, nil, &answer); err != nil {
-		part.Source = view.Source{Name: brokerName}.Away(err)
+	err := b.call.Call(ctx, http.MethodGet, from, nil, &answer)
+	part = view.Part{ID: id, Title: title, Source: reading(brokerName, r, err)}
+	if err != nil {
 		return part, ""
 	}
 	part.List = &view.List{
@@ -135,10 +121,7 @@ func (b *Broker) ids(ctx context.Context, r Request, id, title, from, to, channe
 	}
 	for _, one := range answer.Result {
 		message, _ := url.PathUnescape(path.Base(one)) // an ID that cannot be read leads to a page that states this
-		part.List.Rows = append(part.List.Rows, view.Row{
-			ID:    id + "-" + message,
-			Cells: []view.Value{view.Linked(message, link(to, "channel", channel, "id", message))},
-		})
+		part.List.Add(id+"-"+message, view.Linked(message, link(to, "channel", channel, "id", message)))
 	}
 	if link, err := url.Parse(answer.Pages.Next); err == nil {
 		next = link.Query().Get("next")
@@ -158,7 +141,7 @@ func (b *Broker) broadcast(channel string, consumers int) view.Action {
 			view.Field{Name: "type", Label: "Content type", Value: "application/json", Required: true},
 			view.Field{Name: "event", Label: "Event type (empty: none)"},
 			view.Field{Name: "at", Label: "Send at (UTC; empty: now)", Type: "datetime-local"}),
-		Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
+		Do: act(systemRefused(brokerName), func(ctx context.Context, form url.Values) (view.Outcome, error) {
 			header := producerHeader(form)
 			header.Set("Content-Type", form.Get("type"))
 			if event := strings.TrimSpace(form.Get("event")); event != "" {
@@ -175,11 +158,11 @@ func (b *Broker) broadcast(channel string, consumers int) view.Action {
 			}
 			answer, err := b.call.Send(ctx, http.MethodPost, channelPath(channel)+"/broadcast", header, []byte(form.Get("payload")), nil)
 			if err != nil {
-				return view.Outcome{}, systemRefused(brokerName, err)
+				return view.Outcome{}, err
 			}
 			id, _ := url.PathUnescape(path.Base(answer.Get("Location"))) // the broker has made it
 			return view.Outcome{Count: 1, Text: text + id + ".", Then: link(to, "channel", channel, "id", id)}, nil
-		},
+		}),
 	}
 }
 
@@ -214,12 +197,10 @@ func (b *Broker) scheduled(ctx context.Context, r Request) (*view.Page, error) {
 			Name: "cancel", Label: "Cancel the message", Target: channel + "/" + id, Danger: true, Fields: producerFields(),
 			Confirm: "Delete this scheduled message: nobody gets it. This cannot be undone. The broker asks for the tokens of a producer and of the " +
 				"channel; the console does not keep them.",
-			Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
-				if _, err := b.call.Send(ctx, http.MethodDelete, at, producerHeader(form), nil, nil); err != nil {
-					return view.Outcome{}, systemRefused(brokerName, err)
-				}
-				return view.Outcome{Count: 1, Text: "Cancelled message " + id + ".", Then: link("channel", "name", channel)}, nil
-			},
+			Do: act(systemRefused(brokerName), func(ctx context.Context, form url.Values) (view.Outcome, error) {
+				_, err := b.call.Send(ctx, http.MethodDelete, at, producerHeader(form), nil, nil)
+				return view.Outcome{Count: 1, Text: "Cancelled message " + id + ".", Then: link("channel", "name", channel)}, err
+			}),
 		}}
 	}
 	return &view.Page{
@@ -285,11 +266,8 @@ func (b *Broker) timeline(ctx context.Context, m *brokerMessage) *view.List {
 		Path: "brokermessage", Empty: "The message has no job.", Found: view.Bounded(len(m.Jobs), false, "job"),
 		Columns: view.Texts("When", "Consumer", "What", "Answer").Numbers("Took").Wide("Error"),
 	}
-	row := func(at time.Time, consumer, what string, cells ...view.Value) {
-		timeline.Rows = append(timeline.Rows, view.Row{
-			ID: "t-" + strconv.Itoa(len(timeline.Rows)), Cells: append([]view.Value{view.Ago(at, "not stated"), view.Text(consumer), view.Text(what)},
-				cells...),
-		})
+	row := func(at time.Time, consumer, what string, answer, took, problem view.Value) {
+		timeline.Add("t-"+strconv.Itoa(len(timeline.Rows)), view.Ago(at, "not stated"), view.Text(consumer), view.Text(what), answer, took, problem)
 	}
 	row(m.ReceivedAt, "", "received", view.Value{}, view.Value{}, view.Value{})
 	for _, j := range m.Jobs {
@@ -362,20 +340,15 @@ func (b *Broker) again(channel, id string, settled []view.Option) []view.Action 
 	}
 	return []view.Action{{
 		Name: "again", Label: "Requeue", Target: channel + "/" + id, Fields: []view.Field{{Name: "job", Label: "Job of consumer", Options: settled}},
-		Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
+		Do: act(systemRefused(brokerName), func(ctx context.Context, form url.Values) (view.Outcome, error) {
 			chosen := form.Get("job")
 			i := slices.IndexFunc(settled, func(o view.Option) bool { return o.Value == chosen })
 			if i < 0 {
-				return view.Outcome{}, &Problem{
-					Status: http.StatusConflict, Text: "This job is neither delivered nor dead any more. Nothing was changed",
-					Fix: "Look at the message again.",
-				}
+				return view.Outcome{}, impossible("Look at the message again.", "This job is neither delivered nor dead any more. Nothing was changed")
 			}
 			status, consumer, _ := strings.Cut(chosen, " ")
-			if err := b.call.Call(ctx, http.MethodPost, consumer+"/replay", map[string]any{"Status": status, "Message": id}, nil); err != nil {
-				return view.Outcome{}, systemRefused(brokerName, err)
-			}
-			return view.Outcome{Count: 1, Text: "Requeued for " + settled[i].Text + "."}, nil
-		},
+			return done("Requeued for " + settled[i].Text + "."),
+				b.call.Call(ctx, http.MethodPost, consumer+"/replay", map[string]any{"Status": status, "Message": id}, nil)
+		}),
 	}}
 }

@@ -22,25 +22,21 @@ import (
 func (c *Consumers) one(ctx context.Context, r Request) (*view.Page, error) {
 	stream, name := r.Query.Get("stream"), r.Query.Get("name")
 	s := c.latest.Fresh(ctx)
-	var one *consumer
-	for _, each := range s.Value {
-		if each.Stream == stream && each.Name == name {
-			one = each
-		}
-	}
+	i := slices.IndexFunc(s.Value, func(one *consumer) bool { return one.Stream == stream && one.Name == name })
 	page := &view.Page{
 		Nav: "consumers", Title: name,
 		Crumbs: []view.Link{{Text: "Consumers", Href: "consumers"}, {Text: stream, Href: link("consumers", "stream", stream)}},
 	}
 	switch {
-	case one == nil && s.At.IsZero():
+	case i < 0 && s.At.IsZero():
 		// Nothing is known yet, which is not the same as that there is no such consumer.
 		page.Parts = []view.Part{{ID: "now", Source: source("NATS", s)}}
 		return page, nil
-	case one == nil:
+	case i < 0:
 		return nil, notFound("It may have been deleted, or its name is different. The list of consumers shows all that there are.",
 			"There is no consumer %q on a stream %q.", name, stream)
 	}
+	one := s.Value[i]
 	page.Parts = append([]view.Part{c.now(r, s, one)}, c.groups(one)...)
 	page.Parts = append(page.Parts, view.Part{ID: "configuration", Title: "Configuration", Lines: describe(one.ConsumerInfo)})
 	for i := range page.Parts[1:] {
@@ -129,33 +125,26 @@ func (c *Consumers) unpin(one *consumer, group, client string) view.Action {
 	return view.Action{
 		Name: "unpin", Label: "Unpin", Target: one.key,
 		Fields: []view.Field{{Name: "group", Value: group, Hidden: true}},
-		Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
-			if err := c.source.Unpin(ctx, one.Stream, one.Name, form.Get("group")); err != nil {
-				return view.Outcome{}, refused(err, "The pin was not changed.")
-			}
-			return view.Outcome{Count: 1, Text: fmt.Sprintf("Unpinned client %s of group %s. The next client that pulls is pinned.", client,
-				form.Get("group"))}, nil
-		},
+		Do: act(refused("The pin was not changed."), func(ctx context.Context, form url.Values) (view.Outcome, error) {
+			return done(fmt.Sprintf("Unpinned client %s of group %s. The next client that pulls is pinned.", client, form.Get("group"))),
+				c.source.Unpin(ctx, one.Stream, one.Name, form.Get("group"))
+		}),
 	}
 }
 
-// refused is why a server refused an action, with what happened instead.
-func refused(err error, rest string) error {
-	if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
-		return &Problem{
-			Status: http.StatusNotFound, Text: "The consumer does not exist any more. " + rest,
-			Fix: "The list of consumers shows all that there are.",
+// refused puts into words why a server refused an action on a consumer. Rest is what happened instead.
+func refused(rest string) func(error) error {
+	return func(err error) error {
+		switch {
+		case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
+			return notFound("The list of consumers shows all that there are.", "The consumer does not exist any more. %s", rest)
+		case errors.Is(err, context.DeadlineExceeded):
+			return &Problem{
+				Status: http.StatusGatewayTimeout, Text: "NATS did not answer in time. Whether the action took effect is not known", Err: err,
+				Fix: "Look at the state of the consumer before you try again.",
+			}
 		}
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return &Problem{
-			Status: http.StatusGatewayTimeout, Err: err,
-			Text: "NATS did not answer in time. Whether the action took effect is not known", Fix: "Look at the state of the consumer before you try again.",
-		}
-	}
-	return &Problem{
-		Status: http.StatusBadGateway, Text: "NATS refused the action. " + rest, Err: err,
-		Fix: "The reason is the server's. Correct it and try again.",
+		return unavailable(err, "The reason is the server's. Correct it and try again.", "NATS refused the action. %s", rest)
 	}
 }
 
@@ -171,17 +160,11 @@ func policyName(p jetstream.PriorityPolicy) string {
 	return "none"
 }
 
-// pauseChoices are the lengths of a pause that are offered.
-var pauseChoices = []view.Option{
-	{Value: "15m", Text: "15 minutes"},
-	{Value: "1h", Text: "1 hour"},
-	{Value: "4h", Text: "4 hours"},
-	{Value: "24h", Text: "1 day"},
-	{Value: "168h", Text: "7 days"},
-}
-
 var pauseFields = []view.Field{
-	{Name: "for", Label: "Pause for", Options: pauseChoices, Value: "1h"},
+	{
+		Name: "for", Label: "Pause for", Value: "1h",
+		Options: options("15m", "15 minutes", "1h", "1 hour", "4h", "4 hours", "24h", "1 day", "168h", "7 days"),
+	},
 	{Name: "until", Label: "or until (UTC)", Type: "datetime-local"},
 }
 
@@ -208,72 +191,53 @@ func (c *Consumers) actions(one *consumer) []view.Action {
 	if one.Paused {
 		all = append(all, view.Action{
 			Name: "resume", Label: "Resume", Target: one.key,
-			Do: act(func(ctx context.Context, _ url.Values) (string, error) {
-				return "Resumed. Messages are delivered again.", c.source.Resume(ctx, one.Stream, one.Name)
-			}, "It stays paused."),
+			Do: act(refused("It stays paused."), func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+				return done("Resumed. Messages are delivered again."), c.source.Resume(ctx, one.Stream, one.Name)
+			}),
 		})
 	}
 	all = append(all,
 		view.Action{
-			Name: "pause", Label: "Pause", Target: one.key,
-			Fields: pauseFields,
-			Do: act(func(ctx context.Context, form url.Values) (string, error) {
+			Name: "pause", Label: "Pause", Target: one.key, Fields: pauseFields,
+			Do: act(refused("It is not paused."), func(ctx context.Context, form url.Values) (view.Outcome, error) {
 				until, err := pauseEnd(time.Now(), form)
 				if err != nil {
-					return "", err
+					return view.Outcome{}, err
 				}
-				return "Paused. It resumes " + view.At(until) + ". Delivered messages can still be acknowledged.",
+				return done("Paused. It resumes " + view.At(until) + ". Delivered messages can still be acknowledged."),
 					c.source.Pause(ctx, one.Stream, one.Name, until)
-			}, "It is not paused."),
+			}),
 		},
 		view.Action{
 			Name: "reset", Label: "Reset", Target: one.key, Danger: true,
 			Confirm: fmt.Sprintf("Deliver messages of %s to consumer %s again, from the first unacknowledged message or from the sequence that you give. "+
 				"It is acknowledged up to sequence %d and has delivered up to sequence %d; %s unacknowledged. Handlers see messages a second time. This "+
 				"cannot be undone.",
-				one.Stream, one.Name, one.AckFloor.Stream, one.Delivered.Stream, countIs(uint64(one.NumAckPending), "message")),
+				one.Stream, one.Name, one.AckFloor.Stream, one.Delivered.Stream, view.CountIs(uint64(one.NumAckPending), "message")),
 			Fields: []view.Field{{Name: "seq", Label: "Begin at sequence (empty: the first unacknowledged message)", Type: "number"}},
-			Do: act(func(ctx context.Context, form url.Values) (string, error) {
+			Do: act(refused("It was not reset."), func(ctx context.Context, form url.Values) (view.Outcome, error) {
 				seq, err := parseSequence(form.Get("seq"))
 				if err != nil {
-					return "", err
+					return view.Outcome{}, err
 				}
 				begin := "with the first message that was not acknowledged"
 				if seq > 0 {
 					begin = "at sequence " + strconv.FormatUint(seq, 10)
 				}
-				return "Reset. It begins again " + begin + ".", c.source.Reset(ctx, one.Stream, one.Name, seq)
-			}, "It was not reset."),
+				return done("Reset. It begins again " + begin + "."), c.source.Reset(ctx, one.Stream, one.Name, seq)
+			}),
 		},
 		view.Action{
 			Name: "delete", Label: "Delete", Target: one.key, Danger: true,
 			Confirm: fmt.Sprintf("Delete consumer %s of stream %s. %s not delivered and %s not acknowledged; the stream keeps what its retention keeps. "+
 				"This cannot be undone.",
-				one.Name, one.Stream, countIs(one.NumPending, "message"), countIs(uint64(one.NumAckPending), "message")),
-			Do: func(ctx context.Context, _ url.Values) (view.Outcome, error) {
-				if err := c.source.Delete(ctx, one.Stream, one.Name); err != nil {
-					return view.Outcome{}, refused(err, "It was not deleted.")
-				}
-				return view.Outcome{Count: 1, Text: fmt.Sprintf("Deleted consumer %s of stream %s.", one.Name, one.Stream), Then: "consumers"}, nil
-			},
+				one.Name, one.Stream, view.CountIs(one.NumPending, "message"), view.CountIs(uint64(one.NumAckPending), "message")),
+			Do: act(refused("It was not deleted."), func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+				return view.Outcome{Count: 1, Text: fmt.Sprintf("Deleted consumer %s of stream %s.", one.Name, one.Stream), Then: "consumers"},
+					c.source.Delete(ctx, one.Stream, one.Name)
+			}),
 		})
 	return all
-}
-
-func countIs(n uint64, noun string) string { return view.CountIs(n, noun) }
-
-// act is an action on one consumer: do returns its outcome in words, and rest is what holds where it fails.
-func act(do func(context.Context, url.Values) (string, error), rest string) func(context.Context, url.Values) (view.Outcome, error) {
-	return func(ctx context.Context, form url.Values) (view.Outcome, error) {
-		text, err := do(ctx, form)
-		if p, ok := errors.AsType[*Problem](err); ok {
-			return view.Outcome{}, p
-		}
-		if err != nil {
-			return view.Outcome{}, refused(err, rest)
-		}
-		return view.Outcome{Count: 1, Text: text}, nil
-	}
 }
 
 func pauseEnd(now time.Time, form url.Values) (time.Time, error) {

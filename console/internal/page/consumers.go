@@ -191,11 +191,11 @@ func (c *Consumers) list(ctx context.Context, r Request) (*view.Page, error) {
 	page := &view.Page{
 		Nav: "consumers", Title: "Consumers",
 		Filter: keepOrder(&view.Filter{Path: "consumers", Fields: []view.Field{
-			{Name: "q", Label: "Name", Value: q.Get("q"), Type: "search", Placeholder: "stream or consumer"},
-			choice(q, "state", "State", view.Option{Value: "", Text: "all"}, view.Option{Value: "trouble", Text: "needs attention"},
-				view.Option{Value: "paused", Text: "paused"}, view.Option{Value: "pending", Text: "has pending messages"},
-				view.Option{Value: "idle", Text: "idle"}), internalField(q),
-			{Name: "stream", Value: q.Get("stream"), Hidden: true},
+			searchField(q, "q", "Name", "stream or consumer"),
+			choice(q, "state", "State", options("", "all", "trouble", "needs attention", "paused", "paused", "pending", "has pending messages",
+				"idle", "idle")),
+			internalField(q),
+			hidden(q, "stream"),
 		}}, q),
 		Parts: []view.Part{{ID: "consumers", Source: source("NATS", s), List: list}},
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"strconv"
 
@@ -77,10 +76,8 @@ func (d *DeadLetters) oneActions(ctx context.Context, stream string, m *jetstrea
 				}
 				to, seq, err := d.publishAgain(ctx, d.rule(), f, m)
 				if err != nil {
-					return view.Outcome{}, &Problem{
-						Status: http.StatusBadGateway, Text: "The dead letter was not requeued, and stays here", Err: err,
-						Fix: "The stream of its origin must take its subject. Correct that, or give another subject.",
-					}
+					return view.Outcome{}, unavailable(err, "The stream of its origin must take its subject. Correct that, or give another subject.",
+						"The dead letter was not requeued, and stays here")
 				}
 				return view.Outcome{
 					Count: 1, Text: fmt.Sprintf("Requeued: stream %s has it as message %d. The dead letter is deleted.", to, seq),
@@ -91,12 +88,10 @@ func (d *DeadLetters) oneActions(ctx context.Context, stream string, m *jetstrea
 		{
 			Name: "purge", Label: "Purge", Target: target, Danger: true,
 			Confirm: fmt.Sprintf("Delete dead letter %d of stream %s with its payload. This cannot be undone.", m.Sequence, stream),
-			Do: func(ctx context.Context, _ url.Values) (view.Outcome, error) {
-				if err := d.source.DeleteMessage(ctx, stream, m.Sequence); err != nil {
-					return view.Outcome{}, streamError(stream, err)
-				}
-				return view.Outcome{Count: 1, Text: fmt.Sprintf("Deleted dead letter %d.", m.Sequence), Then: back}, nil
-			},
+			Do: act(func(err error) error { return streamError(stream, err) }, func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+				return view.Outcome{Count: 1, Text: fmt.Sprintf("Deleted dead letter %d.", m.Sequence), Then: back},
+					d.source.DeleteMessage(ctx, stream, m.Sequence)
+			}),
 		},
 	}
 }

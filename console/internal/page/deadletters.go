@@ -222,11 +222,10 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	page.Filter = &view.Filter{Path: "deadletters", Fields: []view.Field{
 		{Name: "stream", Label: "Stored in", Value: f.Stream, Options: options},
-		{Name: "reason", Label: "Reason", Value: q.Get("reason"), Type: "search", Placeholder: "part of the error"},
-		{Name: "origin", Label: "From stream", Value: q.Get("origin")},
-		{Name: "consumer", Label: "Consumer", Value: q.Get("consumer")},
-		{Name: "since", Label: "Since (UTC)", Value: q.Get("since"), Type: "datetime-local"},
-		{Name: "until", Label: "Until (UTC)", Value: q.Get("until"), Type: "datetime-local"},
+		searchField(q, "reason", "Reason", "part of the error"),
+		entry(q, "origin", "From stream", ""),
+		entry(q, "consumer", "Consumer", ""),
+		timeField(q, "since", "Since"), timeField(q, "until", "Until"),
 	}}
 	page.Parts = []view.Part{part}
 	return page, nil
@@ -250,14 +249,13 @@ func (d *DeadLetters) rows(q url.Values, f *letterFilter, total string, found []
 		attempts, _ := strconv.ParseUint(h.Get(jetpull.HeaderDeadAttempts), 10, 64) // 0: it is not stated
 		at := view.Ago(m.Time, "")
 		at.Href = letterLink(f.Stream, m.Sequence)
-		list.Rows = append(list.Rows, view.Row{ID: "d-" + strconv.FormatUint(m.Sequence, 10), Cells: []view.Value{
+		list.Add("d-"+strconv.FormatUint(m.Sequence, 10),
 			at,
 			view.Linked(h.Get(jetpull.HeaderDeadStream)+" "+h.Get(jetpull.HeaderDeadSequence),
 				link("message", "stream", h.Get(jetpull.HeaderDeadStream), "seq", h.Get(jetpull.HeaderDeadSequence))),
 			view.Linked(h.Get(jetpull.HeaderDeadConsumer), link("consumer", "stream", h.Get(jetpull.HeaderDeadStream), "name",
 				h.Get(jetpull.HeaderDeadConsumer))),
-			view.Text(h.Get(jetpull.HeaderDeadSubject)), view.Number(attempts), view.Sentence(h.Get(jetpull.HeaderDeadReason)),
-		}})
+			view.Text(h.Get(jetpull.HeaderDeadSubject)), view.Number(attempts), view.Sentence(h.Get(jetpull.HeaderDeadReason)))
 	}
 	return list
 }
@@ -317,7 +315,7 @@ func (d *DeadLetters) allActions(info *jetstream.StreamInfo, f letterFilter) []v
 			Name: "requeue-all", Label: "Requeue all that match", Target: f.words(), Preview: subjects, Do: begin(kindRequeue),
 			Confirm: "Requeue all " + f.words() + ": each is published to the subject that it had, and then deleted here. " +
 				"What the stream of its origin does not take stays here. The operation runs in the background, and can be cancelled.",
-			Fields: []view.Field{onlyField, otherSubject, rateField},
+			Fields: []view.Field{onlyField, otherSubject, rateField("no limit")},
 		},
 		{
 			Name: "purge-all", Label: "Purge all that match", Target: f.words(), Do: begin(kindPurge), Danger: true, Word: "purge",
@@ -326,22 +324,9 @@ func (d *DeadLetters) allActions(info *jetstream.StreamInfo, f letterFilter) []v
 			},
 			Confirm: "Delete all " + f.words() + ". This cannot be undone. The operation runs in the background, and what it has not deleted yet stays if " +
 				"it is cancelled.",
-			Fields: []view.Field{rateField},
+			Fields: []view.Field{rateField("no limit")},
 		},
 	}
 }
 
 var otherSubject = view.Field{Name: "subject", Label: "To another subject (empty: the one that it had)"}
-
-var rateField = view.Field{Name: "rate", Label: "At most in a second (empty: no limit)", Type: "number"}
-
-func parseRate(text string) (float64, error) {
-	if strings.TrimSpace(text) == "" {
-		return 0, nil
-	}
-	rate, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-	if err != nil || !(rate > 0) || rate > 1e6 {
-		return 0, invalid("Give a number above 0, such as 100, or leave it empty.", "%q is no rate.", text)
-	}
-	return rate, nil
-}

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -43,25 +42,6 @@ type failedSystem struct {
 // end is the cursor of a list that has been shown to its end.
 const end = "end"
 
-// timesOf replaces the times of a filter that a user has entered by those that the systems take.
-func timesOf(filter map[string]string) error {
-	var bounds []time.Time
-	for _, name := range []string{"since", "until"} {
-		if filter[name] == "" {
-			continue
-		}
-		at, err := parseTime(filter[name])
-		if err != nil {
-			return err
-		}
-		bounds, filter[name] = append(bounds, at), at.UTC().Format(time.RFC3339)
-	}
-	if len(bounds) == 2 && !bounds[1].After(bounds[0]) {
-		return invalid("Give an end that is later.", "%s, the end of the time, is not after %s, its begin.", filter["until"], filter["since"])
-	}
-	return nil
-}
-
 // systems are the systems that can have failures that the query selects.
 func (f *Failures) systems(q url.Values) (all []*failedSystem, err error) {
 	if f.relay != nil {
@@ -72,22 +52,14 @@ func (f *Failures) systems(q url.Values) (all []*failedSystem, err error) {
 				"MALFORMED",
 			},
 			list: f.relay.failures, count: f.relay.count, verbs: map[string]string{"requeue": "redrive", "skip": "skip", "purge": "purge"},
-			begin: func(ctx context.Context, verb string, filter map[string]string, rate float64) (string, int, error) {
-				o, err := f.relay.begin(ctx, verb, filter, rate)
-				return o.ID, o.Matched, err
-			},
+			begin: f.relay.begin,
 		})
 	}
 	if f.broker != nil {
 		all = append(all, f.broker.deadSystem())
 	}
-	filter := map[string]string{}
-	for _, name := range failedFields {
-		if value := strings.TrimSpace(q.Get(name)); value != "" {
-			filter[name] = value
-		}
-	}
-	if err := timesOf(filter); err != nil {
+	filter, err := parameters(q, failedFields...)
+	if err != nil {
 		return nil, err
 	}
 	known := func(s *failedSystem) bool { return slices.Contains(s.reasons, filter["reason"]) }
@@ -123,19 +95,6 @@ func (s *failedSystem) words() string {
 	return words
 }
 
-// failedItem is a line of the relay's list of failed messages.
-type failedItem struct {
-	ID        string    `json:"id"`
-	SourceID  string    `json:"source_id"`
-	MessageID string    `json:"message_id"`
-	Receiver  string    `json:"receiver"`
-	Stage     string    `json:"stage"`
-	Reason    string    `json:"reason"`
-	Error     string    `json:"error"`
-	Time      time.Time `json:"time"`
-	Attempts  int       `json:"attempts"`
-}
-
 // failedFields are the filters of the relay's list of failed messages, by their names in its interface.
 var failedFields = []string{"receiver", "source", "message", "stage", "reason", "since", "until"}
 
@@ -155,18 +114,21 @@ func failedWords(filter map[string]string) string {
 
 // failures asks the relay for failed messages that a filter of its interface selects, from a cursor on.
 func (y *Relay) failures(ctx context.Context, filter map[string]string, cursor string) (found []failure, next string, err error) {
-	asked := url.Values{"limit": {strconv.Itoa(pageSize)}}
-	for name, value := range filter {
-		asked.Set(name, value)
-	}
-	if cursor != "" {
-		asked.Set("cursor", cursor)
-	}
 	var answer struct {
-		Items  []failedItem `json:"items"`
-		Cursor string       `json:"cursor"`
+		Items []struct {
+			ID        string    `json:"id"`
+			SourceID  string    `json:"source_id"`
+			MessageID string    `json:"message_id"`
+			Receiver  string    `json:"receiver"`
+			Stage     string    `json:"stage"`
+			Reason    string    `json:"reason"`
+			Error     string    `json:"error"`
+			Time      time.Time `json:"time"`
+			Attempts  int       `json:"attempts"`
+		} `json:"items"`
+		Cursor string `json:"cursor"`
 	}
-	err = y.call.Call(ctx, http.MethodGet, "/v1/failed?"+asked.Encode(), nil, &answer)
+	err = y.call.Call(ctx, http.MethodGet, "/v1/failed?"+asked(filter, "cursor", cursor), nil, &answer)
 	for _, f := range answer.Items {
 		found = append(found, failure{system: relayName, id: f.ID, at: f.Time, cursor: f.ID, cells: []view.Value{
 			view.Linked(f.Receiver, link("receiver", "name", f.Receiver)), view.Text(f.SourceID),
@@ -178,23 +140,20 @@ func (y *Relay) failures(ctx context.Context, filter map[string]string, cursor s
 }
 
 // begin starts an operation on all failed messages that a filter selects.
-func (y *Relay) begin(ctx context.Context, verb string, filter map[string]string, rate float64) (relayOperation, error) {
-	var o relayOperation
-	err := y.call.Call(ctx, http.MethodPost, "/v1/failed:"+verb, map[string]any{"filter": filter, "rate": rate}, &o)
-	return o, err
+func (y *Relay) begin(ctx context.Context, verb string, filter map[string]string, rate float64) (id string, n int, err error) {
+	var o Operation
+	err = y.call.Call(ctx, http.MethodPost, "/v1/failed:"+verb, map[string]any{"filter": filter, "rate": rate}, &o)
+	return o.ID, o.Matched, err
 }
 
 // oneFailed adds the actions on a failed message to its page, if the message is on the list.
 func (y *Relay) oneFailed(ctx context.Context, part *view.Part, source, id string) {
 	filter := map[string]string{"source": source, "message": id}
-	var answer struct {
-		Items []failedItem `json:"items"`
-	}
-	err := y.call.Call(ctx, http.MethodGet, "/v1/failed?"+url.Values{"source": {source}, "message": {id}}.Encode(), nil, &answer)
+	found, _, err := y.failures(ctx, filter, "")
 	switch {
 	case err != nil:
 		part.Lines = []string{"Whether it is on the list of failed messages is not known now: " + err.Error()}
-	case len(answer.Items) == 0:
+	case len(found) == 0:
 		part.Lines = []string{"It is not on the list of failed messages: it was skipped or purged, or the list has dropped it."}
 	default:
 		part.Actions = y.failedActions(filter)
@@ -207,13 +166,10 @@ func (y *Relay) failedActions(filter map[string]string) []view.Action {
 	one := func(verb, label, confirm string) view.Action {
 		return view.Action{
 			Name: verb, Label: label, Target: words, Danger: confirm != "", Confirm: confirm,
-			Do: func(ctx context.Context, _ url.Values) (view.Outcome, error) {
-				o, err := y.begin(ctx, verb, filter, 0)
-				if err != nil {
-					return view.Outcome{}, systemRefused(relayName, err)
-				}
-				return view.Outcome{Count: o.Matched, Text: fmt.Sprintf("Began to %s %s.", strings.ToLower(label), view.Count(uint64(o.Matched), "message"))}, nil
-			},
+			Do: act(systemRefused(relayName), func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+				_, n, err := y.begin(ctx, verb, filter, 0)
+				return view.Outcome{Count: n, Text: fmt.Sprintf("Began to %s %s.", strings.ToLower(label), view.Count(uint64(n), "message"))}, err
+			}),
 		}
 	}
 	return []view.Action{
@@ -225,26 +181,9 @@ func (y *Relay) failedActions(filter map[string]string) []view.Action {
 
 // count is how many failed messages a filter selects.
 func (y *Relay) count(ctx context.Context, verb string, filter map[string]string) (int, error) {
-	var answer struct {
-		Matched int `json:"matched"`
-	}
-	err := y.call.Call(ctx, http.MethodPost, "/v1/failed:"+verb, map[string]any{"filter": filter, "dry_run": true}, &answer)
-	return answer.Matched, err
-}
-
-// relayOperation is an operation of the relay.
-type relayOperation struct {
-	ID      string            `json:"id"`
-	Verb    string            `json:"verb"`
-	State   string            `json:"state"`
-	Matched int               `json:"matched"`
-	Done    int               `json:"done"`
-	Skipped int               `json:"skipped"`
-	Failed  int               `json:"failed"`
-	By      string            `json:"by"`
-	Began   time.Time         `json:"began"`
-	Changed time.Time         `json:"changed"`
-	Filter  map[string]string `json:"filter"`
+	var o Operation
+	err := y.call.Call(ctx, http.MethodPost, "/v1/failed:"+verb, map[string]any{"filter": filter, "dry_run": true}, &o)
+	return o.Matched, err
 }
 
 // System implements [OperationSource].
@@ -253,17 +192,19 @@ func (y *Relay) System() string { return relayName }
 // Operations implements [OperationSource].
 func (y *Relay) Operations(ctx context.Context) ([]Operation, error) {
 	var answer struct {
-		Items []relayOperation `json:"items"`
+		Items []struct {
+			Operation
+			Verb   string
+			Filter map[string]string
+		}
 	}
 	if err := y.call.Call(ctx, http.MethodGet, "/v1/operations", nil, &answer); err != nil {
 		return nil, err
 	}
 	all := make([]Operation, len(answer.Items))
 	for i, o := range answer.Items {
-		all[i] = Operation{
-			System: relayName, ID: o.ID, Kind: plain(o.Verb).Text, By: o.By, What: failedWords(o.Filter), State: o.State,
-			Matched: o.Matched, Done: o.Done, Skipped: o.Skipped, Failed: o.Failed, Began: o.Began, Changed: o.Changed,
-		}
+		o.System, o.Kind, o.What = relayName, plain(o.Verb).Text, failedWords(o.Filter)
+		all[i] = o.Operation
 	}
 	return all, nil
 }

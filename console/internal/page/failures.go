@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -230,14 +229,14 @@ func actions(systems []*failedSystem) (all []view.Action) {
 		if len(with) == 0 {
 			continue
 		}
-		limit := "At most in a second, in each system (empty: " + strings.Join(rates, ", ") + ")"
-		if len(with) == 1 {
-			limit = "At most in a second (empty: " + with[0].usualRate + ")"
+		limit := rateField(with[0].usualRate)
+		if len(with) > 1 {
+			limit.Label = "At most in a second, in each system (empty: " + strings.Join(rates, ", ") + ")"
 		}
 		one := view.Action{
 			Name: a.verb + "-all", Label: a.label, Target: strings.Join(words, "; "), Danger: a.danger,
 			Confirm: fmt.Sprintf(a.confirm, strings.Join(words, ", and all ")),
-			Fields:  []view.Field{{Name: "rate", Label: limit, Type: "number"}},
+			Fields:  []view.Field{limit},
 			Preview: func(ctx context.Context, _ url.Values) string { return preview(ctx, a.verb, with) },
 			Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
 				return begin(ctx, a.verb, with, form)
@@ -299,16 +298,14 @@ func begin(ctx context.Context, verb string, systems []*failedSystem, form url.V
 	if out.Text = strings.Join(begun, " "); len(refused) == 0 {
 		return out, nil
 	}
-	p := &Problem{Status: http.StatusBadGateway, Err: refusals, Fix: "Look at the operations before you try again: those that began go on."}
-	p.Text = strings.TrimSpace(out.Text + " The " + strings.Join(refused,
-		" and the ") + " did not do this. Nothing was changed there, unless the answer was lost")
-	return out, p
+	return out, unavailable(refusals, "Look at the operations before you try again: those that began go on.", "%s",
+		strings.TrimSpace(out.Text+" The "+strings.Join(refused, " and the ")+" did not do this. Nothing was changed there, unless the answer was lost"))
 }
 
 // form is the filter of the list. It has what the systems that are there can be asked for.
 func (f *Failures) form(q url.Values) *view.Filter {
 	systems, _ := f.systems(url.Values{}) // an empty query has no time that cannot be read
-	reasons, names := []view.Option{{Text: "all"}}, []view.Option{{Text: "all"}}
+	reasons, names := options("", "all"), options("", "all")
 	for _, s := range systems {
 		names = append(names, view.Option{Value: s.name, Text: s.name})
 		for _, reason := range s.reasons {
@@ -316,18 +313,16 @@ func (f *Failures) form(q url.Values) *view.Filter {
 		}
 	}
 	fields := []view.Field{
-		choice(q, "system", "System", names...),
-		{Name: "receiver", Label: "Receiver or consumer", Value: q.Get("receiver"), Type: "search"},
-		{Name: "source", Label: "Source or producer", Value: q.Get("source")},
-		{Name: "message", Label: "Message", Value: q.Get("message")},
-		choice(q, "reason", "Reason", reasons...),
-		{Name: "since", Label: "Since (UTC)", Value: q.Get("since"), Type: "datetime-local"},
-		{Name: "until", Label: "Until (UTC)", Value: q.Get("until"), Type: "datetime-local"},
+		choice(q, "system", "System", names),
+		searchField(q, "receiver", "Receiver or consumer", ""),
+		entry(q, "source", "Source or producer", ""),
+		entry(q, "message", "Message", ""),
+		choice(q, "reason", "Reason", reasons),
+		timeField(q, "since", "Since"), timeField(q, "until", "Until"),
 	}
 	if f.relay != nil {
-		fields = append(fields, choice(q, "stage", "Stage", view.Option{Text: "all"}, view.Option{Value: "from_sender", Text: "from sender"},
-			view.Option{Value: "to_receiver", Text: "to receiver"},
-			view.Option{Value: "from_receiver", Text: "from receiver"}, view.Option{Value: "to_sender", Text: "to sender"}))
+		fields = append(fields, choice(q, "stage", "Stage", options("", "all", "from_sender", "from sender", "to_receiver", "to receiver",
+			"from_receiver", "from receiver", "to_sender", "to sender")))
 	}
 	return &view.Filter{Path: "failed", Fields: fields}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -101,10 +100,7 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 	if err == nil {
 		found, err = f.page(ctx, q)
 	}
-	part := view.Part{ID: "partitions", Title: "Partitions of the feed", Source: view.Source{Name: feedName, Asked: r.Now}}
-	if err != nil {
-		part.Source = view.Source{Name: feedName}.Away(err)
-	}
+	part := view.Part{ID: "partitions", Title: "Partitions of the feed", Source: reading(feedName, r, err)}
 	list := &view.List{
 		Path: "feed", Query: q, Found: view.Bounded(min(len(found), pageSize), len(found) > pageSize, "partition"),
 		Empty:  "No partition matches. This list shows the partitions of the feed; `jetpull feed add NAME` makes one of the lines of its input.",
@@ -125,17 +121,15 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 		list.Next = with(with(q, "after", last.ID), "stage", string(last.Status))
 	}
 	for i, p := range found {
-		list.Rows = append(list.Rows, view.Row{ID: "p-" + strconv.Itoa(i) + "-" + p.ID, Cells: []view.Value{
-			view.Linked(p.ID, link("partition", "id", p.ID)), feedStatus(p.Status), {Text: strconv.Itoa(p.Gate)}, yes(p.Sealed), lease(p), until(p, r.Now),
-		}})
+		list.Add("p-"+strconv.Itoa(i)+"-"+p.ID,
+			view.Linked(p.ID, link("partition", "id", p.ID)), feedStatus(p.Status), view.Value{Text: strconv.Itoa(p.Gate)}, yes(p.Sealed), lease(p), until(p, r.Now))
 	}
 	part.List = list
 	page := &view.Page{
 		Nav: "feed", Title: "Feed",
 		Filter: keepOrder(&view.Filter{Path: "feed", Fields: []view.Field{
-			{Name: "q", Label: "Partition", Value: q.Get("q"), Type: "search", Placeholder: "its whole name"},
-			choice(q, "status", "Status", view.Option{Value: "", Text: "all"}, view.Option{Value: "Failed", Text: "failed"},
-				view.Option{Value: "Available", Text: "available"}, view.Option{Value: "Complete", Text: "complete"}),
+			searchField(q, "q", "Partition", "its whole name"),
+			choice(q, "status", "Status", options("", "all", "Failed", "failed", "Available", "available", "Complete", "complete")),
 		}}, q),
 		Parts: []view.Part{head, part},
 	}
@@ -215,10 +209,7 @@ func feedError(err error, what string) error {
 	if errors.Is(err, feed.ErrNotFound) {
 		return notFound("The list of partitions shows all that there are.", "There is no %s.", what)
 	}
-	return &Problem{
-		Status: http.StatusBadGateway, Text: "The database of the feed does not answer", Err: err,
-		Fix: "Try again. If it stays so, look at the database.",
-	}
+	return unavailable(err, "Try again. If it stays so, look at the database.", "The database of the feed does not answer")
 }
 
 // partitionsPage is how many partitions are read at once.
@@ -244,10 +235,8 @@ func (f *Feed) allPartitions() *objects[feed.Partition] {
 			{name: "reopen", label: "Reopen", confirm: "They take items again."},
 			{name: "seal", label: "Seal", confirm: "No more items can be added, until they are reopened."},
 			{
-				name: "advance", label: "Advance", danger: true, fields: []view.Field{{
-					Name: "gate", Label: "To gate (empty: each to its next one)",
-					Type: "number",
-				}},
+				name: "advance", label: "Advance", danger: true,
+				fields:  []view.Field{{Name: "gate", Label: "To gate (empty: each to its next one)", Type: "number"}},
 				confirm: "A partition refuses while an item below the gate is not complete. This cannot be undone.",
 				check: func(form url.Values) error {
 					_, err := parseGate(cmp.Or(form.Get("gate"), "0"))

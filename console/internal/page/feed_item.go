@@ -37,13 +37,10 @@ func (f *Feed) item(ctx context.Context, r Request) (*view.Page, error) {
 		one := func(name, label, confirm, text string, danger bool, do func(context.Context, string, ...string) (int, error)) view.Action {
 			return view.Action{
 				Name: name, Label: label, Target: partition + "/" + id, Confirm: confirm, Danger: danger,
-				Do: func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+				Do: act(feedRefused(partition), func(ctx context.Context, _ url.Values) (view.Outcome, error) {
 					n, err := do(ctx, partition, id)
-					if err != nil {
-						return view.Outcome{}, feedRefused(err, partition)
-					}
-					return view.Outcome{Count: n, Text: text}, nil
-				},
+					return view.Outcome{Count: n, Text: text}, err
+				}),
 			}
 		}
 		part.Actions = []view.Action{
@@ -61,10 +58,7 @@ func (f *Feed) item(ctx context.Context, r Request) (*view.Page, error) {
 		Columns: view.Columns{}.Numbers("Attempt").Wide("Error"),
 	}
 	for i, text := range it.Errors {
-		failures.Rows = append(failures.Rows, view.Row{
-			ID:    "e-" + strconv.Itoa(i),
-			Cells: []view.Value{view.Int(max(1, it.Attempt-len(it.Errors)+1+i)), view.Sentence(text)},
-		})
+		failures.Add("e-"+strconv.Itoa(i), view.Int(max(1, it.Attempt-len(it.Errors)+1+i)), view.Sentence(text))
 	}
 	part.List = failures
 	page := &view.Page{Nav: "feed", Title: id, Crumbs: []view.Link{
@@ -86,9 +80,8 @@ func earlierPart(attempts []feed.Attempt) view.Part {
 		Columns: view.Columns{}.Numbers("When", "Gate", "Attempt").Wide("Error"),
 	}
 	for i, a := range slices.Backward(attempts) {
-		list.Rows = append(list.Rows, view.Row{ID: "h-" + strconv.Itoa(i), Cells: []view.Value{
-			view.Ago(a.At, "not stated"), {Text: strconv.Itoa(a.Gate)}, view.Int(a.Attempt), view.Sentence(a.Error),
-		}})
+		list.Add("h-"+strconv.Itoa(i),
+			view.Ago(a.At, "not stated"), view.Value{Text: strconv.Itoa(a.Gate)}, view.Int(a.Attempt), view.Sentence(a.Error))
 	}
 	return view.Part{ID: "earlier", Title: "Before a requeue or at an earlier step", List: list}
 }

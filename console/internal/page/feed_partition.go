@@ -52,12 +52,11 @@ func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 		if gate == p.Gate {
 			number = view.Word(view.Good, strconv.Itoa(gate)+" (here)")
 		}
-		gates.Rows = append(gates.Rows, view.Row{ID: "g-" + strconv.Itoa(gate), Cells: []view.Value{
+		gates.Add("g-"+strconv.Itoa(gate),
 			number,
-			{Bar: view.NewBar(c.Complete, c.Available, c.Failed)},
+			view.Value{Bar: view.NewBar(c.Complete, c.Available, c.Failed)},
 			view.Int(c.Complete), counted(c.Available),
-			quietZero(counted(c.Failed), c.Failed > 0, view.Bad),
-		}})
+			quietZero(counted(c.Failed), c.Failed > 0, view.Bad))
 		if more {
 			row := gates.Rows[len(gates.Rows)-1].Cells
 			row[1], row[2] = view.None("Not counted"), view.None("Not counted")
@@ -80,8 +79,7 @@ func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 		Nav: "feed", Title: id, Crumbs: []view.Link{{Text: "Feed", Href: "feed"}},
 		Filter: &view.Filter{Path: "partition", Fields: []view.Field{
 			{Name: "id", Value: id, Hidden: true},
-			choice(q, "status", "Items", view.Option{Value: "", Text: "all"}, view.Option{Value: "Failed", Text: "failed"},
-				view.Option{Value: "Available", Text: "available"}, view.Option{Value: "Complete", Text: "complete"}),
+			choice(q, "status", "Items", options("", "all", "Failed", "failed", "Available", "available", "Complete", "complete")),
 		}},
 		Parts: []view.Part{
 			{
@@ -106,7 +104,6 @@ const itemsPatience = time.Second
 
 func (f *Feed) items(ctx context.Context, r Request, partition string) view.Part {
 	q := r.Query
-	part := view.Part{ID: "items", Title: "Items", Source: view.Source{Name: feedName, Asked: r.Now}}
 	ctx, cancel := context.WithTimeout(ctx, itemsPatience)
 	defer cancel()
 	found, err := f.source.Items(ctx, feed.Query{Partition: partition, Status: feed.Status(q.Get("status")), After: q.Get("after"), Limit: pageSize + 1})
@@ -114,8 +111,8 @@ func (f *Feed) items(ctx context.Context, r Request, partition string) view.Part
 		err = fmt.Errorf("the partition has too many items to list these in %s; choose the failed ones, or use jetpull feed items: %w",
 			view.Span(itemsPatience), ctx.Err())
 	}
+	part := view.Part{ID: "items", Title: "Items", Source: reading(feedName, r, err)}
 	if err != nil {
-		part.Source = view.Source{Name: feedName}.Away(err)
 		return part
 	}
 	list := &view.List{
@@ -131,11 +128,10 @@ func (f *Feed) items(ctx context.Context, r Request, partition string) view.Part
 		if len(it.Errors) > 0 {
 			last = it.Errors[len(it.Errors)-1]
 		}
-		list.Rows = append(list.Rows, view.Row{ID: "i-" + strconv.Itoa(i) + "-" + it.ID, Cells: []view.Value{
+		list.Add("i-"+strconv.Itoa(i)+"-"+it.ID,
 			view.Linked(it.ID, link("item", "partition", partition, "id", it.ID)), feedStatus(it.Status),
-			{Text: strconv.Itoa(it.Gate)},
-			view.Int(it.Attempt), view.Ago(it.NotBefore, "At once"), view.Sentence(last),
-		}})
+			view.Value{Text: strconv.Itoa(it.Gate)},
+			view.Int(it.Attempt), view.Ago(it.NotBefore, "At once"), view.Sentence(last))
 	}
 	part.List = list
 	return part
@@ -143,38 +139,30 @@ func (f *Feed) items(ctx context.Context, r Request, partition string) view.Part
 
 // feedRefused is why an action on a feed failed. Only the feed's own errors state that nothing was changed: a database that does not confirm may have
 // committed.
-func feedRefused(err error, partition string) error {
-	for _, refusal := range []error{
-		feed.ErrNotFound, feed.ErrClosed, feed.ErrGatePassed, feed.ErrDuplicate, feed.ErrNotDone, feed.ErrConflict, feed.ErrInvalid,
-	} {
-		if errors.Is(err, refusal) {
+func feedRefused(partition string) func(error) error {
+	refusals := []error{feed.ErrNotFound, feed.ErrClosed, feed.ErrGatePassed, feed.ErrDuplicate, feed.ErrNotDone, feed.ErrConflict, feed.ErrInvalid}
+	return func(err error) error {
+		if slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) }) {
 			return &Problem{
 				Status: http.StatusConflict, Text: "The feed refused this, and nothing was changed", Err: err,
 				Fix: "The reason is the feed's. Correct it and try again.",
 			}
 		}
-	}
-	return &Problem{
-		Status: http.StatusBadGateway, Text: "The database did not confirm this, so whether it was changed is not known", Err: err,
-		Fix: "Look at the state of partition " + strconv.Quote(partition) + " on its page before you try again.",
+		return unavailable(err, "Look at the state of partition "+strconv.Quote(partition)+" on its page before you try again.",
+			"The database did not confirm this, so whether it was changed is not known")
 	}
 }
 
 func (f *Feed) actions(p feed.Partition, failed int) []view.Action {
-	act := func(do func(ctx context.Context, form url.Values) (int, string, error)) func(context.Context, url.Values) (view.Outcome, error) {
-		return func(ctx context.Context, form url.Values) (view.Outcome, error) {
-			n, text, err := do(ctx, form)
-			if known, ok := errors.AsType[*Problem](err); ok {
-				return view.Outcome{}, known
-			}
-			if err != nil {
-				return view.Outcome{}, feedRefused(err, p.ID)
-			}
-			return view.Outcome{Count: n, Text: text}, nil
-		}
+	refused := feedRefused(p.ID)
+	plain := func(text string, do func(context.Context, string) error) view.Do {
+		return act(refused, func(ctx context.Context, _ url.Values) (view.Outcome, error) { return done(text), do(ctx, p.ID) })
 	}
-	plain := func(text string, do func(context.Context, string) error) func(context.Context, url.Values) (view.Outcome, error) {
-		return act(func(ctx context.Context, _ url.Values) (int, string, error) { return 1, text, do(ctx, p.ID) })
+	failures := func(now string, do func(context.Context, string, ...string) (int, error)) view.Do {
+		return act(refused, func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+			n, err := do(ctx, p.ID)
+			return view.Outcome{Count: n, Text: view.CountIs(uint64(n), "item") + " " + now + "."}, err
+		})
 	}
 	var all []view.Action
 	if failed > 0 {
@@ -182,19 +170,13 @@ func (f *Feed) actions(p feed.Partition, failed int) []view.Action {
 			view.Action{
 				Name: "retry", Label: "Requeue all failed", Target: p.ID, Confirm: fmt.Sprintf("Requeue %s of partition %s, with no attempts counted.",
 					view.Count(uint64(failed), "failed item"), p.ID),
-				Do: act(func(ctx context.Context, _ url.Values) (int, string, error) {
-					n, err := f.source.RetryFailed(ctx, p.ID)
-					return n, fmt.Sprintf("%s available again.", countIs(uint64(n), "item")), err
-				}),
+				Do: failures("available again", f.source.RetryFailed),
 			},
 			view.Action{
 				Name: "skip", Label: "Skip all failed", Target: p.ID, Danger: true,
 				Confirm: fmt.Sprintf("Count %s of partition %s as complete without its work being done, so that the gate opens. This cannot be undone.",
 					view.Count(uint64(failed), "failed item"), p.ID),
-				Do: act(func(ctx context.Context, _ url.Values) (int, string, error) {
-					n, err := f.source.SkipFailed(ctx, p.ID)
-					return n, fmt.Sprintf("%s counted as complete.", countIs(uint64(n), "item")), err
-				}),
+				Do: failures("counted as complete", f.source.SkipFailed),
 			})
 	}
 	if p.Status != feed.Available {
@@ -215,17 +197,15 @@ func (f *Feed) actions(p feed.Partition, failed int) []view.Action {
 	}
 	return append(all,
 		view.Action{
-			Name: "advance", Label: "Advance", Target: p.ID, Confirm: "Advance partition " + p.ID + " to a gate. The feed refuses this while an item " +
-				"below it is not complete. It cannot be undone.", Fields: []view.Field{{
-				Name: "gate", Label: "To gate", Value: strconv.Itoa(p.Gate + 1), Type: "number",
-				Required: true,
-			}},
-			Do: act(func(ctx context.Context, form url.Values) (int, string, error) {
+			Name: "advance", Label: "Advance", Target: p.ID,
+			Confirm: "Advance partition " + p.ID + " to a gate. The feed refuses this while an item below it is not complete. It cannot be undone.",
+			Fields:  []view.Field{{Name: "gate", Label: "To gate", Value: strconv.Itoa(p.Gate + 1), Type: "number", Required: true}},
+			Do: act(refused, func(ctx context.Context, form url.Values) (view.Outcome, error) {
 				gate, err := parseGate(form.Get("gate"))
 				if err != nil {
-					return 0, "", err
+					return view.Outcome{}, err
 				}
-				return 1, fmt.Sprintf("Advanced to gate %d.", gate), f.source.Advance(ctx, p.ID, gate)
+				return done(fmt.Sprintf("Advanced to gate %d.", gate)), f.source.Advance(ctx, p.ID, gate)
 			}),
 		},
 		view.Action{

@@ -36,10 +36,9 @@ type FeedItems interface {
 
 // running are the attempts that watchers report.
 func (f *Feed) running(ctx context.Context, r Request) view.Part {
-	part := view.Part{ID: "running", Title: "Running items", Source: view.Source{Name: feedName, Asked: r.Now}}
 	all, err := f.source.Running(ctx)
+	part := view.Part{ID: "running", Title: "Running items", Source: reading(feedName, r, err)}
 	if err != nil {
-		part.Source = view.Source{Name: feedName}.Away(err)
 		return part
 	}
 	part.List = &view.List{
@@ -56,13 +55,12 @@ func (f *Feed) running(ctx context.Context, r Request) view.Part {
 		},
 	}
 	for i, one := range all[:min(len(all), pageSize)] {
-		part.List.Rows = append(part.List.Rows, view.Row{ID: "r-" + strconv.Itoa(i) + "-" + one.Item, Cells: []view.Value{
+		part.List.Add("r-"+strconv.Itoa(i)+"-"+one.Item,
 			view.Linked(one.Item, link("item", "partition", one.Partition, "id", one.Item)),
 			view.Linked(one.Partition, link("partition", "id", one.Partition)),
-			{Text: strconv.Itoa(one.Gate)},
+			view.Value{Text: strconv.Itoa(one.Gate)},
 			view.Int(one.Attempt),
-			view.Ago(one.Since, "not stated"), view.Text(one.Host), view.Int(one.PID),
-		}})
+			view.Ago(one.Since, "not stated"), view.Text(one.Host), view.Int(one.PID))
 	}
 	return part
 }
@@ -75,23 +73,18 @@ func (f *Feed) waiting(partition, id string) []view.Action {
 			Name: "cancel", Label: "Cancel the attempt", Target: target, Danger: true,
 			Confirm: "Cancel the attempt that a watcher makes at this item, if it is on the list of running items. The attempt then counts as failed, and " +
 				"the item is retried.",
-			Do: func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+			Do: act(feedRefused(partition), func(ctx context.Context, _ url.Values) (view.Outcome, error) {
 				within, err := f.source.Cancel(ctx, partition, id)
-				if err != nil {
-					return view.Outcome{}, feedRefused(err, partition)
-				}
-				return view.Outcome{Count: 1, Text: "The watcher ends the attempt within " + view.Span(within) + "."}, nil
-			},
+				return done("The watcher ends the attempt within " + view.Span(within) + "."), err
+			}),
 		},
 		{
 			Name: "delete", Label: "Delete", Target: target, Danger: true,
 			Confirm: "Delete this item. Nobody processes it any more. An item that a watcher may have read is not deleted. This cannot be undone.",
-			Do: func(ctx context.Context, _ url.Values) (view.Outcome, error) {
-				if err := f.source.Delete(ctx, partition, id); err != nil {
-					return view.Outcome{}, feedRefused(err, partition)
-				}
-				return view.Outcome{Count: 1, Text: "The item is deleted.", Then: link("partition", "id", partition)}, nil
-			},
+			Do: act(feedRefused(partition), func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+				return view.Outcome{Count: 1, Text: "The item is deleted.", Then: link("partition", "id", partition)},
+					f.source.Delete(ctx, partition, id)
+			}),
 		},
 	}
 }

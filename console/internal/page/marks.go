@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -108,9 +107,9 @@ func (m *Marks) action(present look, r Request) view.Action {
 				return view.Outcome{}, invalid("Give a name of at most 100 bytes.", "The name has %d bytes. Nothing was marked.", len(shown.By))
 			}
 			if err := m.set(ctx, shown); err != nil {
-				return view.Outcome{}, &Problem{Status: http.StatusBadGateway, Text: "The mark was not stored", Err: err, Fix: "Try again."}
+				return view.Outcome{}, unavailable(err, "Try again.", "The mark was not stored")
 			}
-			return view.Outcome{Count: 1, Text: "Marked as looked at by " + shown.By + ". Failures that come later are not."}, nil
+			return done("Marked as looked at by " + shown.By + ". Failures that come later are not."), nil
 		},
 	}
 }

@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -19,20 +17,6 @@ import (
 	"github.com/jetpull/jetpull/internal/requeue"
 	"github.com/jetpull/jetpull/internal/systems"
 )
-
-// glimpse is the begin of a payload in one line.
-func (r Request) glimpse(data []byte) view.Value {
-	if !r.Payloads {
-		return view.None(noPayload)
-	}
-	const most = 100
-	text, cut := printable(data, most)
-	text = strings.Join(strings.Fields(text), " ")
-	if cut {
-		text += "…"
-	}
-	return view.Code(text)
-}
 
 // of is the request for a message of a stream. Nobody sees payloads of the systems' own streams: they have tokens and signing secrets, which
 // the systems' own pages leave out.
@@ -129,19 +113,6 @@ func (m *Messages) message(ctx context.Context, r Request) (*view.Page, error) {
 	return page, nil
 }
 
-func headersPart(h nats.Header) view.Part {
-	part := view.Part{ID: "headers", Title: "Headers", List: &view.List{
-		Found: view.Bounded(len(h), false, "header"), Path: "message", Columns: view.Texts("Name").Wide("Value"),
-	}}
-	for i, key := range slices.Sorted(maps.Keys(h)) {
-		part.List.Rows = append(part.List.Rows, view.Row{
-			ID:    "h-" + strconv.Itoa(i),
-			Cells: []view.Value{view.Code(key), view.Code(strings.Join(h[key], "\n"))},
-		})
-	}
-	return part
-}
-
 // copyAction publishes a message again. Headers that the server acts on are left out.
 func (m *Messages) copyAction(stream string, one *jetstream.RawStreamMsg) view.Action {
 	return view.Action{
@@ -155,12 +126,10 @@ func (m *Messages) copyAction(stream string, one *jetstream.RawStreamMsg) view.A
 			}
 			to, seq, err := m.source.Publish(ctx, &nats.Msg{Subject: subject, Header: requeue.Headers(one.Header, "Nats-"), Data: one.Data})
 			if err != nil {
-				return view.Outcome{}, &Problem{
-					Status: http.StatusBadGateway, Err: err, Text: "The copy was not stored",
-					Fix: "A stream must take the subject " + subject + ". The original is unchanged.",
-				}
+				return view.Outcome{}, unavailable(err, "A stream must take the subject "+subject+". The original is unchanged.",
+					"The copy was not stored")
 			}
-			return view.Outcome{Count: 1, Text: fmt.Sprintf("Published a copy to %s. Stream %s has it as message %d.", subject, to, seq)}, nil
+			return done(fmt.Sprintf("Published a copy to %s. Stream %s has it as message %d.", subject, to, seq)), nil
 		},
 	}
 }

@@ -170,10 +170,9 @@ func (m *Messages) messages(ctx context.Context, r Request) (*view.Page, error) 
 	list.Links = m.ways(ctx, q, &f, info, found, open)
 	for _, one := range found {
 		seq := strconv.FormatUint(one.Sequence, 10)
-		list.Rows = append(list.Rows, view.Row{ID: "m-" + seq, Cells: []view.Value{
+		list.Add("m-"+seq,
 			view.Linked(seq, link("message", "stream", name, "seq", seq)), view.Ago(one.Time, ""), view.Text(one.Subject),
-			view.Int(len(one.Header)), view.Bytes(uint64(len(one.Data))), r.of(info, one).glimpse(one.Data),
-		}})
+			view.Int(len(one.Header)), view.Bytes(uint64(len(one.Data))), r.of(info, one).glimpse(one.Data))
 	}
 	part.List = list
 	return &view.Page{
@@ -186,16 +185,15 @@ func (m *Messages) messages(ctx context.Context, r Request) (*view.Page, error) 
 func messageFields(q url.Values, stream string, open bool) *view.Filter {
 	fields := []view.Field{
 		{Name: "stream", Value: stream, Hidden: true},
-		{Name: "subject", Label: "Subject", Value: q.Get("subject"), Type: "search", Placeholder: "orders.*"},
+		searchField(q, "subject", "Subject", "orders.*"),
 		{Name: "seq", Label: "Up to sequence", Value: q.Get("seq"), Type: "number", Placeholder: "newest"},
-		{Name: "since", Label: "Since (UTC)", Value: q.Get("since"), Type: "datetime-local"},
-		{Name: "until", Label: "Until (UTC)", Value: q.Get("until"), Type: "datetime-local"},
+		timeField(q, "since", "Since"), timeField(q, "until", "Until"),
 	}
 	if open {
 		fields = append(fields,
-			view.Field{Name: "q", Label: "Payload has", Value: q.Get("q"), Type: "search", Placeholder: "part of the payload"},
-			view.Field{Name: "header", Label: "Header has", Value: q.Get("header"), Placeholder: "X-Tenant: acme"},
-			view.Field{Name: "id", Label: "Nats-Msg-Id", Value: q.Get("id")})
+			searchField(q, "q", "Payload has", "part of the payload"),
+			entry(q, "header", "Header has", "X-Tenant: acme"),
+			entry(q, "id", "Nats-Msg-Id", ""))
 	}
 	return &view.Filter{Path: "messages", Fields: fields}
 }
@@ -328,15 +326,6 @@ func (m *Messages) after(ctx context.Context, info *jetstream.StreamInfo, at tim
 	return low, nil
 }
 
-func parseTime(text string) (time.Time, error) {
-	for _, layout := range []string{"2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339} {
-		if at, err := time.Parse(layout, text); err == nil {
-			return at, nil
-		}
-	}
-	return time.Time{}, invalid("Give a time in UTC, such as 2026-01-31T15:04.", "%q is no time.", text)
-}
-
 func streamError(name string, err error) error {
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrInvalidStreamName), errors.Is(err, jetstream.ErrStreamNameRequired):
@@ -344,8 +333,5 @@ func streamError(name string, err error) error {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return notFound("It was acknowledged, deleted, or removed by the stream's limits.", "The stream %s does not have this message any more.", name)
 	}
-	return &Problem{
-		Status: http.StatusBadGateway, Text: "NATS does not answer for stream " + name, Err: err,
-		Fix: "Try again. If it stays so, look at the server.",
-	}
+	return unavailable(err, "Try again. If it stays so, look at the server.", "NATS does not answer for stream %s", name)
 }

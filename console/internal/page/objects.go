@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -140,7 +139,7 @@ func (o *objects[T]) choose(ctx context.Context, q url.Values, action string, mo
 // forAll are the actions for all objects that the query of a list selects. The list shows some of these; more: there are others. A stale
 // list has no actions.
 func (o *objects[T]) forAll(stale bool, q url.Values, filter *view.Filter, shown []T, more bool) (all []view.Action) {
-	rate := rateField
+	rate := rateField("no limit")
 	rate.Value = "50" // each of these actions is a request of its own
 	var filters []string
 	for _, f := range filter.Fields {
@@ -203,7 +202,7 @@ func (o *objects[T]) preview(ctx context.Context, q url.Values, action string) s
 
 // begin starts an operation on all objects for which the action is possible now.
 func (o *objects[T]) begin(ctx context.Context, q url.Values, each offer, what string, form url.Values) (view.Outcome, error) {
-	rate, err := parseRate(form.Get(rateField.Name))
+	rate, err := parseRate(form.Get("rate"))
 	if err == nil && each.check != nil {
 		err = each.check(form)
 	}
@@ -213,15 +212,9 @@ func (o *objects[T]) begin(ctx context.Context, q url.Values, each offer, what s
 	names, _, _, err := o.choose(ctx, q, each.name, 0)
 	switch {
 	case err != nil:
-		return view.Outcome{}, &Problem{
-			Status: http.StatusBadGateway, Text: "Which objects match is not known now. Nothing was changed", Err: err,
-			Fix: "Try again.",
-		}
+		return view.Outcome{}, unavailable(err, "Try again.", "Which objects match is not known now. Nothing was changed")
 	case len(names) == 0:
-		return view.Outcome{}, &Problem{
-			Status: http.StatusConflict, Text: "This is possible for no object that matches now. Nothing was changed.",
-			Fix: "Look at the list again.",
-		}
+		return view.Outcome{}, impossible("Look at the list again.", "This is possible for no object that matches now. Nothing was changed.")
 	}
 	values := url.Values{}
 	for _, f := range each.fields {

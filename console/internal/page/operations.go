@@ -3,7 +3,6 @@ package page
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -15,7 +14,7 @@ import (
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-// Operation is an action on many objects that runs in a system.
+// Operation is an action on many objects that runs in a system. Its counts, times and state have the names of the relay's interface.
 type Operation struct {
 	// System runs it, and ID is its name there.
 	System, ID string
@@ -74,9 +73,8 @@ func (o *Operations) list(ctx context.Context, r Request) (*view.Page, error) {
 	page := &view.Page{
 		Nav: "operations", Title: "Operations",
 		Filter: &view.Filter{Path: "operations", Fields: []view.Field{
-			{Name: "q", Label: "Search", Value: q.Get("q"), Type: "search", Placeholder: "kind, who or what"},
-			choice(q, "state", "State", view.Option{Value: "", Text: "all"}, view.Option{Value: running, Text: "running"},
-				view.Option{Value: "ended", Text: "ended"}),
+			searchField(q, "q", "Search", "kind, who or what"),
+			choice(q, "state", "State", options("", "all", running, "running", "ended", "ended")),
 		}},
 	}
 	page.Parts = make([]view.Part, len(o.sources))
@@ -108,10 +106,9 @@ func (o *Operations) part(q url.Values, now time.Time, system string, s sample.S
 	shown, previous, next := slice(q, rows)
 	list.Previous, list.Next = previous, next
 	for _, op := range shown {
-		list.Rows = append(list.Rows, view.Row{ID: "o-" + system + "-" + op.ID, Cells: []view.Value{
+		list.Add("o-"+system+"-"+op.ID,
 			view.Linked(op.Kind, operationLink(system, op.ID)), operationState(op), view.Text(op.What), view.Text(cmp.Or(op.By, "not stated")),
-			view.Ago(op.Began, "not stated"), progress(op), view.Int(op.Skipped), view.Int(op.Failed), operationRate(op), operationEnd(op, now),
-		}})
+			view.Ago(op.Began, "not stated"), progress(op), view.Int(op.Skipped), view.Int(op.Failed), operationRate(op), operationEnd(op, now))
 	}
 	return view.Part{ID: "operations-" + system, Title: system, Source: source(system, s), List: list}
 }
@@ -202,7 +199,7 @@ func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
 			},
 		}
 		if op.State == running {
-			part.Actions = []view.Action{o.cancel(each, o.latest[i], op)}
+			part.Actions = thenAsk(o.latest[i], []view.Action{cancelOperation(each, op)})
 		}
 		page.Parts = []view.Part{part}
 		return page, nil
@@ -221,29 +218,24 @@ func operationSentence(op Operation) string {
 		}
 		return "Running."
 	case "cancelled":
-		return fmt.Sprintf("Cancelled: %s done and stays so, %s not touched.", countIs(uint64(op.Done), "object"), countIs(uint64(max(0, left)), "object"))
+		return fmt.Sprintf("Cancelled: %s done and stays so, %s not touched.", view.CountIs(uint64(op.Done), "object"), view.CountIs(uint64(max(0, left)), "object"))
 	}
 	if op.Failed > 0 {
-		return fmt.Sprintf("Ended: %s done, %s failed. The log of the system has the reasons.", countIs(uint64(op.Done), "object"),
+		return fmt.Sprintf("Ended: %s done, %s failed. The log of the system has the reasons.", view.CountIs(uint64(op.Done), "object"),
 			view.Count(uint64(op.Failed), "object"))
 	}
-	return fmt.Sprintf("Ended: %s done, %s skipped.", countIs(uint64(op.Done), "object"), countIs(uint64(op.Skipped), "object"))
+	return fmt.Sprintf("Ended: %s done, %s skipped.", view.CountIs(uint64(op.Done), "object"), view.CountIs(uint64(op.Skipped), "object"))
 }
 
-func (o *Operations) cancel(from OperationSource, latest *sample.Latest[[]Operation], op Operation) view.Action {
+func cancelOperation(from OperationSource, op Operation) view.Action {
 	return view.Action{
 		Name: "cancel", Label: "Cancel the operation", Target: from.System() + "/" + op.ID,
-		Confirm: fmt.Sprintf("Cancel this operation. %s done already and stays so. The rest is not touched.", countIs(uint64(op.Done), "object")),
-		Do: func(ctx context.Context, _ url.Values) (view.Outcome, error) {
-			if err := from.CancelOperation(ctx, op.ID); err != nil {
-				if p, ok := errors.AsType[*Problem](err); ok {
-					return view.Outcome{}, p
-				}
-				return view.Outcome{}, &Problem{Status: 502, Text: from.System() + " did not cancel the operation. It goes on", Err: err, Fix: "Try again."}
-			}
-			latest.Next(ctx)
-			return view.Outcome{Count: 1, Text: "Cancelled. What was done stays done, and the rest is not touched."}, nil
-		},
+		Confirm: fmt.Sprintf("Cancel this operation. %s done already and stays so. The rest is not touched.", view.CountIs(uint64(op.Done), "object")),
+		Do: act(func(err error) error {
+			return unavailable(err, "Try again.", "%s did not cancel the operation. It goes on", from.System())
+		}, func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+			return done("Cancelled. What was done stays done, and the rest is not touched."), from.CancelOperation(ctx, op.ID)
+		}),
 	}
 }
 
@@ -272,16 +264,14 @@ func Log(all func() []view.Entry) Func {
 			if e.Failed {
 				result = view.Word(view.Bad, "failed")
 			}
-			list.Rows = append(list.Rows, view.Row{ID: "a-" + strconv.Itoa(e.ID), Cells: []view.Value{
-				view.Ago(e.Time, ""), view.Text(e.Who), view.Text(e.Action), view.Text(e.Target), view.Int(e.Count), result, view.Prose(e.Outcome),
-			}})
+			list.Add("a-"+strconv.Itoa(e.ID),
+				view.Ago(e.Time, ""), view.Text(e.Who), view.Text(e.Action), view.Text(e.Target), view.Int(e.Count), result, view.Prose(e.Outcome))
 		}
 		return &view.Page{
 			Nav: "log", Title: "Log of actions",
 			Filter: &view.Filter{Path: "log", Fields: []view.Field{
-				{Name: "q", Label: "Search", Value: q.Get("q"), Type: "search", Placeholder: "who, action or target"},
-				choice(q, "outcome", "Result", view.Option{Value: "", Text: "all"}, view.Option{Value: "done", Text: "done"},
-					view.Option{Value: "failed", Text: "failed"}),
+				searchField(q, "q", "Search", "who, action or target"),
+				choice(q, "outcome", "Result", options("", "all", "done", "done", "failed", "failed")),
 			}},
 			Parts: []view.Part{{ID: "log", List: list}},
 		}, nil

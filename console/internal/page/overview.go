@@ -52,10 +52,7 @@ func judge[T any](part *view.Part, path, noun string, all []T, worse func(a, b T
 		}
 		if trouble++; trouble <= most {
 			name, since, waiting := show(one)
-			list.Rows = append(list.Rows, view.Row{
-				ID:    path + "-" + strconv.Itoa(len(list.Rows)),
-				Cells: []view.Value{name, st.Value(), since, waiting, view.Prose(st.Sentence)},
-			})
+			list.Add(path+"-"+strconv.Itoa(len(list.Rows)), name, st.Value(), since, waiting, view.Prose(st.Sentence))
 		}
 	}
 	sum := state.Sum(noun, states)
@@ -178,14 +175,11 @@ func (y *Relay) Overview(ctx context.Context, r Request) view.Part {
 	}
 	backlog, oldest := 0, 0.0
 	for _, one := range s.Value {
-		backlog += one.backlog()
-		if one.State != nil && one.State.Backlog > 0 {
-			oldest = max(oldest, one.State.Oldest)
-		}
+		backlog, oldest = backlog+one.State.Backlog, max(oldest, one.State.Oldest)
 	}
 	judge(&part, "relay", "receiver", s.Value, receiverOrders["state"], func(one receiver) state.State { return one.now },
 		func(one receiver) (name, since, waiting view.Value) {
-			return view.Linked(one.Name, link("receiver", "name", one.Name)), one.since.value(), view.Int(one.backlog())
+			return view.Linked(one.Name, link("receiver", "name", one.Name)), one.since.value(), view.Int(one.State.Backlog)
 		})
 	part.Facts = []view.Fact{
 		{Name: "Receivers", Value: view.Linked(view.Int(len(s.Value)).Text, "relay")},

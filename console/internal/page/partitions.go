@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -155,10 +153,7 @@ func (s *PartitionSet) consumer(number int) string {
 func (p *Partitions) list(ctx context.Context, r Request) (*view.Page, error) {
 	q := r.Query
 	sets, err := p.source.PartitionSets(ctx, "")
-	part := view.Part{ID: "sets", Source: view.Source{Name: "NATS", Asked: r.Now}}
-	if err != nil {
-		part.Source = view.Source{Name: "NATS"}.Away(err)
-	}
+	part := view.Part{ID: "sets", Source: reading("NATS", r, err)}
 	rows := selected(q, p.judged(ctx, sets, r.Now), func(q url.Values, s judgedSet) bool { return contains(q.Get("q"), s.Name, s.Stream) })
 	part.List = &view.List{
 		Path: "sets", Empty: "This list shows sets of partitions, of which each has one member at a time; partition.Open makes one.",
@@ -174,11 +169,8 @@ func (p *Partitions) list(ctx context.Context, r Request) (*view.Page, error) {
 	})
 	return &view.Page{
 		Nav: "sets", Title: "Partition sets",
-		Filter: &view.Filter{Path: "sets", Fields: []view.Field{{
-			Name: "q", Label: "Set or stream", Value: q.Get("q"), Type: "search",
-			Placeholder: "name",
-		}}},
-		Parts: []view.Part{part},
+		Filter: &view.Filter{Path: "sets", Fields: []view.Field{searchField(q, "q", "Set or stream", "name")}},
+		Parts:  []view.Part{part},
 	}, nil
 }
 
@@ -189,10 +181,7 @@ func (p *Partitions) one(ctx context.Context, r Request) (*view.Page, error) {
 	case errors.Is(err, jetstream.ErrBucketNotFound), err == nil && len(sets) == 0:
 		return nil, notFound("The list of sets shows all that there are.", "There is no set %q.", name)
 	case err != nil:
-		return nil, &Problem{
-			Status: http.StatusBadGateway, Text: fmt.Sprintf("The state of set %q is not known now", name), Err: err,
-			Fix: "Try again. If it stays so, look at the server.",
-		}
+		return nil, unavailable(err, "Try again. If it stays so, look at the server.", "The state of set %q is not known now", name)
 	}
 	s := sets[0]
 	pending, ackPending, members := s.count()
@@ -207,11 +196,10 @@ func (p *Partitions) one(ctx context.Context, r Request) (*view.Page, error) {
 		if one.Member != "" {
 			member = view.Code(one.Member)
 		}
-		list.Rows = append(list.Rows, view.Row{ID: "p-" + n, Cells: []view.Value{
+		list.Add("p-"+n,
 			view.Linked(n, link("consumer", "stream", s.Stream, "name", s.Name+"-"+n)), states[s.consumer(one.Number)].Value(), member,
 			view.Ago(one.Since, "No member has it"),
-			view.Number(one.Pending), view.Number(one.AckPending),
-		}})
+			view.Number(one.Pending), view.Number(one.AckPending))
 	}
 	return &view.Page{
 		Nav: "sets", Title: name, Crumbs: []view.Link{{Text: "Partition sets", Href: "sets"}},

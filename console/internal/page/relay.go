@@ -3,9 +3,7 @@ package page
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"net/http"
 	"net/url"
@@ -38,27 +36,31 @@ type receiver struct {
 	TTL            float64 `json:"ttl"`
 	Paused         bool    `json:"paused"`
 	SecretCount    int     `json:"secret_count"`
-	State          *struct {
-		Breaker    string  `json:"breaker"`
-		WindowUsed int     `json:"window_used"`
-		InFlight   int     `json:"in_flight"`
-		Disabled   bool    `json:"disabled"`
-		Backlog    int     `json:"backlog"`
-		Oldest     float64 `json:"oldest"`
-		// Failed counts messages on the list of failed ones, and Refused the POSTs since the last that succeeded; nil: not
-		// known, since the process that was asked has made none.
-		Failed       int       `json:"failed"`
-		Refused      *int      `json:"refused"`
-		RefusedSince time.Time `json:"refused_since"`
-		Answers      *struct {
-			Total int     `json:"total"`
-			Count int     `json:"count"`
-			P50   float64 `json:"p50"`
-			P99   float64 `json:"p99"`
-		} `json:"answers"`
-	} `json:"state"`
+	// State is nil in the relay's answer, and unknown here, where the relay does not know it now.
+	State *receiverState `json:"state"`
 	now   state.State
 	since since
+}
+
+type receiverState struct {
+	unknown    bool
+	Breaker    string  `json:"breaker"`
+	WindowUsed int     `json:"window_used"`
+	InFlight   int     `json:"in_flight"`
+	Disabled   bool    `json:"disabled"`
+	Backlog    int     `json:"backlog"`
+	Oldest     float64 `json:"oldest"`
+	// Failed counts messages on the list of failed ones, and Refused the POSTs since the last that succeeded; nil: not
+	// known, since the process that was asked has made none.
+	Failed       int       `json:"failed"`
+	Refused      *int      `json:"refused"`
+	RefusedSince time.Time `json:"refused_since"`
+	Answers      struct {
+		Total int     `json:"total"`
+		Count int     `json:"count"`
+		P50   float64 `json:"p50"`
+		P99   float64 `json:"p99"`
+	} `json:"answers"` // zero: there is none yet
 }
 
 // Relay are the pages of a relay.
@@ -115,18 +117,18 @@ func (y *Relay) ask(ctx context.Context) ([]receiver, error) {
 	window, backlog, answered := 0, 0, 0
 	found := make(map[string]receiver, len(answer.Items))
 	for i, r := range answer.Items {
+		if r.State == nil {
+			r.State = &receiverState{unknown: true}
+		}
 		r.now, r.since = r.judge(), since{now, y.before == nil}
 		if before, ok := y.before[r.Name]; ok && before.now.Word == r.now.Word {
 			r.since = before.since
 		}
 		answer.Items[i], found[r.Name] = r, r
-		if r.State != nil {
+		if !r.State.unknown {
 			y.history.Put(now, r.Name, float64(r.State.WindowUsed), float64(r.State.Backlog), math.NaN(), math.NaN())
-			window, backlog = window+r.State.WindowUsed, backlog+r.State.Backlog
-			if r.State.Answers != nil {
-				answered += r.State.Answers.Total
-			}
 		}
+		window, backlog, answered = window+r.State.WindowUsed, backlog+r.State.Backlog, answered+r.State.Answers.Total
 	}
 	y.before = found
 	y.answered = y.answered.plus(now, uint64(answered))
@@ -146,12 +148,9 @@ func (y *Relay) countFailed(ctx context.Context) float64 {
 }
 
 func (r *receiver) judge() state.State {
-	v := state.Receiver{Noun: "message", Gone: "failed message", Known: r.State != nil}
+	v := state.Receiver{Noun: "message", Gone: "failed message", Known: !r.State.unknown}
 	if r.Paused {
 		v.Paused = "Paused by an operator"
-	}
-	if r.State == nil {
-		return v.Of()
 	}
 	v.Backlog, v.InFlight = r.State.Backlog, r.State.InFlight
 	v.Failed, v.Refused, v.Since = r.State.Failed, state.NotKnown, r.State.RefusedSince
@@ -179,7 +178,7 @@ func (r *receiver) judge() state.State {
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 func (r *receiver) window() view.Value {
-	if r.State == nil {
+	if r.State.unknown {
 		return view.None("not known now")
 	}
 	if r.RateLimit == 0 {
@@ -189,7 +188,7 @@ func (r *receiver) window() view.Value {
 }
 
 func (r *receiver) oldest() view.Value {
-	if r.State == nil || r.State.Backlog == 0 {
+	if r.State.Backlog == 0 {
 		return view.None("Nothing waits")
 	}
 	return view.Duration(seconds(r.State.Oldest).Round(time.Second))
@@ -197,7 +196,7 @@ func (r *receiver) oldest() view.Value {
 
 // answers are how long the half and the slowest hundredth of the last answers took at least.
 func (r *receiver) answers() (p50, p99 view.Value) {
-	if r.State == nil || r.State.Answers == nil {
+	if r.State.Answers.Count == 0 {
 		none := view.None("This relay process has no answer of the receiver yet")
 		return none, none
 	}
@@ -208,44 +207,22 @@ func (r *receiver) answers() (p50, p99 view.Value) {
 	return of(50, r.State.Answers.P50), of(99, r.State.Answers.P99)
 }
 
-// p99 orders receivers.
-func (r *receiver) p99() float64 {
-	if r.State == nil || r.State.Answers == nil {
-		return 0
-	}
-	return r.State.Answers.P99
-}
-
-func (r *receiver) failed() int {
-	if r.State == nil {
-		return 0
-	}
-	return r.State.Failed
-}
-
 // failures lead to the failed messages of the receiver.
 func (r *receiver) failures() view.Value {
-	if r.State == nil {
+	if r.State.unknown {
 		return view.None("not known now")
 	}
-	return leads(quietZero(view.Int(r.failed()), r.failed() > 0, view.Bad), link("failed", "system", relayName, "receiver", r.Name))
-}
-
-func (r *receiver) backlog() int {
-	if r.State == nil {
-		return 0
-	}
-	return r.State.Backlog
+	return leads(quietZero(view.Int(r.State.Failed), r.State.Failed > 0, view.Bad), link("failed", "system", relayName, "receiver", r.Name))
 }
 
 var receiverOrders = map[string]func(a, b receiver) int{
 	"name": func(a, b receiver) int { return cmp.Compare(a.Name, b.Name) },
 	"state": func(a, b receiver) int {
-		return cmp.Or(cmp.Compare(a.now.Level, b.now.Level), cmp.Compare(b.backlog(), a.backlog()), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.now.Level, b.now.Level), cmp.Compare(b.State.Backlog, a.State.Backlog), cmp.Compare(a.Name, b.Name))
 	},
-	"backlog": func(a, b receiver) int { return cmp.Compare(a.backlog(), b.backlog()) },
-	"failed":  func(a, b receiver) int { return cmp.Compare(a.failed(), b.failed()) },
-	"p99":     func(a, b receiver) int { return cmp.Compare(a.p99(), b.p99()) },
+	"backlog": func(a, b receiver) int { return cmp.Compare(a.State.Backlog, b.State.Backlog) },
+	"failed":  func(a, b receiver) int { return cmp.Compare(a.State.Failed, b.State.Failed) },
+	"p99":     func(a, b receiver) int { return cmp.Compare(a.State.Answers.P99, b.State.Answers.P99) },
 }
 
 const receiversEmpty = "This list shows the receivers of the relay. Create one with `jetpull relay receivers put NAME`, or with PUT " +
@@ -274,12 +251,12 @@ func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	shown := fill(list, q, rows, receiverOrders, "state", len(s.Value), "receiver", func(one receiver) view.Row {
 		flight := view.None("not known now")
-		if one.State != nil {
+		if !one.State.unknown {
 			flight = view.Int(one.State.InFlight)
 		}
 		p50, p99 := one.answers()
 		return view.Row{ID: "r-" + one.Name, Cells: []view.Value{
-			view.Linked(one.Name, link("receiver", "name", one.Name)), one.now.Value(), one.since.value(), one.failures(), view.Int(one.backlog()),
+			view.Linked(one.Name, link("receiver", "name", one.Name)), one.now.Value(), one.since.value(), one.failures(), view.Int(one.State.Backlog),
 			{Chart: chart.Small("Backlog", y.history.Values(r.Now, time.Hour, one.Name, histBacklog, 60))},
 			one.oldest(), one.window(), flight, p50, p99, view.Text(withoutPassword(one.PostEndpoint)),
 		}}
@@ -287,8 +264,8 @@ func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 	page := &view.Page{
 		Nav: "relay", Title: "Relay",
 		Filter: keepOrder(&view.Filter{Path: "relay", Fields: []view.Field{
-			{Name: "q", Label: "Receiver", Value: q.Get("q"), Type: "search", Placeholder: "name or endpoint"},
-			choice(q, "state", "State", view.Option{Value: "", Text: "all"}, view.Option{Value: "trouble", Text: "needs attention"}),
+			searchField(q, "q", "Receiver", "name or endpoint"),
+			choice(q, "state", "State", options("", "all", "trouble", "needs attention")),
 		}}, q),
 		Parts: []view.Part{{ID: "receivers", Source: source(relayName, s), List: list}},
 	}
@@ -299,23 +276,4 @@ func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 
 func fitsReceiver(q url.Values, r receiver) bool {
 	return contains(q.Get("q"), r.Name, r.PostEndpoint) && (q.Get("state") == "" || r.now.Trouble())
-}
-
-// systemRefused is why a system refused an action.
-func systemRefused(system string, err error) error {
-	return &Problem{
-		Status: http.StatusBadGateway, Text: "The " + system + " did not do this. Nothing was changed, unless the answer was lost",
-		Err: err, Fix: "Look at the state before you try again.",
-	}
-}
-
-// notShown is why a system does not show an object: there is none, or the system does not answer.
-func notShown(system string, err error, fix, format string, args ...any) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return &Problem{Status: http.StatusNotFound, Text: "The " + system + " has no " + fmt.Sprintf(format, args...), Err: err, Fix: fix}
-	}
-	return &Problem{
-		Status: http.StatusBadGateway, Text: "The " + system + " " + view.Source{}.Away(err).Does(), Err: err,
-		Fix: "Try again. If it stays so, look at the " + system + ".",
-	}
 }

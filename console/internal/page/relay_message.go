@@ -109,10 +109,7 @@ func (m *relayMessage) timeline() *view.List {
 		Columns: view.Texts("When", "What", "Answer").Numbers("Took").Wide("Error"),
 	}
 	row := func(at time.Time, what string, answer, took, problem view.Value) {
-		timeline.Rows = append(timeline.Rows, view.Row{
-			ID:    "t-" + strconv.Itoa(len(timeline.Rows)),
-			Cells: []view.Value{view.Ago(at, "not stated"), view.Text(what), answer, took, problem},
-		})
+		timeline.Add("t-"+strconv.Itoa(len(timeline.Rows)), view.Ago(at, "not stated"), view.Text(what), answer, took, problem)
 	}
 	row(m.Arrived, "arrived", view.Value{}, view.Value{}, view.Value{})
 	for _, a := range m.Attempts {

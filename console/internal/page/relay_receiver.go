@@ -43,7 +43,7 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 				ID: "receiver", Source: source(relayName, s), Problem: st.Sentence, ProblemTone: st.Level.Tone(), Actions: thenAsk(y.latest, y.actions(one)),
 				Facts: []view.Fact{
 					{Name: "In this state since", Value: one.since.value()},
-					{Name: "Backlog", Value: view.Int(one.backlog())},
+					{Name: "Backlog", Value: view.Int(one.State.Backlog)},
 					{Name: "Oldest waiting", Value: one.oldest()},
 					{Name: "Window", Value: one.window()},
 					{Name: "Answers, p50", Value: p50},
@@ -95,13 +95,10 @@ func (r *receiver) describe() []string {
 }
 
 func (y *Relay) actions(one receiver) []view.Action {
-	set := func(field string, value bool, text string) func(context.Context, url.Values) (view.Outcome, error) {
-		return func(ctx context.Context, _ url.Values) (view.Outcome, error) {
-			if err := y.call.Call(ctx, http.MethodPatch, "/v1/receivers/"+url.PathEscape(one.Name), map[string]bool{field: value}, nil); err != nil {
-				return view.Outcome{}, systemRefused(relayName, err)
-			}
-			return view.Outcome{Count: 1, Text: text}, nil
-		}
+	set := func(field string, value bool, text string) view.Do {
+		return act(systemRefused(relayName), func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+			return done(text), y.call.Call(ctx, http.MethodPatch, "/v1/receivers/"+url.PathEscape(one.Name), map[string]bool{field: value}, nil)
+		})
 	}
 	var all []view.Action
 	if one.Paused {
@@ -112,7 +109,7 @@ func (y *Relay) actions(one receiver) []view.Action {
 	} else {
 		all = append(all, view.Action{Name: "pause", Label: "Pause", Target: one.Name, Do: set("paused", true, "Paused. Messages to "+one.Name+" wait.")})
 	}
-	if one.State != nil && one.State.Disabled {
+	if one.State.Disabled {
 		all = append(all, view.Action{
 			Name: "enable", Label: "Enable", Target: one.Name,
 			Do: set("enable", true, "Enabled. "+one.Name+" is not disabled any more."),

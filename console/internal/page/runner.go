@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/http"
 	"net/url"
 	"slices"
 	"sync"
@@ -187,7 +186,7 @@ func (r *Runner) begin(ctx context.Context, kind, what string, selection any, ra
 }
 
 func notBegun(err error) error {
-	return &Problem{Status: http.StatusBadGateway, Text: "The operation did not begin. Nothing was changed", Err: err, Fix: "Try again."}
+	return unavailable(err, "Try again.", "The operation did not begin. Nothing was changed")
 }
 
 // item judges how an object of an operation ended. If the server does not answer, the object is tried again later. If the server refuses

@@ -19,10 +19,9 @@ const runningEmpty = "No worker answered. The consumer may have none, or none wi
 
 // running are the messages that the workers of a consumer handle. The workers are asked while the page is open only.
 func (c *Consumers) running(ctx context.Context, r Request, one *consumer) view.Part {
-	part := view.Part{ID: "running", Title: "Running messages", Source: view.Source{Name: "NATS", Asked: r.Now}}
 	answers, err := c.source.Running(ctx, one.Stream, one.Name)
+	part := view.Part{ID: "running", Title: "Running messages", Source: reading("NATS", r, err)}
 	if err != nil {
-		part.Source = view.Source{Name: "NATS"}.Away(err)
 		return part
 	}
 	type row struct {
@@ -55,10 +54,9 @@ func (c *Consumers) running(ctx context.Context, r Request, one *consumer) view.
 	}
 	for i, m := range shown {
 		seq := strconv.FormatUint(m.Sequence, 10)
-		part.List.Rows = append(part.List.Rows, view.Row{ID: "m-" + strconv.Itoa(i) + "-" + seq, Cells: []view.Value{
+		part.List.Add("m-"+strconv.Itoa(i)+"-"+seq,
 			view.Linked(seq, link("message", "stream", one.Stream, "seq", seq)), view.Text(m.Subject), view.Ago(m.Since, "The worker did not state it"),
-			view.Number(m.Attempt), view.Text(m.worker.Name), view.Text(m.worker.Host), view.Int(m.worker.PID),
-		}})
+			view.Number(m.Attempt), view.Text(m.worker.Name), view.Text(m.worker.Host), view.Int(m.worker.PID))
 	}
 	if len(answers) > 0 {
 		part.List.Empty = "No worker that answered handles a message now."
@@ -79,34 +77,32 @@ func (c *Consumers) cancel(one *consumer) view.Action {
 		Confirm: fmt.Sprintf("Cancel the handler that has a message of stream %s from consumer %s. The context of the handler ends. A handler usually "+
 			"fails then, and the message is retried or given up as after any failure.", one.Stream, one.Name),
 		Fields: []view.Field{{Name: "seq", Label: "Sequence of the message", Type: "number", Required: true}},
-		Do: act(func(ctx context.Context, form url.Values) (string, error) {
+		Do: act(refused("No handler was cancelled."), func(ctx context.Context, form url.Values) (view.Outcome, error) {
 			seq, err := parseSequence(form.Get("seq"))
 			if err == nil && seq == 0 {
 				err = invalid("Give the sequence of a message on the list.", "No message is named.")
 			}
 			if err != nil {
-				return "", err
+				return view.Outcome{}, err
 			}
 			answers, err := c.source.Cancel(ctx, one.Stream, one.Name, seq)
 			if err != nil {
-				return "", err
+				return view.Outcome{}, err
 			}
 			for _, w := range answers {
 				if w.Cancelled {
-					return fmt.Sprintf("Cancelled the handler of message %d, in worker %s, process %d on %s.", seq, view.Text(w.Name).Text, w.PID,
-						view.Text(w.Host).Text), nil
+					return done(fmt.Sprintf("Cancelled the handler of message %d, in worker %s, process %d on %s.", seq, view.Text(w.Name).Text, w.PID,
+						view.Text(w.Host).Text)), nil
 				}
 			}
 			if len(answers) == 0 {
-				return "", &Problem{
+				return view.Outcome{}, &Problem{
 					Status: http.StatusGatewayTimeout, Fix: "Look at the list of running messages before you try again.",
 					Text: fmt.Sprintf("No worker answered in time. Whether the handler of message %d was cancelled is not known.", seq),
 				}
 			}
-			return "", &Problem{
-				Status: http.StatusConflict, Fix: "It may be handled already, wait, or be with a worker without a name. Look at the list again.",
-				Text: fmt.Sprintf("No handler has message %d: %s answered. Nothing was cancelled.", seq, view.Count(uint64(len(answers)), "worker")),
-			}
-		}, "No handler was cancelled."),
+			return view.Outcome{}, impossible("It may be handled already, wait, or be with a worker without a name. Look at the list again.",
+				"No handler has message %d: %s answered. Nothing was cancelled.", seq, view.Count(uint64(len(answers)), "worker"))
+		}),
 	}
 }

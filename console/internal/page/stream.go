@@ -127,7 +127,7 @@ func (m *Messages) streams(ctx context.Context, r Request) (*view.Page, error) {
 	return &view.Page{
 		Nav: "streams", Title: "Messages",
 		Filter: &view.Filter{Path: "streams", Fields: []view.Field{
-			{Name: "q", Label: "Stream or subject", Value: q.Get("q"), Type: "search", Placeholder: "name or subject"}, internalField(q),
+			searchField(q, "q", "Stream or subject", "name or subject"), internalField(q),
 		}},
 		Parts: []view.Part{{ID: "streams", Source: source("NATS", s), List: list}},
 	}, nil
@@ -217,9 +217,8 @@ func replicas(c *jetstream.ClusterInfo) view.Part {
 		case !peer.Current:
 			word = view.Word(view.Warn, "behind")
 		}
-		list.Rows = append(list.Rows, view.Row{ID: "peer-" + strconv.Itoa(i), Cells: []view.Value{
-			view.Text(peer.Name), word, view.Number(peer.Lag), view.Duration(peer.Active.Round(time.Second)),
-		}})
+		list.Add("peer-"+strconv.Itoa(i),
+			view.Text(peer.Name), word, view.Number(peer.Lag), view.Duration(peer.Active.Round(time.Second)))
 	}
 	return view.Part{ID: "replicas", Title: "Replicas", List: list}
 }
@@ -235,9 +234,8 @@ func (m *Messages) consumersOf(ctx context.Context, stream string) view.Part {
 	}
 	for _, one := range all {
 		if one.Stream == stream {
-			list.Rows = append(list.Rows, view.Row{ID: "c-" + one.key, Cells: []view.Value{
-				view.Linked(one.Name, link("consumer", "stream", stream, "name", one.Name)), one.state.Value(), view.Number(one.NumPending), one.nextValue(),
-			}})
+			list.Add("c-"+one.key,
+				view.Linked(one.Name, link("consumer", "stream", stream, "name", one.Name)), one.state.Value(), view.Number(one.NumPending), one.nextValue())
 		}
 	}
 	list.Found = view.Bounded(len(list.Rows), false, "consumer")
@@ -269,9 +267,8 @@ func (m *Messages) subjects(ctx context.Context, info *jetstream.StreamInfo) vie
 		Columns: view.Columns{}.Wide("Subject").Numbers("Messages"),
 	}
 	for i, subject := range names[:min(len(names), pageSize)] {
-		part.List.Rows = append(part.List.Rows, view.Row{ID: "subject-" + strconv.Itoa(i), Cells: []view.Value{
-			view.Linked(subject, link("messages", "stream", info.Config.Name, "subject", subject)), view.Number(counts[subject]),
-		}})
+		part.List.Add("subject-"+strconv.Itoa(i),
+			view.Linked(subject, link("messages", "stream", info.Config.Name, "subject", subject)), view.Number(counts[subject]))
 	}
 	return part
 }
@@ -290,7 +287,7 @@ func configuration(page *view.Page, c *jetstream.StreamConfig) error {
 		Found: view.Bounded(len(fields), false, "setting"), Path: "stream", Columns: view.Texts("Setting").Wide("Value"),
 	}
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
-		list.Rows = append(list.Rows, view.Row{ID: "setting-" + key, Cells: []view.Value{view.Code(key), view.Code(string(fields[key]))}})
+		list.Add("setting-"+key, view.Code(key), view.Code(string(fields[key])))
 	}
 	var indented bytes.Buffer
 	_ = json.Indent(&indented, data, "", "  ") // it is valid
@@ -303,5 +300,5 @@ func configuration(page *view.Page, c *jetstream.StreamConfig) error {
 
 // internalField shows what is hidden.
 func internalField(q url.Values) view.Field {
-	return choice(q, "all", "Internal", view.Option{Value: "", Text: "hidden"}, view.Option{Value: "1", Text: "shown"})
+	return choice(q, "all", "Internal", options("", "hidden", "1", "shown"))
 }

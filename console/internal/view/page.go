@@ -232,6 +232,11 @@ type List struct {
 	Links []Link
 }
 
+// Add adds a row.
+func (l *List) Add(id string, cells ...Value) {
+	l.Rows = append(l.Rows, Row{ID: id, Cells: cells})
+}
+
 // Option is a choice of a field.
 type Option struct{ Value, Text string }
 
@@ -263,6 +268,9 @@ type Outcome struct {
 	Then string
 }
 
+// Do carries out an action with the fields of its form.
+type Do func(ctx context.Context, form url.Values) (Outcome, error)
+
 // Action changes something. It is a form that is sent to the URL of its page.
 type Action struct {
 	// Name is the value of the form's field "do". It is unique on the page.
@@ -279,7 +287,7 @@ type Action struct {
 	Danger bool
 	// Word is what a user has to type before the action is carried out; empty: nothing.
 	Word string
-	Do   func(ctx context.Context, form url.Values) (Outcome, error)
+	Do   Do
 }
 
 // Filled is the action with what a user has typed in its fields.

@@ -1,0 +1,112 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+type userKey struct{}
+
+// WithUser is a context of an action of a user.
+func WithUser(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, userKey{}, name)
+}
+
+// user is the user of an action.
+func user(ctx context.Context) string {
+	name, _ := ctx.Value(userKey{}).(string)
+	return name
+}
+
+// Problem is why a page or an action is refused, in words for the operator.
+type Problem struct {
+	Status int
+	// Text is what was wrong, and Fix what to do.
+	Text, Fix string
+	Err       error
+}
+
+// Error implements error.
+func (p *Problem) Error() string {
+	if p.Err != nil {
+		return p.Text + ": " + p.Err.Error()
+	}
+	return p.Text
+}
+
+// Unwrap is the cause.
+func (p *Problem) Unwrap() error { return p.Err }
+
+func notFound(fix, format string, args ...any) error {
+	return &Problem{Status: http.StatusNotFound, Text: fmt.Sprintf(format, args...), Fix: fix}
+}
+
+func invalid(fix, format string, args ...any) error {
+	return &Problem{Status: http.StatusBadRequest, Text: fmt.Sprintf(format, args...), Fix: fix}
+}
+
+// impossible is why an action cannot be carried out in the present state of its object.
+func impossible(fix, format string, args ...any) error {
+	return &Problem{Status: http.StatusConflict, Text: fmt.Sprintf(format, args...), Fix: fix}
+}
+
+// unavailable is what did not work because a source does not answer, or refuses. The text has no full stop, since the error follows it.
+func unavailable(err error, fix, format string, args ...any) error {
+	return &Problem{Status: http.StatusBadGateway, Text: fmt.Sprintf(format, args...), Err: err, Fix: fix}
+}
+
+// act is what an action does. An error of do that is no [Problem] is put into words by refused.
+func act(refused func(error) error, do view.Do) view.Do {
+	return func(ctx context.Context, form url.Values) (view.Outcome, error) {
+		outcome, err := do(ctx, form)
+		if err == nil {
+			return outcome, nil
+		}
+		if _, ok := errors.AsType[*Problem](err); !ok {
+			err = refused(err)
+		}
+		return view.Outcome{}, err
+	}
+}
+
+// done is the outcome of an action on one object.
+func done(text string) view.Outcome { return view.Outcome{Count: 1, Text: text} }
+
+// systemRefused puts into words why a system refused an action.
+func systemRefused(system string) func(error) error {
+	return func(err error) error {
+		return unavailable(err, "Look at the state before you try again.", "The %s did not do this. Nothing was changed, unless the answer was lost", system)
+	}
+}
+
+// notShown is why a system does not show an object: there is none, or the system does not answer.
+func notShown(system string, err error, fix, format string, args ...any) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return &Problem{Status: http.StatusNotFound, Text: "The " + system + " has no " + fmt.Sprintf(format, args...), Err: err, Fix: fix}
+	}
+	return unavailable(err, "Try again. If it stays so, look at the "+system+".", "The %s %s", system, view.Source{}.Away(err).Does())
+}
+
+// rateField is the greatest rate of an operation.
+func rateField(usual string) view.Field {
+	return view.Field{Name: "rate", Label: "At most in a second (empty: " + usual + ")", Type: "number"}
+}
+
+func parseRate(text string) (float64, error) {
+	if strings.TrimSpace(text) == "" {
+		return 0, nil
+	}
+	rate, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	if err != nil || !(rate > 0) || rate > 1e6 {
+		return 0, invalid("Give a number above 0, such as 100, or leave it empty.", "%q is no rate.", text)
+	}
+	return rate, nil
+}

@@ -1,0 +1,191 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+// contains reports whether any of the texts contains q, ignoring case.
+func contains(q string, texts ...string) bool {
+	q = strings.ToLower(strings.TrimSpace(q))
+	return q == "" || slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(strings.ToLower(t), q) })
+}
+
+// order sorts rows by the columns that "sort" and "desc" of a query name. It returns the order that is used.
+func order[T any](q url.Values, rows []T, by map[string]func(a, b T) int, usual string) (sorted string, descending bool) {
+	sorted, descending = q.Get("sort"), q.Has("desc")
+	compare := by[sorted]
+	if compare == nil {
+		sorted, descending, compare = usual, false, by[usual]
+	}
+	slices.SortStableFunc(rows, func(a, b T) int {
+		if descending {
+			return compare(b, a)
+		}
+		return compare(a, b)
+	})
+	return sorted, descending
+}
+
+// pageSize is how many rows a list shows at once.
+const pageSize = 50
+
+// slice is the part of rows that the parameter "from" of a query begins, with the parameters of the pages before and after it.
+func slice[T any](q url.Values, rows []T) (shown []T, previous, next url.Values) {
+	from, _ := strconv.Atoi(q.Get("from")) // a parameter that is no number begins at the first row
+	from = max(0, min(from, len(rows)))
+	if from > 0 {
+		previous = with(q, "from", strconv.Itoa(max(0, from-pageSize)))
+	}
+	to := min(len(rows), from+pageSize)
+	if to < len(rows) {
+		next = with(q, "from", strconv.Itoa(to))
+	}
+	return rows[from:to], previous, next
+}
+
+// fill completes a list with the page of rows that its query selects, in the usual order unless the query has another one. All is how many objects
+// there are without the filter.
+func fill[T any](list *view.List, q url.Values, rows []T, by map[string]func(a, b T) int, usual string, all int, noun string,
+	row func(T) view.Row,
+) (shown []T) {
+	list.Query = q
+	list.Sorted, list.Descending = order(q, rows, by, usual)
+	shown, list.Previous, list.Next = slice(q, rows)
+	list.Found = cmp.Or(list.Found, view.Bounded(len(rows), false, noun))
+	if len(rows) == 0 && all > 0 {
+		list.Empty = fmt.Sprintf("None of the %s matches this filter.", view.Count(uint64(all), noun))
+	}
+	for _, one := range shown {
+		list.Rows = append(list.Rows, row(one))
+	}
+	return shown
+}
+
+// keepOrder has a filter keep the order of its list.
+func keepOrder(f *view.Filter, q url.Values) *view.Filter {
+	f.Fields = append(f.Fields, hidden(q, "sort"), hidden(q, "desc"))
+	return f
+}
+
+// selected are the rows that fit a query.
+func selected[T any](q url.Values, all []T, fits func(url.Values, T) bool) (rows []T) {
+	for _, one := range all {
+		if fits(q, one) {
+			rows = append(rows, one)
+		}
+	}
+	return rows
+}
+
+// with is a copy of a query with another value. An empty value removes the parameter.
+func with(q url.Values, name, value string) url.Values {
+	out := url.Values{}
+	for k, v := range q {
+		out[k] = v
+	}
+	out.Del(name)
+	if value != "" && value != "0" {
+		out.Set(name, value)
+	}
+	return out
+}
+
+// options are the choices of a field, as pairs of a value and its text.
+func options(pairs ...string) (all []view.Option) {
+	for i := 0; i+1 < len(pairs); i += 2 {
+		all = append(all, view.Option{Value: pairs[i], Text: pairs[i+1]})
+	}
+	return all
+}
+
+// hidden is a field that a filter keeps in the query of its page.
+func hidden(q url.Values, name string) view.Field {
+	return view.Field{Name: name, Value: q.Get(name), Hidden: true}
+}
+
+// entry is a field for a text of the query.
+func entry(q url.Values, name, label, placeholder string) view.Field {
+	return view.Field{Name: name, Label: label, Value: q.Get(name), Placeholder: placeholder}
+}
+
+// searchField is the entry that the key "/" leads to.
+func searchField(q url.Values, name, label, placeholder string) view.Field {
+	f := entry(q, name, label, placeholder)
+	f.Type = "search"
+	return f
+}
+
+// timeField is a bound of a time.
+func timeField(q url.Values, name, label string) view.Field {
+	return view.Field{Name: name, Label: label + " (UTC)", Value: q.Get(name), Type: "datetime-local"}
+}
+
+func parseTime(text string) (time.Time, error) {
+	for _, layout := range []string{"2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339} {
+		if at, err := time.Parse(layout, text); err == nil {
+			return at, nil
+		}
+	}
+	return time.Time{}, invalid("Give a time in UTC, such as 2026-01-31T15:04.", "%q is no time.", text)
+}
+
+// parameters are the values that a query has for some names, which a system takes as its filter. Times are those that the systems take.
+func parameters(q url.Values, names ...string) (map[string]string, error) {
+	filter := map[string]string{}
+	for _, name := range names {
+		if value := strings.TrimSpace(q.Get(name)); value != "" {
+			filter[name] = value
+		}
+	}
+	var bounds []time.Time
+	for _, name := range []string{"since", "until"} {
+		if filter[name] == "" {
+			continue
+		}
+		at, err := parseTime(filter[name])
+		if err != nil {
+			return nil, err
+		}
+		bounds, filter[name] = append(bounds, at), at.UTC().Format(time.RFC3339)
+	}
+	if len(bounds) == 2 && !bounds[1].After(bounds[0]) {
+		return nil, invalid("Give an end that is later.", "%s, the end of the time, is not after %s, its begin.", filter["until"], filter["since"])
+	}
+	return filter, nil
+}
+
+// asked is the query of a request for a page of a system's list. The system goes on at a cursor, which its interface has a name for.
+func asked(filter map[string]string, name, cursor string) string {
+	q := url.Values{"limit": {strconv.Itoa(pageSize)}}
+	for field, value := range filter {
+		q.Set(field, value)
+	}
+	if cursor != "" {
+		q.Set(name, cursor)
+	}
+	return q.Encode()
+}
+
+// goesOn has a list of a system go on at a cursor; empty: it has ended.
+func goesOn(list *view.List, q url.Values, cursor, noun string) {
+	if cursor == "" {
+		return
+	}
+	list.Next = with(q, "next", cursor)
+	if len(list.Rows) == 0 {
+		list.Empty = "None of the " + noun + "s that were looked at matches. The next page looks at more."
+	}
+}
+
+// choice is a field with options. The first of them is chosen unless the query has another.
+func choice(q url.Values, name, label string, options []view.Option) view.Field {
+	return view.Field{Name: name, Label: label, Value: cmp.Or(q.Get(name), options[0].Value), Options: options}
+}

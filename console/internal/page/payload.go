@@ -1,0 +1,129 @@
+package page
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+// maxShown is how many bytes of a payload a page shows.
+const maxShown = 64 << 10
+
+// noPayload is what a user sees who may not see payloads.
+const noPayload = "This session may not see payloads and headers: its token allows to look at the rest only. The option --console-read-payloads " +
+	"changes that."
+
+// payloadBlock shows a payload as text, JSON or hex, as the parameter "as" of the query says, or as what it looks like. The parameter
+// "download" of its page sends all of it.
+func payloadBlock(data []byte, r Request, page string, pairs ...string) view.Block {
+	if !r.Payloads {
+		return view.Block{Title: "Payload", Note: noPayload}
+	}
+	kind := r.Query.Get("as")
+	shown, note := data, ""
+	if len(data) > maxShown {
+		shown = data[:maxShown]
+		note = fmt.Sprintf("These are the first %s of %s. The download has all of them.", view.Count(maxShown, "byte"),
+			view.Count(uint64(len(data)), "byte"))
+	}
+	block := view.Block{Title: "Payload"}
+	for _, as := range []string{"text", "json", "hex"} {
+		block.Links = append(block.Links, view.Link{Text: as, Href: link(page, append([]string{"as", as}, pairs...)...)})
+	}
+	block.Links = append(block.Links, view.Link{Text: "download", Href: link(page, append([]string{"download", "1"}, pairs...)...)})
+	isJSON := len(data) > 0 && len(data) <= maxShown && json.Valid(data)
+	if kind == "" {
+		switch {
+		case isJSON:
+			kind = "json"
+		case utf8.Valid(shown) || len(shown) < len(data) && utf8.Valid(shown[:len(shown)-utf8.UTFMax]):
+			kind = "text"
+		default:
+			kind = "hex"
+		}
+	}
+	switch {
+	case len(data) == 0:
+		note = "The payload is empty."
+	case kind == "hex":
+		const hexShown = 8 << 10
+		if len(shown) > hexShown {
+			shown = shown[:hexShown]
+			note = fmt.Sprintf("These are the first %s of %s. The download has all of them.", view.Count(hexShown, "byte"),
+				view.Count(uint64(len(data)), "byte"))
+		}
+		block.Text = hex.Dump(shown)
+	case kind == "json" && isJSON:
+		if block.Fold = view.Fold(data); block.Fold == nil {
+			var indented bytes.Buffer
+			_ = json.Indent(&indented, data, "", "  ") // it is valid
+			block.Text = indented.String()
+		}
+	default:
+		if kind == "json" {
+			note = strings.TrimSpace("It is not JSON, or too large to be indented, so it is shown as text. " + note)
+		}
+		block.Text, _ = printable(shown, len(shown))
+	}
+	block.Title += " as " + kind
+	block.Note = note
+	return block
+}
+
+// download sends a payload in place of its page.
+func download(r Request, name string, data []byte) (*view.Page, error) {
+	if !r.Payloads {
+		return nil, &Problem{Status: http.StatusForbidden, Text: noPayload, Fix: "Sign in with the token of an administrator."}
+	}
+	return &view.Page{Download: &view.Download{Name: name + ".bin", Data: data}}, nil
+}
+
+// printable is the begin of data as text. Bytes that are no text, and characters that could change how the rest of the page is read, are
+// replaced.
+func printable(data []byte, most int) (text string, cut bool) {
+	if len(data) > most {
+		data, cut = data[:most], true
+	}
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || r != '\n' && r != '\t' && unicode.IsControl(r) {
+			return '\uFFFD'
+		}
+		return r
+	}, string(data)), cut
+}
+
+// glimpse is the begin of a payload in one line.
+func (r Request) glimpse(data []byte) view.Value {
+	if !r.Payloads {
+		return view.None(noPayload)
+	}
+	const most = 100
+	text, cut := printable(data, most)
+	text = strings.Join(strings.Fields(text), " ")
+	if cut {
+		text += "…"
+	}
+	return view.Code(text)
+}
+
+func headersPart(h nats.Header) view.Part {
+	part := view.Part{ID: "headers", Title: "Headers", List: &view.List{
+		Found: view.Bounded(len(h), false, "header"), Path: "message", Columns: view.Texts("Name").Wide("Value"),
+	}}
+	for i, key := range slices.Sorted(maps.Keys(h)) {
+		part.List.Add("h-"+strconv.Itoa(i), view.Code(key), view.Code(strings.Join(h[key], "\n")))
+	}
+	return part
+}
