@@ -271,16 +271,11 @@ func partitionQuery(q url.Values, limit int) feed.Query {
 	return feed.Query{Partition: strings.TrimSpace(q.Get("q")), Status: feed.Status(q.Get("status")), Limit: limit}
 }
 
-// find reads partitions one by one. It leaves out those that do not exist any more.
-func (f *Feed) find(ctx context.Context, ids []string) (all []feed.Partition, err error) {
-	for _, id := range ids {
-		p, err := f.source.Partition(ctx, id)
-		if err != nil && !errors.Is(err, feed.ErrNotFound) {
-			return nil, err
-		}
-		if err == nil {
-			all = append(all, p)
-		}
+// find reads a partition, for an action.
+func (f *Feed) find(ctx context.Context, id string) (p feed.Partition, exists bool, err error) {
+	p, err = f.source.Partition(ctx, id)
+	if errors.Is(err, feed.ErrNotFound) {
+		return p, false, nil
 	}
-	return all, nil
+	return p, err == nil, err
 }

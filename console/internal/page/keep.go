@@ -19,7 +19,6 @@ type Keep interface {
 	Put(ctx context.Context, key string, data []byte) error
 	// Swap replaces the value of a revision, 0 for none. [stored.ErrConflict]: it is another one.
 	Swap(ctx context.Context, key string, data []byte, revision uint64) (uint64, error)
-	Delete(ctx context.Context, key string) error
 }
 
 // Kept is a value with its revision.
@@ -45,8 +44,8 @@ func (r *Runner) Restore(ctx context.Context, keep Keep) error {
 	}
 	r.mu.Lock()
 	for key, kept := range objects {
-		c := &chosen{Tried: map[string]bool{}}
-		if json.Unmarshal(kept.Data, c) == nil {
+		var c chosen
+		if json.Unmarshal(kept.Data, &c) == nil {
 			r.chosen[strings.TrimPrefix(key, keyChosen)] = c
 		}
 	}
@@ -68,28 +67,23 @@ func (r *Runner) Hold(hold bool) {
 }
 
 // choose keeps the objects of an operation, so that it continues after a restart.
-func (r *Runner) choose(ctx context.Context, key string, c *chosen) error {
-	if err := r.keepChosen(ctx, key, c); err != nil {
-		return err
+func (r *Runner) choose(ctx context.Context, key string, c chosen) error {
+	r.records.mu.Lock()
+	keep := r.records.keep
+	r.records.mu.Unlock()
+	if keep != nil {
+		data, err := json.Marshal(c)
+		if err == nil {
+			err = keep.Put(ctx, keyChosen+key, data)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.chosen[key] = c
 	return nil
-}
-
-func (r *Runner) keepChosen(ctx context.Context, key string, c *chosen) error {
-	r.records.mu.Lock()
-	keep := r.records.keep
-	r.records.mu.Unlock()
-	if keep == nil {
-		return nil
-	}
-	data, err := json.Marshal(c)
-	if err == nil {
-		err = keep.Put(ctx, keyChosen+key, data)
-	}
-	return err
 }
 
 // interrupted is the state of an operation that this process does not continue.

@@ -26,7 +26,6 @@ func (s bucketOf) Read(_ context.Context, keys string) (map[string]Kept, error) 
 }
 func (bucketOf) Put(context.Context, string, []byte) error                    { return nil }
 func (bucketOf) Swap(context.Context, string, []byte, uint64) (uint64, error) { return 1, nil }
-func (bucketOf) Delete(context.Context, string) error                         { return nil }
 
 // A record in the bucket has the console continue what whoever can write there could do anyway, and nothing that needs a token of the console.
 func TestKeptOperations(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/sample"
@@ -26,8 +25,8 @@ type objects[T any] struct {
 	// matching returns the objects that a query of the list selects now. It may leave out objects for which the action is not
 	// possible. It stops at most, with more. 0: it does not stop.
 	matching func(ctx context.Context, q url.Values, action string, most int) (found []T, more bool, err error)
-	// find returns the objects of some names as they are now. It may return others too.
-	find func(ctx context.Context, names []string) ([]T, error)
+	// find returns the object of a name as it is now, if it exists.
+	find func(ctx context.Context, name string) (one T, exists bool, err error)
 }
 
 // offer is an action of the page of an object that a list offers for all objects.
@@ -52,9 +51,7 @@ const (
 // add adds the kinds of operations to the runner.
 func (o *objects[T]) add() *objects[T] {
 	for _, each := range o.offers {
-		o.runner.addNamed(o.kind(each), func(names []string, form url.Values) func(context.Context, string) error {
-			return o.doer(each.name, names, form)
-		})
+		o.runner.addNamed(o.kind(each), func(ctx context.Context, name string, form url.Values) error { return o.do(ctx, each.name, name, form) })
 	}
 	return o
 }
@@ -70,53 +67,41 @@ func sampled[T, S any](o objects[T], system string, latest *sample.Latest[S], al
 		}
 		return all(s.Value), nil
 	}
-	o.find = func(ctx context.Context, _ []string) ([]T, error) { return now(latest.Fresh(ctx)) }
+	o.find = func(ctx context.Context, name string) (one T, exists bool, err error) {
+		all, err := now(latest.Fresh(ctx))
+		if i := slices.IndexFunc(all, func(one T) bool { return o.name(one) == name }); i >= 0 {
+			return all[i], true, nil
+		}
+		return one, false, err
+	}
 	o.matching = func(ctx context.Context, q url.Values, _ string, _ int) (found []T, more bool, err error) {
 		all, err := now(latest.Next(ctx))
-		for _, one := range all {
-			if fits(q, one) {
-				found = append(found, one)
-			}
-		}
-		return found, false, err
+		return selected(q, all, fits), false, err
 	}
 	return o.add()
 }
 
-// doer returns a function that runs an action on one object of some names. Before the first action it reads all of these objects. If they
-// cannot be read, it changes none, and returns errNotTried for each.
-func (o *objects[T]) doer(action string, names []string, form url.Values) func(context.Context, string) error {
-	var once sync.Once
-	found := map[string]T{}
-	var unread error
-	return func(ctx context.Context, name string) error {
-		ctx, cancel := context.WithTimeout(ctx, objectTimeout)
-		defer cancel()
-		once.Do(func() {
-			all, err := o.find(ctx, names)
-			for _, one := range all {
-				found[o.name(one)] = one
-			}
-			unread = err
-		})
-		if unread != nil {
-			return fmt.Errorf("%w: %w", errNotTried, unread)
-		}
-		one, ok := found[name]
-		if !ok {
-			return errors.New("it does not exist any more")
-		}
-		do := o.action(one, action)
-		if do == nil {
-			return errors.New("its state has changed, and this is not possible now")
-		}
-		values := url.Values{}
-		for _, f := range do.Fields {
-			values.Set(f.Name, cmp.Or(form.Get(f.Name), f.Value))
-		}
-		_, err := do.Do(ctx, values)
-		return err
+// do runs an action on the object of a name, if its page still offers it. If the object cannot be read, it returns errNotTried.
+func (o *objects[T]) do(ctx context.Context, action, name string, form url.Values) error {
+	ctx, cancel := context.WithTimeout(ctx, objectTimeout)
+	defer cancel()
+	one, exists, err := o.find(ctx, name)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", errNotTried, err)
+	case !exists:
+		return errors.New("it does not exist any more")
 	}
+	do := o.action(one, action)
+	if do == nil {
+		return errors.New("its state has changed, and this is not possible now")
+	}
+	values := url.Values{}
+	for _, f := range do.Fields {
+		values.Set(f.Name, cmp.Or(form.Get(f.Name), f.Value))
+	}
+	_, err = do.Do(ctx, values)
+	return err
 }
 
 // action is the action of a name on the page of an object; nil: the page does not offer it.
@@ -220,7 +205,7 @@ func (o *objects[T]) begin(ctx context.Context, q url.Values, each offer, what s
 	for _, f := range each.fields {
 		values.Set(f.Name, form.Get(f.Name))
 	}
-	return o.runner.beginNamed(ctx, o.kind(each), what, &chosen{names, values, map[string]bool{}}, rate)
+	return o.runner.beginNamed(ctx, o.kind(each), what, chosen{names, values}, rate)
 }
 
 // short is a name, cut for a sentence.

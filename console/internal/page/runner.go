@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/url"
-	"slices"
 	"sync"
 	"time"
 
@@ -38,7 +36,7 @@ type Runner struct {
 	// waits is why an operation does not go on now.
 	waits map[string]string
 	// chosen are the objects of operations that run, by selection.
-	chosen map[string]*chosen
+	chosen map[string]chosen
 }
 
 // errNotTried is the error of an action that was not tried, because its system does not answer. The operation waits for the system.
@@ -55,7 +53,7 @@ func NewRunner(log *slog.Logger) *Runner {
 	r := &Runner{
 		log:     log,
 		records: &memory{all: map[string]bulk.Operation{}}, kinds: map[string]bulk.Kind{}, refused: map[string][]string{},
-		waits: map[string]string{}, chosen: map[string]*chosen{},
+		waits: map[string]string{}, chosen: map[string]chosen{},
 	}
 	r.bulk = bulk.New(bulk.Config{
 		Records: r.records, Process: "console-" + rand.Text(), Shared: true, Lost: lostAfter, Now: time.Now, Log: log, Kinds: r.kinds,
@@ -69,16 +67,6 @@ const lostAfter = 10 * time.Second
 // Run runs operations until ctx ends.
 func (r *Runner) Run(ctx context.Context) {
 	r.bulk.Run(ctx)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lostAfter)
-	defer cancel()
-	r.mu.Lock()
-	left := maps.Clone(r.chosen) // pages may still drop those that have ended
-	r.mu.Unlock()
-	for key, c := range left { // nothing runs any more
-		if err := r.keepChosen(ctx, key, c); err != nil {
-			r.log.Warn("console: the progress of an operation is not kept", "error", err)
-		}
-	}
 }
 
 // selector selects at most limit objects of a selection from a position on, each with what is to be done to it, and the next position, 0
@@ -108,58 +96,37 @@ func (r *Runner) add(kind string, size int, choose selector) {
 type chosen struct {
 	Names []string
 	Form  url.Values
-	// Tried are the names of the present page for which the action was tried. They are not tried again, also after a restart.
-	Tried map[string]bool
 }
 
-// namedPage is how many names are selected at once. After a crash, an action may be repeated for as many.
-const namedPage = 100
-
 // addNamed adds a kind of operations on objects that are chosen by their names before anything is changed. The selection is a key of
-// r.chosen, and the position an index of the names plus one. Prepare makes the function for each of some names, which are selected together.
-// After an error the object is not tried again, because its action may have taken effect.
-func (r *Runner) addNamed(kind string, prepare func(names []string, form url.Values) func(ctx context.Context, name string) error) {
-	r.add(kind, namedPage, func(_ context.Context, selection json.RawMessage, from uint64, limit int) (all []func(context.Context) error, next uint64,
-		err error,
-	) {
+// r.chosen, and the position an index of the names plus one. One name is selected at a time. After an error the object is not tried again, because
+// its action may have taken effect.
+func (r *Runner) addNamed(kind string, do func(ctx context.Context, name string, form url.Values) error) {
+	r.add(kind, 1, func(_ context.Context, selection json.RawMessage, from uint64, _ int) ([]func(context.Context) error, uint64, error) {
 		var key string
 		_ = json.Unmarshal(selection, &key) // beginNamed has written it
 		r.mu.Lock()
-		c, ok := r.chosen[key]
+		c := r.chosen[key]
 		r.mu.Unlock()
-		if !ok {
+		if from > uint64(len(c.Names)) {
 			return nil, 0, fmt.Errorf("%w: the objects of this operation are not known any more", stored.ErrNotFound)
 		}
-		end := min(len(c.Names), int(from)-1+limit)
-		names := slices.Clone(c.Names[min(int(from)-1, end):end])
-		r.mu.Lock()
-		names = slices.DeleteFunc(names, func(name string) bool { return c.Tried[name] })
-		r.mu.Unlock()
-		do := prepare(names, c.Form)
-		for _, name := range names {
-			all = append(all, func(ctx context.Context) error {
-				err := do(ctx, name)
-				if errors.Is(err, errNotTried) {
-					return err
-				}
-				r.mu.Lock()
-				c.Tried[name] = true
-				r.mu.Unlock()
-				if err != nil {
-					err = errors.New(short(name) + ": " + err.Error())
-				}
-				return err
-			})
+		name, next := c.Names[from-1], from+1
+		if next > uint64(len(c.Names)) {
+			next = 0
 		}
-		if end < len(c.Names) {
-			next = uint64(end) + 1
-		}
-		return all, next, nil
+		return []func(context.Context) error{func(ctx context.Context) error {
+			err := do(ctx, name, c.Form)
+			if err != nil && !errors.Is(err, errNotTried) {
+				return errors.New(short(name) + ": " + err.Error())
+			}
+			return err
+		}}, next, nil
 	})
 }
 
 // beginNamed starts an operation of a kind that addNamed has added.
-func (r *Runner) beginNamed(ctx context.Context, kind, what string, c *chosen, rate float64) (view.Outcome, error) {
+func (r *Runner) beginNamed(ctx context.Context, kind, what string, c chosen, rate float64) (view.Outcome, error) {
 	key := rand.Text()
 	if err := r.choose(ctx, key, c); err != nil {
 		return view.Outcome{}, notBegun(err)

@@ -80,6 +80,3 @@ func (b *bucket) Swap(ctx context.Context, key string, data []byte, revision uin
 	}
 	return next, err
 }
-
-// Delete implements [page.Keep].
-func (b *bucket) Delete(ctx context.Context, key string) error { return b.kv.Purge(ctx, key) }

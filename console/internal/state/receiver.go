@@ -81,19 +81,15 @@ type Feed struct {
 	Known bool
 	// Failed counts items, and Blocked the partitions that they hold.
 	Failed, Blocked int
-	// Ended counts partitions whose lease ended while items wait; NotKnown.
+	// Ended counts partitions whose lease ended while items wait.
 	Ended int
 	// Ready counts items, and Oldest is how long the oldest of them has waited.
 	Ready  int
 	Oldest time.Duration
-	// Gate is how long a gate has waited for its last item; 0: none does. Median is that of the gate's items.
-	Gate, Median time.Duration
 }
 
-const (
-	slowGate  = 10 // medians of a gate
-	slowReady = time.Minute
-)
+// slowReady is how long an item may be ready.
+const slowReady = time.Minute
 
 // Of judges the feed.
 func (f Feed) Of() State {
@@ -106,13 +102,8 @@ func (f Feed) Of() State {
 			view.Count(uint64(f.Ended), "partition"))}
 	case !f.Known:
 		return State{Unknown, "not known", "The state of the feed is not known now."}
-	case f.Median > 0 && f.Gate > slowGate*f.Median:
-		return State{Amber, "slow gate", fmt.Sprintf("A gate has waited %s for one item. Half of its items took at most %s.", view.Span(f.Gate),
-			view.Span(f.Median))}
 	case f.Ready > 0 && f.Oldest > slowReady:
 		return State{Amber, "slow", fmt.Sprintf("%s ready, the oldest for %s.", view.CountIs(uint64(f.Ready), "item"), view.Span(f.Oldest))}
-	case f.Ended == NotKnown:
-		return State{Unknown, "not known", "Whether the leases are held is not known now."}
 	case f.Ready > 0:
 		return State{Green, "working", view.CountIs(uint64(f.Ready), "item") + " ready."}
 	}

@@ -9,7 +9,6 @@ package state
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/view"
@@ -51,14 +50,6 @@ func (s State) Value() view.Value {
 
 // Trouble reports whether an operator has to look at the object. Whether there is a reason to is not known of an object that is not known.
 func (s State) Trouble() bool { return s.Level <= Amber }
-
-// Worst is the most urgent of some states, and the first of equals. Without any it is the zero State.
-func Worst(all ...State) State {
-	if len(all) == 0 {
-		return State{}
-	}
-	return slices.MinFunc(all, func(a, b State) int { return cmp.Compare(a.Level, b.Level) })
-}
 
 // Sum is the state of many objects together. Noun is that of one object.
 func Sum(noun string, all []State) State {
@@ -126,7 +117,7 @@ func (s Source) Of(now time.Time) State {
 
 // Letters are the dead letters of an account, or of a stream.
 type Letters struct {
-	// Unseen counts those that nobody has looked at, and Seen the others. NotKnown: they could not be counted.
+	// Unseen counts those that nobody has looked at, and Seen the others.
 	Unseen, Seen int
 	// More states that there may be others, beyond those that were counted.
 	More bool
@@ -143,7 +134,7 @@ func (l Letters) Of() State {
 	switch {
 	case l.Unseen > 0:
 		return State{Red, "dead letters", view.Bounded(l.Unseen, l.More, "dead letter") + " that nobody has looked at."}
-	case l.Unseen == NotKnown || l.Seen == NotKnown || l.More:
+	case l.More:
 		return State{Unknown, "not known", "Not all streams could be searched for dead letters."}
 	case l.Sampled > 0:
 		return State{Idle, found.Word, fmt.Sprintf("%s In %s the first, the last and some messages were looked at.", found.Sentence,

@@ -136,8 +136,6 @@ func TestLetters(t *testing.T) {
 		{"more than were counted", Letters{Unseen: 10_000, More: true}.Of(), Red, "dead letters", "10,000+"},
 		{"all are looked at", Letters{Seen: 4}.Of(), Idle, "looked at", "all of 4 dead letters"},
 		{"none among those that were read", Letters{More: true}.Of(), Unknown, "not known", ""},
-		{"not known", Letters{Unseen: NotKnown}.Of(), Unknown, "not known", ""},
-		{"not known which are looked at", Letters{Seen: NotKnown}.Of(), Unknown, "not known", ""},
 	})
 }
 
@@ -147,11 +145,8 @@ func TestFeed(t *testing.T) {
 		{"idle", Feed{Known: true}.Of(), Idle, "idle", ""},
 		{"Failed items", Feed{Known: true, Failed: 3, Blocked: 1}.Of(), Red, "blocked", "1 partition is held by 3 failed items"},
 		{"a lease ended while items wait", Feed{Known: true, Ended: 1, Ready: 1}.Of(), Red, "lease ended", "1 partition"},
-		{"a gate waits for one item", Feed{Known: true, Gate: 11 * time.Second, Median: time.Second}.Of(), Amber, "slow gate", "11 s"},
-		{"for less than ten medians", Feed{Known: true, Gate: 9 * time.Second, Median: time.Second}.Of(), Idle, "idle", ""},
 		{"the oldest is ready for long", Feed{Known: true, Ready: 1, Oldest: 2 * time.Minute}.Of(), Amber, "slow", "1 item is ready"},
 		{"not known", Feed{Ready: 1}.Of(), Unknown, "not known", ""},
-		{"the leases are not known", Feed{Known: true, Ready: 1, Ended: NotKnown}.Of(), Unknown, "not known", ""},
 	})
 }
 
@@ -179,9 +174,6 @@ func TestSum(t *testing.T) {
 		{"amber", Sum("consumer", []State{amber, green, unknown}), Amber, "look at it", "1 of 3 consumers should be looked at. The state of 1"},
 		{"not known is not healthy", Sum("consumer", []State{green, unknown}), Unknown, "not known", "The state of 1 of 2 consumers"},
 	})
-	require.Equal(t, red, Worst(green, amber, red, unknown))
-	require.Equal(t, unknown, Worst(green, amber, unknown))
-	require.Zero(t, Worst())
 	require.Equal(t, view.Bad, Red.Tone())
 	require.Equal(t, view.Muted, Unknown.Tone())
 	require.True(t, unknown.Trouble())
