@@ -100,7 +100,7 @@ func (m *Messages) fates(ctx context.Context, one *jetstream.RawStreamMsg, strea
 			fate = view.Word(view.Plain, "delivered, perhaps not acknowledged")
 		}
 		list.Add("who-"+c.key,
-			view.Linked(c.Name, link("consumer", "stream", stream, "name", c.Name)), fate, c.state.Value())
+			c.linked(), fate, c.state.Value())
 	}
 	list.Found = view.Bounded(len(list.Rows), !known, "consumer") + " of this subject"
 	if !complete {

@@ -45,7 +45,7 @@ type brokerState struct {
 	PausedAt, FailingSince, WaitingUntil       time.Time
 }
 
-func (j *jobs) path() string { return consumerPath(j.Channel, j.Consumer) }
+func (j jobs) path() string { return consumerPath(j.Channel, j.Consumer) }
 
 func consumerPath(channel, consumer string) string {
 	return "/channel/" + url.PathEscape(channel) + "/consumer/" + url.PathEscape(consumer)
@@ -143,17 +143,10 @@ func (b *Broker) ask(ctx context.Context) (all brokerSample, err error) {
 	return all, nil
 }
 
-var jobOrders = map[string]func(a, b jobs) int{
-	"name": func(a, b jobs) int {
-		return cmp.Or(cmp.Compare(a.Channel, b.Channel), cmp.Compare(a.Consumer, b.Consumer))
-	},
-	// The worst first, and of equals the one that most jobs wait for.
-	"state": func(a, b jobs) int {
-		return cmp.Or(cmp.Compare(a.now.Level, b.now.Level), cmp.Compare(b.dead, a.dead), cmp.Compare(b.queued, a.queued),
-			cmp.Compare(a.path(), b.path()))
-	},
-	"queued": func(a, b jobs) int { return cmp.Compare(a.queued, b.queued) },
-	"dead":   func(a, b jobs) int { return cmp.Or(cmp.Compare(a.dead, b.dead), cmp.Compare(b.path(), a.path())) },
+// worstJobs has the worst first, and of equals the one with the most dead jobs, and then the one that most jobs wait for.
+func worstJobs(a, b jobs) int {
+	return cmp.Or(cmp.Compare(a.now.Level, b.now.Level), cmp.Compare(b.dead, a.dead), cmp.Compare(b.queued, a.queued),
+		cmp.Compare(a.path(), b.path()))
 }
 
 func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
@@ -176,28 +169,26 @@ func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 		Found: found, Path: "broker",
 		Empty: "This list shows the channels of the broker with their consumers. PUT /channel/CHANNEL and PUT /channel/CHANNEL/consumer/CONSUMER " +
 			"create them.",
-		Columns: []view.Column{
-			{Title: "Channel", Sort: "name"},
-			{Title: "Consumer"},
-			{Title: "State", Sort: "state"},
-			{Title: "Since", Help: "Since when no callback has succeeded, when it was paused, or when the first of its dead jobs became so"},
-			{Title: "Queued", Number: true, Sort: "queued"},
-			{Title: "Last hour", Help: "Queued jobs over the last hour"},
-			{Title: "Oldest queued", Number: true},
-			{Title: "In flight", Number: true},
-			{Title: "Delivered", Number: true},
-			{Title: "Dead", Number: true, Sort: "dead"},
-		},
 	}
 	all := len(s.Value.consumers) + len(s.Value.unused)
-	shown := fill(list, q, rows, jobOrders, "state", all, "consumer or channel", func(one jobs) view.Row {
-		return view.Row{ID: "b-" + one.path(), Cells: []view.Value{
-			view.Linked(one.Channel, link("channel", "name", one.Channel)), one.name(),
-			one.now.Value(), view.Ago(one.since(), "It is not paused, and no job is dead"), view.Int(one.queued),
-			{Chart: chart.Small("Queued", b.history.Values(r.Now, time.Hour, one.path(), histQueued, 60))},
-			one.oldestValue(), view.Int(one.inflight), view.Int(one.delivered), one.deadValue(),
-		}}
-	})
+	shown := table(list, q, rows, "state", all, "consumer or channel", func(one jobs) string { return "b-" + one.path() },
+		text("Channel", func(one jobs) view.Value { return view.Linked(one.Channel, link("channel", "name", one.Channel)) }).
+			by("name", func(a, b jobs) int {
+				return cmp.Or(cmp.Compare(a.Channel, b.Channel), cmp.Compare(a.Consumer, b.Consumer))
+			}),
+		text("Consumer", jobs.name),
+		text("State", func(one jobs) view.Value { return one.now.Value() }).by("state", worstJobs),
+		text("Since", jobs.sinceValue).help("Since when no callback has succeeded, when it was paused, or when the first of its dead jobs became so"),
+		number("Queued", func(one jobs) view.Value { return view.Int(one.queued) }).
+			by("queued", func(a, b jobs) int { return cmp.Compare(a.queued, b.queued) }),
+		text("Last hour", func(one jobs) view.Value {
+			return view.Value{Chart: chart.Small("Queued", b.history.Values(r.Now, time.Hour, one.path(), histQueued, 60))}
+		}).help("Queued jobs over the last hour"),
+		number("Oldest queued", jobs.oldestValue),
+		number("In flight", func(one jobs) view.Value { return view.Int(one.inflight) }),
+		number("Delivered", func(one jobs) view.Value { return view.Int(one.delivered) }),
+		number("Dead", jobs.deadValue).
+			by("dead", func(a, b jobs) int { return cmp.Or(cmp.Compare(a.dead, b.dead), cmp.Compare(b.path(), a.path())) }))
 	page := &view.Page{
 		Nav: "broker", Title: "Broker",
 		Filter: keepOrder(&view.Filter{Path: "broker", Fields: []view.Field{
@@ -214,14 +205,14 @@ func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 }
 
 // name leads to the consumer.
-func (j *jobs) name() view.Value {
+func (j jobs) name() view.Value {
 	if j.Consumer == "" {
 		return view.None("The channel has no consumer")
 	}
 	return view.Linked(j.Consumer, link("brokerconsumer", "channel", j.Channel, "consumer", j.Consumer))
 }
 
-func (j *jobs) oldestValue() view.Value {
+func (j jobs) oldestValue() view.Value {
 	if j.queued == 0 {
 		return view.None("Nothing is queued")
 	}
@@ -229,7 +220,7 @@ func (j *jobs) oldestValue() view.Value {
 }
 
 // deadValue leads to the dead jobs of the consumer, with their reasons.
-func (j *jobs) deadValue() view.Value {
+func (j jobs) deadValue() view.Value {
 	v := quietZero(view.Int(j.dead), j.dead > 0, view.Bad)
 	if j.dead > 0 {
 		v.Href = link("failed", "system", brokerName, "receiver", j.Channel+"/"+j.Consumer)
@@ -255,17 +246,17 @@ func fitsJobs(want string, j jobs) bool {
 	return true
 }
 
-// since is since when the callbacks of the consumer fail, when it was paused, or when the first of its dead jobs became so.
-func (j *jobs) since() time.Time {
+// sinceValue is since when the callbacks of the consumer fail, when it was paused, or when the first of its dead jobs became so.
+func (j jobs) sinceValue() view.Value {
 	for _, at := range []time.Time{j.FailingSince, j.PausedAt} {
 		if !at.IsZero() {
-			return at
+			return view.Ago(at, "")
 		}
 	}
-	return j.oldestDead
+	return view.Ago(j.oldestDead, "It is not paused, and no job is dead")
 }
 
-func (j *jobs) judge() state.State {
+func (j jobs) judge() state.State {
 	r := state.Receiver{
 		Noun: "job", Gone: "dead job", Known: true, Backlog: j.queued, InFlight: j.inflight, Failed: j.dead, Since: j.FailingSince,
 	}

@@ -56,7 +56,7 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 				ID: "consumer", Source: source(brokerName, s), Problem: st.Sentence, ProblemTone: st.Level.Tone(), Lines: lines, Actions: b.actions(counts),
 				Facts: []view.Fact{
 					{Name: "State", Value: st.Value()},
-					{Name: "Since", Value: view.Ago(counts.since(), "It is not paused, and no job is dead")},
+					{Name: "Since", Value: counts.sinceValue()},
 					{Name: "Breaker", Value: view.Text(cmp.Or(c.Breaker, "none"))},
 					{Name: "Next callback", Value: c.waits()},
 					{Name: "Queued", Value: view.Int(counts.queued)},

@@ -55,7 +55,7 @@ func (c *Consumers) now(r Request, s sample.Sample[[]*consumer], one *consumer) 
 			{Name: "In this state since", Value: one.since.value()},
 			{Name: "Pending", Value: view.Number(one.NumPending)},
 			{Name: "Ack pending", Value: ackPending(one)},
-			{Name: "Redelivered", Value: quietZero(view.Int(one.NumRedelivered), one.NumRedelivered > 0, view.Warn)},
+			{Name: "Redelivered", Value: redelivered(one)},
 			{Name: "Waiting pulls", Value: view.Int(one.NumWaiting)},
 			{Name: "Rate", Value: view.Rate(one.rate)},
 			{Name: "Oldest pending", Value: one.nextValue()},

@@ -170,24 +170,33 @@ func (c *Consumers) list(ctx context.Context, r Request) (*view.Page, error) {
 	s := c.latest.Fresh(ctx)
 	q := r.Query
 	rows := selected(q, s.Value, c.fits())
-	list := &view.List{
-		Empty: consumersEmpty, Path: "consumers",
-		Columns: []view.Column{
-			{Title: "Stream", Sort: "stream"},
-			{Title: "Consumer", Sort: "name"},
-			{Title: "State", Sort: "state"},
-			{Title: "Since", Help: "When the console first saw this state"},
-			{Title: "Pending", Number: true, Sort: "pending", Help: "Messages that have not been delivered yet"},
-			{Title: "Last hour", Help: "Pending messages over the last hour"},
-			{Title: "Ack pending", Number: true, Sort: "ackpending", Help: "Messages that are delivered and not acknowledged"},
-			{Title: "Redelivered", Number: true, Sort: "redelivered", Help: "Unacknowledged messages that were delivered more than once"},
-			{Title: "Waiting pulls", Number: true, Sort: "waiting", Help: "Pull requests that wait for messages"},
-			{Title: "Rate", Number: true, Sort: "rate", Help: "Deliveries in a second, over the last 10 s"},
-			{Title: "Oldest pending", Number: true, Sort: "lag", Help: "When the oldest message was stored that was not delivered"},
-			{Title: "Oldest unacked", Number: true, Sort: "oldest", Help: "When the oldest unacknowledged message was stored"},
-		},
-	}
-	shown := fill(list, q, rows, consumerOrders, "state", len(s.Value), "consumer", func(one *consumer) view.Row { return c.row(r.Now, one) })
+	list := &view.List{Empty: consumersEmpty, Path: "consumers"}
+	shown := table(list, q, rows, "state", len(s.Value), "consumer", func(one *consumer) string { return "c-" + one.key },
+		text("Stream", func(one *consumer) view.Value { return view.Linked(one.Stream, link("messages", "stream", one.Stream)) }).
+			by("stream", byKey),
+		text("Consumer", (*consumer).linked).
+			by("name", func(a, b *consumer) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Stream, b.Stream)) }),
+		text("State", func(one *consumer) view.Value { return one.state.Value() }).by("state", worstConsumer),
+		text("Since", func(one *consumer) view.Value { return one.since.value() }).help("When the console first saw this state"),
+		number("Pending", func(one *consumer) view.Value { return view.Number(one.NumPending) }).help("Messages that have not been delivered yet").
+			by("pending", func(a, b *consumer) int { return cmp.Compare(a.NumPending, b.NumPending) }),
+		text("Last hour", func(one *consumer) view.Value {
+			return view.Value{Chart: chart.Small("Pending", c.history.Values(r.Now, time.Hour, one.key, histPending, 60))}
+		}).help("Pending messages over the last hour"),
+		number("Ack pending", ackPending).help("Messages that are delivered and not acknowledged").
+			by("ackpending", func(a, b *consumer) int { return cmp.Compare(a.NumAckPending, b.NumAckPending) }),
+		number("Redelivered", redelivered).help("Unacknowledged messages that were delivered more than once").
+			by("redelivered", func(a, b *consumer) int { return cmp.Compare(a.NumRedelivered, b.NumRedelivered) }),
+		number("Waiting pulls", func(one *consumer) view.Value { return view.Int(one.NumWaiting) }).help("Pull requests that wait for messages").
+			by("waiting", func(a, b *consumer) int { return cmp.Compare(a.NumWaiting, b.NumWaiting) }),
+		number("Rate", func(one *consumer) view.Value { return view.Rate(one.rate) }).help("Deliveries in a second, over the last 10 s").
+			by("rate", func(a, b *consumer) int { return cmp.Compare(a.rate, b.rate) }),
+		number("Oldest pending", (*consumer).nextValue).help("When the oldest message was stored that was not delivered").
+			by("lag", func(a, b *consumer) int { return cmp.Compare(a.lag, b.lag) }),
+		number("Oldest unacked", (*consumer).oldestValue).help("When the oldest unacknowledged message was stored").
+			by("oldest", func(a, b *consumer) int {
+				return cmp.Or(cmp.Compare(boolInt(a.oldest.IsZero()), boolInt(b.oldest.IsZero())), a.oldest.Compare(b.oldest))
+			}))
 	page := &view.Page{
 		Nav: "consumers", Title: "Consumers",
 		Filter: keepOrder(&view.Filter{Path: "consumers", Fields: []view.Field{
@@ -231,22 +240,11 @@ func fitsState(want string, c *consumer) bool {
 	return true
 }
 
-var consumerOrders = map[string]func(a, b *consumer) int{
-	"stream": func(a, b *consumer) int { return cmp.Compare(a.key, b.key) },
-	"name":   func(a, b *consumer) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Stream, b.Stream)) },
-	// The worst first, and of equals the one that most messages wait for.
-	"state": func(a, b *consumer) int {
-		return cmp.Or(cmp.Compare(a.state.Level, b.state.Level), cmp.Compare(b.NumPending, a.NumPending), cmp.Compare(a.key, b.key))
-	},
-	"pending":     func(a, b *consumer) int { return cmp.Compare(a.NumPending, b.NumPending) },
-	"ackpending":  func(a, b *consumer) int { return cmp.Compare(a.NumAckPending, b.NumAckPending) },
-	"redelivered": func(a, b *consumer) int { return cmp.Compare(a.NumRedelivered, b.NumRedelivered) },
-	"waiting":     func(a, b *consumer) int { return cmp.Compare(a.NumWaiting, b.NumWaiting) },
-	"lag":         func(a, b *consumer) int { return cmp.Compare(a.lag, b.lag) },
-	"rate":        func(a, b *consumer) int { return cmp.Compare(a.rate, b.rate) },
-	"oldest": func(a, b *consumer) int {
-		return cmp.Or(cmp.Compare(boolInt(a.oldest.IsZero()), boolInt(b.oldest.IsZero())), a.oldest.Compare(b.oldest))
-	},
+func byKey(a, b *consumer) int { return cmp.Compare(a.key, b.key) }
+
+// worstConsumer has the worst first, and of equals the one that most messages wait for.
+func worstConsumer(a, b *consumer) int {
+	return cmp.Or(cmp.Compare(a.state.Level, b.state.Level), cmp.Compare(b.NumPending, a.NumPending), byKey(a, b))
 }
 
 func boolInt(b bool) int {
@@ -256,21 +254,13 @@ func boolInt(b bool) int {
 	return 0
 }
 
-func (c *Consumers) row(now time.Time, one *consumer) view.Row {
-	return view.Row{ID: "c-" + one.key, Cells: []view.Value{
-		view.Linked(one.Stream, link("messages", "stream", one.Stream)),
-		view.Linked(one.Name, link("consumer", "stream", one.Stream, "name", one.Name)),
-		one.state.Value(),
-		one.since.value(),
-		view.Number(one.NumPending),
-		{Chart: chart.Small("Pending", c.history.Values(now, time.Hour, one.key, histPending, 60))},
-		ackPending(one),
-		quietZero(view.Int(one.NumRedelivered), one.NumRedelivered > 0, view.Warn),
-		view.Int(one.NumWaiting),
-		view.Rate(one.rate),
-		one.nextValue(),
-		one.oldestValue(),
-	}}
+// linked leads to the page of the consumer.
+func (c *consumer) linked() view.Value {
+	return view.Linked(c.Name, link("consumer", "stream", c.Stream, "name", c.Name))
+}
+
+func redelivered(c *consumer) view.Value {
+	return quietZero(view.Int(c.NumRedelivered), c.NumRedelivered > 0, view.Warn)
 }
 
 func ackPending(c *consumer) view.Value {

@@ -298,7 +298,7 @@ func (d *DeadLetters) allActions(info *jetstream.StreamInfo, f letterFilter) []v
 		if f.Subject != "" {
 			return text + "The consumers of that subject get them."
 		}
-		return text + names(slices.SortedFunc(maps.Values(reached), consumerOrders["stream"]), known)
+		return text + names(slices.SortedFunc(maps.Values(reached), byKey), known)
 	}
 	begin := func(kind string) func(context.Context, url.Values) (view.Outcome, error) {
 		return func(ctx context.Context, form url.Values) (view.Outcome, error) {

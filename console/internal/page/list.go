@@ -18,22 +18,6 @@ func contains(q string, texts ...string) bool {
 	return q == "" || slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(strings.ToLower(t), q) })
 }
 
-// order sorts rows by the columns that "sort" and "desc" of a query name. It returns the order that is used.
-func order[T any](q url.Values, rows []T, by map[string]func(a, b T) int, usual string) (sorted string, descending bool) {
-	sorted, descending = q.Get("sort"), q.Has("desc")
-	compare := by[sorted]
-	if compare == nil {
-		sorted, descending, compare = usual, false, by[usual]
-	}
-	slices.SortStableFunc(rows, func(a, b T) int {
-		if descending {
-			return compare(b, a)
-		}
-		return compare(a, b)
-	})
-	return sorted, descending
-}
-
 // pageSize is how many rows a list shows at once.
 const pageSize = 50
 
@@ -51,20 +35,73 @@ func slice[T any](q url.Values, rows []T) (shown []T, previous, next url.Values)
 	return rows[from:to], previous, next
 }
 
-// fill completes a list with the page of rows that its query selects, in the usual order unless the query has another one. All is how many objects
-// there are without the filter.
-func fill[T any](list *view.List, q url.Values, rows []T, by map[string]func(a, b T) int, usual string, all int, noun string,
-	row func(T) view.Row,
-) (shown []T) {
+// column is a column of a table: its heading, the cell of a row, and how rows are ordered by it.
+type column[T any] struct {
+	view.Column
+	cell  func(T) view.Value
+	order func(a, b T) int // nil: rows are not ordered by it
+}
+
+// text is a column of texts.
+func text[T any](title string, cell func(T) view.Value) column[T] {
+	return column[T]{Column: view.Column{Title: title}, cell: cell}
+}
+
+// number is a column of numbers.
+func number[T any](title string, cell func(T) view.Value) column[T] {
+	return column[T]{Column: view.Column{Title: title, Number: true}, cell: cell}
+}
+
+// help explains the heading.
+func (c column[T]) help(text string) column[T] {
+	c.Help = text
+	return c
+}
+
+// wide gives the column the whole width of a narrow screen.
+func (c column[T]) wide() column[T] {
+	c.Wide = true
+	return c
+}
+
+// by orders rows by the column, where the parameter "sort" of the query has this value.
+func (c column[T]) by(value string, order func(a, b T) int) column[T] {
+	c.Sort, c.order = value, order
+	return c
+}
+
+// table completes a list with the page of rows that its query selects. They are ordered as the query says, or else by the column that usual names;
+// empty: they stay as they are. All is how many objects there are without the filter.
+func table[T any](list *view.List, q url.Values, rows []T, usual string, all int, noun string, id func(T) string, columns ...column[T]) (shown []T) {
 	list.Query = q
-	list.Sorted, list.Descending = order(q, rows, by, usual)
+	orders := map[string]func(a, b T) int{}
+	for _, c := range columns {
+		list.Columns = append(list.Columns, c.Column)
+		orders[c.Sort] = c.order
+	}
+	list.Sorted, list.Descending = q.Get("sort"), q.Has("desc")
+	if orders[list.Sorted] == nil {
+		list.Sorted, list.Descending = usual, false
+	}
+	if order := orders[list.Sorted]; order != nil {
+		slices.SortStableFunc(rows, func(a, b T) int {
+			if list.Descending {
+				return order(b, a)
+			}
+			return order(a, b)
+		})
+	}
 	shown, list.Previous, list.Next = slice(q, rows)
 	list.Found = cmp.Or(list.Found, view.Bounded(len(rows), false, noun))
 	if len(rows) == 0 && all > 0 {
 		list.Empty = fmt.Sprintf("None of the %s matches this filter.", view.Count(uint64(all), noun))
 	}
 	for _, one := range shown {
-		list.Rows = append(list.Rows, row(one))
+		cells := make([]view.Value, len(columns))
+		for i, c := range columns {
+			cells[i] = c.cell(one)
+		}
+		list.Add(id(one), cells...)
 	}
 	return shown
 }

@@ -90,28 +90,30 @@ func (o *Operations) list(ctx context.Context, r Request) (*view.Page, error) {
 }
 
 func (o *Operations) part(q url.Values, now time.Time, system string, s sample.Sample[[]Operation]) view.Part {
-	var rows []Operation
-	for _, op := range s.Value {
-		if contains(q.Get("q"), op.Kind, op.By, op.What, op.ID) && (q.Get("state") == "" || (q.Get("state") == running) == (op.State == running)) {
-			rows = append(rows, op)
-		}
-	}
+	rows := selected(q, s.Value, func(q url.Values, op Operation) bool {
+		return contains(q.Get("q"), op.Kind, op.By, op.What, op.ID) && (q.Get("state") == "" || (q.Get("state") == running) == (op.State == running))
+	})
 	slices.SortStableFunc(rows, func(a, b Operation) int {
 		return cmp.Or(cmp.Compare(boolInt(a.State != running), boolInt(b.State != running)), b.Began.Compare(a.Began))
 	})
 	list := &view.List{
-		Found: view.Bounded(len(rows), false, "operation") + " of the " + system, Empty: operationsEmpty, Path: "operations", Query: q,
-		Columns: view.Texts("Operation", "State").Wide("For").Texts("By").Numbers("Began", "Done", "Skipped", "Failed", "Rate", "End"),
+		Found: view.Bounded(len(rows), false, "operation") + " of the " + system, Empty: operationsEmpty, Path: "operations",
 	}
-	shown, previous, next := slice(q, rows)
-	list.Previous, list.Next = previous, next
-	for _, op := range shown {
-		list.Add("o-"+system+"-"+op.ID,
-			view.Linked(op.Kind, operationLink(system, op.ID)), operationState(op), view.Text(op.What), view.Text(cmp.Or(op.By, "not stated")),
-			view.Ago(op.Began, "not stated"), progress(op), view.Int(op.Skipped), view.Int(op.Failed), operationRate(op), operationEnd(op, now))
-	}
+	table(list, q, rows, "", 0, "operation", func(op Operation) string { return "o-" + system + "-" + op.ID },
+		text("Operation", func(op Operation) view.Value { return view.Linked(op.Kind, operationLink(system, op.ID)) }),
+		text("State", operationState),
+		text("For", func(op Operation) view.Value { return view.Text(op.What) }).wide(),
+		text("By", startedBy),
+		number("Began", func(op Operation) view.Value { return view.Ago(op.Began, "not stated") }),
+		number("Done", progress),
+		number("Skipped", func(op Operation) view.Value { return view.Int(op.Skipped) }),
+		number("Failed", func(op Operation) view.Value { return view.Int(op.Failed) }),
+		number("Rate", operationRate),
+		number("End", func(op Operation) view.Value { return operationEnd(op, now) }))
 	return view.Part{ID: "operations-" + system, Title: system, Source: source(system, s), List: list}
 }
+
+func startedBy(op Operation) view.Value { return view.Text(cmp.Or(op.By, "not stated")) }
 
 func operationState(op Operation) view.Value {
 	switch op.State {
@@ -189,7 +191,7 @@ func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
 			Facts: []view.Fact{
 				{Name: "State", Value: operationState(op)},
 				{Name: "For", Value: view.Text(op.What)},
-				{Name: "Started by", Value: view.Text(cmp.Or(op.By, "not stated"))},
+				{Name: "Started by", Value: startedBy(op)},
 				{Name: "Began", Value: view.Ago(op.Began, "not stated")},
 				{Name: "Done", Value: progress(op)},
 				{Name: "Skipped", Value: view.Int(op.Skipped)},
@@ -244,29 +246,25 @@ func Log(all func() []view.Entry) Func {
 	return func(_ context.Context, r Request) (*view.Page, error) {
 		q := r.Query
 		entries := all()
-		var rows []view.Entry
-		for _, e := range entries {
-			if contains(q.Get("q"), e.Who, e.Action, e.Target, e.Outcome) && (q.Get("outcome") == "" || (q.Get("outcome") == "failed") == e.Failed) {
-				rows = append(rows, e)
-			}
-		}
-		shown, previous, next := slice(q, rows)
+		rows := selected(q, entries, func(q url.Values, e view.Entry) bool {
+			return contains(q.Get("q"), e.Who, e.Action, e.Target, e.Outcome) && (q.Get("outcome") == "" || (q.Get("outcome") == "failed") == e.Failed)
+		})
 		list := &view.List{
-			Found: view.Bounded(len(rows), false, "action"), Path: "log", Query: q, Previous: previous, Next: next,
-			Empty:   "This list shows who did what on this console since it was started. The process's log has each action too.",
-			Columns: view.Texts("Time", "Who", "Action", "Target").Numbers("Count").Texts("Result", "Outcome"),
+			Path: "log", Empty: "This list shows who did what on this console since it was started. The process's log has each action too.",
 		}
-		if len(rows) == 0 && len(entries) > 0 {
-			list.Empty = "None of the " + view.Count(uint64(len(entries)), "action") + " matches this filter."
-		}
-		for _, e := range shown {
-			result := view.Word(view.Good, "done")
-			if e.Failed {
-				result = view.Word(view.Bad, "failed")
-			}
-			list.Add("a-"+strconv.Itoa(e.ID),
-				view.Ago(e.Time, ""), view.Text(e.Who), view.Text(e.Action), view.Text(e.Target), view.Int(e.Count), result, view.Prose(e.Outcome))
-		}
+		table(list, q, rows, "", len(entries), "action", func(e view.Entry) string { return "a-" + strconv.Itoa(e.ID) },
+			text("Time", func(e view.Entry) view.Value { return view.Ago(e.Time, "") }),
+			text("Who", func(e view.Entry) view.Value { return view.Text(e.Who) }),
+			text("Action", func(e view.Entry) view.Value { return view.Text(e.Action) }),
+			text("Target", func(e view.Entry) view.Value { return view.Text(e.Target) }),
+			number("Count", func(e view.Entry) view.Value { return view.Int(e.Count) }),
+			text("Result", func(e view.Entry) view.Value {
+				if e.Failed {
+					return view.Word(view.Bad, "failed")
+				}
+				return view.Word(view.Good, "done")
+			}),
+			text("Outcome", func(e view.Entry) view.Value { return view.Prose(e.Outcome) }))
 		return &view.Page{
 			Nav: "log", Title: "Log of actions",
 			Filter: &view.Filter{Path: "log", Fields: []view.Field{

@@ -123,7 +123,7 @@ func (c *Consumers) Overview(ctx context.Context, r Request) view.Part {
 	if ackPending > 0 {
 		noAge = "How old the messages are that are not acknowledged is not known now"
 	}
-	trouble := judge(&part, "consumers", "consumer", s.Value, consumerOrders["state"], func(one *consumer) state.State { return one.state },
+	trouble := judge(&part, "consumers", "consumer", s.Value, worstConsumer, func(one *consumer) state.State { return one.state },
 		func(one *consumer) (name, since, waiting view.Value) {
 			return view.Linked(one.key, link("consumer", "stream", one.Stream, "name", one.Name)), one.since.value(), view.Number(one.NumPending)
 		})
@@ -150,10 +150,9 @@ func (p *Partitions) Overview(ctx context.Context, _ Request) view.Part {
 		return view.Part{}
 	}
 	part.Source.Asked = s.Value.at
-	judge(&part, "sets", "set", s.Value.all, setOrders["state"], func(one judgedSet) state.State { return one.state },
+	judge(&part, "sets", "set", s.Value.all, worstSet, func(one judgedSet) state.State { return one.state },
 		func(one judgedSet) (name, since, waiting view.Value) {
-			pending, _, _ := one.count()
-			return view.Linked(one.Name, link("set", "name", one.Name)), one.since.value(), view.Number(pending)
+			return one.linked(), one.since.value(), view.Number(one.pending())
 		})
 	return part
 }
@@ -177,7 +176,7 @@ func (y *Relay) Overview(ctx context.Context, r Request) view.Part {
 	for _, one := range s.Value {
 		backlog, oldest = backlog+one.State.Backlog, max(oldest, one.State.Oldest)
 	}
-	judge(&part, "relay", "receiver", s.Value, receiverOrders["state"], func(one receiver) state.State { return one.now },
+	judge(&part, "relay", "receiver", s.Value, worstReceiver, func(one receiver) state.State { return one.now },
 		func(one receiver) (name, since, waiting view.Value) {
 			return view.Linked(one.Name, link("receiver", "name", one.Name)), one.since.value(), view.Int(one.State.Backlog)
 		})
@@ -245,10 +244,10 @@ func (b *Broker) Overview(ctx context.Context, r Request) view.Part {
 		}
 		queued, dead = queued+one.queued, dead+one.dead
 	}
-	judge(&part, "broker", "consumer", s.Value.consumers, jobOrders["state"], func(one jobs) state.State { return one.now },
+	judge(&part, "broker", "consumer", s.Value.consumers, worstJobs, func(one jobs) state.State { return one.now },
 		func(one jobs) (name, since, waiting view.Value) {
 			return view.Linked(one.Channel+"/"+one.Consumer, link("brokerconsumer", "channel", one.Channel, "consumer", one.Consumer)),
-				view.Ago(one.since(), "not stated"), view.Int(one.queued)
+				one.sinceValue(), view.Int(one.queued)
 		})
 	part.Facts = []view.Fact{
 		{Name: "Consumers", Value: view.Linked(view.Int(len(s.Value.consumers)).Text, "broker")},

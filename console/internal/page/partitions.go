@@ -98,31 +98,49 @@ func (p *Partitions) judged(ctx context.Context, sets []PartitionSet, now time.T
 	return all
 }
 
-var setOrders = map[string]func(a, b judgedSet) int{
-	"state": func(a, b judgedSet) int {
-		return cmp.Or(cmp.Compare(a.state.Level, b.state.Level), cmp.Compare(a.Name, b.Name))
-	},
+func worstSet(a, b judgedSet) int {
+	return cmp.Or(cmp.Compare(a.state.Level, b.state.Level), cmp.Compare(a.Name, b.Name))
 }
 
 // Pages are the functions of the pages by their paths.
 func (p *Partitions) Pages() map[string]Func { return map[string]Func{"sets": p.list, "set": p.one} }
 
-// count returns how many messages wait, how many are with members, and how many partitions each member has.
-func (s *PartitionSet) count() (pending, ackPending uint64, members map[string]int) {
-	members = map[string]int{}
+func (s judgedSet) linked() view.Value { return view.Linked(s.Name, link("set", "name", s.Name)) }
+
+func (s *PartitionSet) stream() view.Value {
+	return view.Linked(s.Stream, link("messages", "stream", s.Stream))
+}
+
+// pending is how many messages wait.
+func (s *PartitionSet) pending() (n uint64) {
 	for _, one := range s.Partitions {
-		pending, ackPending = pending+one.Pending, ackPending+one.AckPending
+		n += one.Pending
+	}
+	return n
+}
+
+// ackPending is how many messages are with members.
+func (s *PartitionSet) ackPending() (n uint64) {
+	for _, one := range s.Partitions {
+		n += one.AckPending
+	}
+	return n
+}
+
+// members are how many partitions each member has.
+func (s *PartitionSet) members() map[string]int {
+	members := map[string]int{}
+	for _, one := range s.Partitions {
 		if one.Member != "" {
 			members[one.Member]++
 		}
 	}
-	return pending, ackPending, members
+	return members
 }
 
 // judge judges a set with the states of its consumers.
 func (p *Partitions) judge(ctx context.Context, s *PartitionSet, now time.Time) state.State {
-	pending, _, members := s.count()
-	v := state.Set{TTL: s.TTL, Pending: pending, Counts: slices.Collect(maps.Values(members))}
+	v := state.Set{TTL: s.TTL, Pending: s.pending(), Counts: slices.Collect(maps.Values(s.members()))}
 	if s.Err != nil {
 		v.Err = s.Err.Error()
 	}
@@ -157,16 +175,16 @@ func (p *Partitions) list(ctx context.Context, r Request) (*view.Page, error) {
 	rows := selected(q, p.judged(ctx, sets, r.Now), func(q url.Values, s judgedSet) bool { return contains(q.Get("q"), s.Name, s.Stream) })
 	part.List = &view.List{
 		Path: "sets", Empty: "This list shows sets of partitions, of which each has one member at a time; partition.Open makes one.",
-		Columns: view.Texts("Set", "State", "Stream").Wide("Subject").Numbers("Partitions", "Members", "Pending", "Ack pending"),
 	}
-	fill(part.List, q, rows, setOrders, "state", len(sets), "set", func(s judgedSet) view.Row {
-		pending, ackPending, members := s.count()
-		return view.Row{ID: "s-" + s.Name, Cells: []view.Value{
-			view.Linked(s.Name, link("set", "name", s.Name)), s.state.Value(), view.Linked(s.Stream, link("messages", "stream", s.Stream)),
-			view.Text(s.Subject),
-			view.Int(len(s.Partitions)), view.Int(len(members)), view.Number(pending), view.Number(ackPending),
-		}}
-	})
+	table(part.List, q, rows, "state", len(sets), "set", func(s judgedSet) string { return "s-" + s.Name },
+		text("Set", judgedSet.linked),
+		text("State", func(s judgedSet) view.Value { return s.state.Value() }).by("state", worstSet),
+		text("Stream", func(s judgedSet) view.Value { return s.stream() }),
+		text("Subject", func(s judgedSet) view.Value { return view.Text(s.Subject) }).wide(),
+		number("Partitions", func(s judgedSet) view.Value { return view.Int(len(s.Partitions)) }),
+		number("Members", func(s judgedSet) view.Value { return view.Int(len(s.members())) }),
+		number("Pending", func(s judgedSet) view.Value { return view.Number(s.pending()) }),
+		number("Ack pending", func(s judgedSet) view.Value { return view.Number(s.ackPending()) }))
 	return &view.Page{
 		Nav: "sets", Title: "Partition sets",
 		Filter: &view.Filter{Path: "sets", Fields: []view.Field{searchField(q, "q", "Set or stream", "name")}},
@@ -184,7 +202,6 @@ func (p *Partitions) one(ctx context.Context, r Request) (*view.Page, error) {
 		return nil, unavailable(err, "Try again. If it stays so, look at the server.", "The state of set %q is not known now", name)
 	}
 	s := sets[0]
-	pending, ackPending, members := s.count()
 	st, states := p.judge(ctx, &s, r.Now), p.consumers(ctx)
 	list := &view.List{
 		Found: view.Bounded(len(s.Partitions), false, "partition"), Path: "set", Query: r.Query, Empty: "The partitions are not known now.",
@@ -206,11 +223,11 @@ func (p *Partitions) one(ctx context.Context, r Request) (*view.Page, error) {
 		Parts: []view.Part{{
 			ID: "set", Source: view.Source{Name: "NATS", Asked: r.Now}, Problem: st.Sentence, ProblemTone: st.Level.Tone(), List: list,
 			Facts: []view.Fact{
-				{Name: "Stream", Value: view.Linked(s.Stream, link("messages", "stream", s.Stream))},
+				{Name: "Stream", Value: s.stream()},
 				{Name: "Subject", Value: view.Text(s.Subject)},
-				{Name: "Members", Value: view.Int(len(members))},
-				{Name: "Pending", Value: view.Number(pending)},
-				{Name: "Ack pending", Value: view.Number(ackPending)},
+				{Name: "Members", Value: view.Int(len(s.members()))},
+				{Name: "Pending", Value: view.Number(s.pending())},
+				{Name: "Ack pending", Value: view.Number(s.ackPending())},
 				{Name: "A silent member is gone after", Value: view.Duration(s.TTL)},
 			},
 		}},

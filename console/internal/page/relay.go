@@ -147,7 +147,7 @@ func (y *Relay) countFailed(ctx context.Context) float64 {
 	return float64(answer.Total)
 }
 
-func (r *receiver) judge() state.State {
+func (r receiver) judge() state.State {
 	v := state.Receiver{Noun: "message", Gone: "failed message", Known: !r.State.unknown}
 	if r.Paused {
 		v.Paused = "Paused by an operator"
@@ -177,7 +177,7 @@ func (r *receiver) judge() state.State {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-func (r *receiver) window() view.Value {
+func (r receiver) window() view.Value {
 	if r.State.unknown {
 		return view.None("not known now")
 	}
@@ -187,42 +187,43 @@ func (r *receiver) window() view.Value {
 	return view.Value{Text: fmt.Sprintf("%d of %d", r.State.WindowUsed, r.RateLimit), Title: "POSTs in the last " + view.Span(seconds(r.WindowSize))}
 }
 
-func (r *receiver) oldest() view.Value {
+func (r receiver) oldest() view.Value {
 	if r.State.Backlog == 0 {
 		return view.None("Nothing waits")
 	}
 	return view.Duration(seconds(r.State.Oldest).Round(time.Second))
 }
 
-// answers are how long the half and the slowest hundredth of the last answers took at least.
-func (r *receiver) answers() (p50, p99 view.Value) {
+func (r receiver) flight() view.Value {
+	if r.State.unknown {
+		return view.None("not known now")
+	}
+	return view.Int(r.State.InFlight)
+}
+
+func (r receiver) p50() view.Value { return r.answers(50, r.State.Answers.P50) }
+func (r receiver) p99() view.Value { return r.answers(99, r.State.Answers.P99) }
+
+// answers are how long some of the last answers took at most.
+func (r receiver) answers(percent int, took float64) view.Value {
 	if r.State.Answers.Count == 0 {
-		none := view.None("This relay process has no answer of the receiver yet")
-		return none, none
+		return view.None("This relay process has no answer of the receiver yet")
 	}
-	of := func(percent int, took float64) view.Value {
-		return view.Value{Text: view.Span(seconds(took)), Title: fmt.Sprintf("%d %% of the last %s took at most %s", percent,
-			view.Count(uint64(r.State.Answers.Count), "answer"), seconds(took))}
-	}
-	return of(50, r.State.Answers.P50), of(99, r.State.Answers.P99)
+	return view.Value{Text: view.Span(seconds(took)), Title: fmt.Sprintf("%d %% of the last %s took at most %s", percent,
+		view.Count(uint64(r.State.Answers.Count), "answer"), seconds(took))}
 }
 
 // failures lead to the failed messages of the receiver.
-func (r *receiver) failures() view.Value {
+func (r receiver) failures() view.Value {
 	if r.State.unknown {
 		return view.None("not known now")
 	}
 	return leads(quietZero(view.Int(r.State.Failed), r.State.Failed > 0, view.Bad), link("failed", "system", relayName, "receiver", r.Name))
 }
 
-var receiverOrders = map[string]func(a, b receiver) int{
-	"name": func(a, b receiver) int { return cmp.Compare(a.Name, b.Name) },
-	"state": func(a, b receiver) int {
-		return cmp.Or(cmp.Compare(a.now.Level, b.now.Level), cmp.Compare(b.State.Backlog, a.State.Backlog), cmp.Compare(a.Name, b.Name))
-	},
-	"backlog": func(a, b receiver) int { return cmp.Compare(a.State.Backlog, b.State.Backlog) },
-	"failed":  func(a, b receiver) int { return cmp.Compare(a.State.Failed, b.State.Failed) },
-	"p99":     func(a, b receiver) int { return cmp.Compare(a.State.Answers.P99, b.State.Answers.P99) },
+// worstReceiver has the worst first, and of equals the one that most messages wait for.
+func worstReceiver(a, b receiver) int {
+	return cmp.Or(cmp.Compare(a.now.Level, b.now.Level), cmp.Compare(b.State.Backlog, a.State.Backlog), cmp.Compare(a.Name, b.Name))
 }
 
 const receiversEmpty = "This list shows the receivers of the relay. Create one with `jetpull relay receivers put NAME`, or with PUT " +
@@ -232,35 +233,26 @@ func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 	s := y.latest.Fresh(ctx)
 	q := r.Query
 	rows := selected(q, s.Value, fitsReceiver)
-	list := &view.List{
-		Empty: receiversEmpty, Path: "relay",
-		Columns: []view.Column{
-			{Title: "Receiver", Sort: "name"},
-			{Title: "State", Sort: "state"},
-			{Title: "Since", Help: "When the console first saw this state"},
-			{Title: "Failed", Number: true, Sort: "failed", Help: "Messages on the list of failed ones"},
-			{Title: "Backlog", Number: true, Sort: "backlog"},
-			{Title: "Last hour", Help: "Backlog over the last hour"},
-			{Title: "Oldest waiting", Number: true},
-			{Title: "Window", Number: true, Help: "POSTs in the window of the rate limit"},
-			{Title: "In flight", Number: true},
-			{Title: "p50", Number: true, Help: "Half of the last answers took at most this long"},
-			{Title: "p99", Number: true, Sort: "p99", Help: "99 % of the last answers took at most this long"},
-			{Title: "Endpoint", Wide: true},
-		},
-	}
-	shown := fill(list, q, rows, receiverOrders, "state", len(s.Value), "receiver", func(one receiver) view.Row {
-		flight := view.None("not known now")
-		if !one.State.unknown {
-			flight = view.Int(one.State.InFlight)
-		}
-		p50, p99 := one.answers()
-		return view.Row{ID: "r-" + one.Name, Cells: []view.Value{
-			view.Linked(one.Name, link("receiver", "name", one.Name)), one.now.Value(), one.since.value(), one.failures(), view.Int(one.State.Backlog),
-			{Chart: chart.Small("Backlog", y.history.Values(r.Now, time.Hour, one.Name, histBacklog, 60))},
-			one.oldest(), one.window(), flight, p50, p99, view.Text(withoutPassword(one.PostEndpoint)),
-		}}
-	})
+	list := &view.List{Empty: receiversEmpty, Path: "relay"}
+	shown := table(list, q, rows, "state", len(s.Value), "receiver", func(one receiver) string { return "r-" + one.Name },
+		text("Receiver", func(one receiver) view.Value { return view.Linked(one.Name, link("receiver", "name", one.Name)) }).
+			by("name", func(a, b receiver) int { return cmp.Compare(a.Name, b.Name) }),
+		text("State", func(one receiver) view.Value { return one.now.Value() }).by("state", worstReceiver),
+		text("Since", func(one receiver) view.Value { return one.since.value() }).help("When the console first saw this state"),
+		number("Failed", receiver.failures).help("Messages on the list of failed ones").
+			by("failed", func(a, b receiver) int { return cmp.Compare(a.State.Failed, b.State.Failed) }),
+		number("Backlog", func(one receiver) view.Value { return view.Int(one.State.Backlog) }).
+			by("backlog", func(a, b receiver) int { return cmp.Compare(a.State.Backlog, b.State.Backlog) }),
+		text("Last hour", func(one receiver) view.Value {
+			return view.Value{Chart: chart.Small("Backlog", y.history.Values(r.Now, time.Hour, one.Name, histBacklog, 60))}
+		}).help("Backlog over the last hour"),
+		number("Oldest waiting", receiver.oldest),
+		number("Window", receiver.window).help("POSTs in the window of the rate limit"),
+		number("In flight", receiver.flight),
+		number("p50", receiver.p50).help("Half of the last answers took at most this long"),
+		number("p99", receiver.p99).help("99 % of the last answers took at most this long").
+			by("p99", func(a, b receiver) int { return cmp.Compare(a.State.Answers.P99, b.State.Answers.P99) }),
+		text("Endpoint", func(one receiver) view.Value { return view.Text(withoutPassword(one.PostEndpoint)) }).wide())
 	page := &view.Page{
 		Nav: "relay", Title: "Relay",
 		Filter: keepOrder(&view.Filter{Path: "relay", Fields: []view.Field{

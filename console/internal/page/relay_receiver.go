@@ -36,7 +36,6 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 			continue
 		}
 		st := one.now
-		p50, p99 := one.answers()
 		values := func(i int) chart.Series { return r.values(y.history, name, i) }
 		page.Parts = []view.Part{
 			{
@@ -46,8 +45,8 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 					{Name: "Backlog", Value: view.Int(one.State.Backlog)},
 					{Name: "Oldest waiting", Value: one.oldest()},
 					{Name: "Window", Value: one.window()},
-					{Name: "Answers, p50", Value: p50},
-					{Name: "Answers, p99", Value: p99},
+					{Name: "Answers, p50", Value: one.p50()},
+					{Name: "Answers, p99", Value: one.p99()},
 					{Name: "Failed messages", Value: one.failures()},
 					{Name: "All messages", Value: view.Linked("look at them", link("relaymessages", "receiver", name))},
 				},
@@ -66,7 +65,7 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 	return nil, notFound("The list of receivers shows all that there are.", "There is no receiver %q.", name)
 }
 
-func (r *receiver) describe() []string {
+func (r receiver) describe() []string {
 	lines := []string{"The relay POSTs messages to " + withoutPassword(r.PostEndpoint) + ", and waits " + view.Span(seconds(r.Timeout)) + " for an " +
 		"answer."}
 	if r.StatusEndpoint != "" {

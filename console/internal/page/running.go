@@ -39,25 +39,18 @@ func (c *Consumers) running(ctx context.Context, r Request, one *consumer) view.
 	slices.SortFunc(rows, func(a, b row) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.worker.Instance, b.worker.Instance))
 	})
-	shown, previous, next := slice(r.Query, rows)
-	part.List = &view.List{
-		Found: view.Bounded(len(rows), more > 0, "message"), Path: "consumer", Query: r.Query, Previous: previous, Next: next, Empty: runningEmpty,
-		Columns: []view.Column{
-			{Title: "Message"},
-			{Title: "Subject", Wide: true},
-			{Title: "Since", Help: "When the handler began"},
-			{Title: "Attempt", Number: true, Help: "Deliveries of the message"},
-			{Title: "Worker"},
-			{Title: "Host"},
-			{Title: "Process", Number: true},
-		},
-	}
-	for i, m := range shown {
-		seq := strconv.FormatUint(m.Sequence, 10)
-		part.List.Add("m-"+strconv.Itoa(i)+"-"+seq,
-			view.Linked(seq, link("message", "stream", one.Stream, "seq", seq)), view.Text(m.Subject), view.Ago(m.Since, "The worker did not state it"),
-			view.Number(m.Attempt), view.Text(m.worker.Name), view.Text(m.worker.Host), view.Int(m.worker.PID))
-	}
+	part.List = &view.List{Path: "consumer", Found: view.Bounded(len(rows), more > 0, "message"), Empty: runningEmpty}
+	table(part.List, r.Query, rows, "", 0, "message", func(m row) string { return "m-" + m.worker.Instance + "-" + strconv.FormatUint(m.Sequence, 10) },
+		text("Message", func(m row) view.Value {
+			seq := strconv.FormatUint(m.Sequence, 10)
+			return view.Linked(seq, link("message", "stream", one.Stream, "seq", seq))
+		}),
+		text("Subject", func(m row) view.Value { return view.Text(m.Subject) }).wide(),
+		text("Since", func(m row) view.Value { return view.Ago(m.Since, "The worker did not state it") }).help("When the handler began"),
+		number("Attempt", func(m row) view.Value { return view.Number(m.Attempt) }).help("Deliveries of the message"),
+		text("Worker", func(m row) view.Value { return view.Text(m.worker.Name) }),
+		text("Host", func(m row) view.Value { return view.Text(m.worker.Host) }),
+		number("Process", func(m row) view.Value { return view.Int(m.worker.PID) }))
 	if len(answers) > 0 {
 		part.List.Empty = "No worker that answered handles a message now."
 		part.Facts = []view.Fact{

@@ -72,14 +72,6 @@ func (m *Messages) internalStreams() map[string]bool {
 	return found
 }
 
-var streamOrders = map[string]func(a, b *jetstream.StreamInfo) int{
-	"name":      func(a, b *jetstream.StreamInfo) int { return cmp.Compare(a.Config.Name, b.Config.Name) },
-	"messages":  func(a, b *jetstream.StreamInfo) int { return cmp.Compare(a.State.Msgs, b.State.Msgs) },
-	"bytes":     func(a, b *jetstream.StreamInfo) int { return cmp.Compare(a.State.Bytes, b.State.Bytes) },
-	"consumers": func(a, b *jetstream.StreamInfo) int { return cmp.Compare(a.State.Consumers, b.State.Consumers) },
-	"last":      func(a, b *jetstream.StreamInfo) int { return a.State.LastTime.Compare(b.State.LastTime) },
-}
-
 func (m *Messages) streams(ctx context.Context, r Request) (*view.Page, error) {
 	s := m.latest.Fresh(ctx)
 	q := r.Query
@@ -97,33 +89,34 @@ func (m *Messages) streams(ctx context.Context, r Request) (*view.Page, error) {
 	list := &view.List{
 		Path: "streams", Found: view.Bounded(len(rows), false, "stream"),
 		Empty: "This list shows the streams of the account. Create one with `nats stream add`.",
-		Columns: []view.Column{
-			{Title: "Stream", Sort: "name"},
-			{Title: "Kind", Help: "It leads to the configuration and the state of the stream"},
-			{Title: "Subjects", Wide: true},
-			{Title: "Messages", Number: true, Sort: "messages"},
-			{Title: "Size", Number: true, Sort: "bytes"},
-			{Title: "Consumers", Number: true, Sort: "consumers"},
-			{Title: "Oldest message", Number: true},
-			{Title: "Newest message", Number: true, Sort: "last"},
-		},
 	}
 	if hidden > 0 {
 		list.Found += fmt.Sprintf(", and %d internal", hidden)
 	}
-	fill(list, q, rows, streamOrders, "name", len(s.Value), "stream", func(info *jetstream.StreamInfo) view.Row {
-		kind, name := streamKind(info)
-		consumers := view.Int(info.State.Consumers)
-		if info.State.Consumers > 0 {
-			consumers.Href = link("consumers", "stream", info.Config.Name)
-		}
-		return view.Row{ID: "s-" + info.Config.Name, Cells: []view.Value{
-			view.Linked(name, link("messages", "stream", info.Config.Name)), view.Linked(kind, link("stream", "name", info.Config.Name)),
-			view.Text(strings.Join(info.Config.Subjects, ", ")),
-			view.Number(info.State.Msgs), view.Bytes(info.State.Bytes), consumers,
-			emptyTime(info.State.Msgs, info.State.FirstTime), emptyTime(info.State.LastSeq, info.State.LastTime),
-		}}
-	})
+	type stream = *jetstream.StreamInfo
+	table(list, q, rows, "name", len(s.Value), "stream", func(info stream) string { return "s-" + info.Config.Name },
+		text("Stream", func(info stream) view.Value {
+			_, name := streamKind(info)
+			return view.Linked(name, link("messages", "stream", info.Config.Name))
+		}).by("name", func(a, b stream) int { return cmp.Compare(a.Config.Name, b.Config.Name) }),
+		text("Kind", func(info stream) view.Value {
+			kind, _ := streamKind(info)
+			return view.Linked(kind, link("stream", "name", info.Config.Name))
+		}).help("It leads to the configuration and the state of the stream"),
+		text("Subjects", func(info stream) view.Value { return view.Text(strings.Join(info.Config.Subjects, ", ")) }).wide(),
+		number("Messages", func(info stream) view.Value { return view.Number(info.State.Msgs) }).
+			by("messages", func(a, b stream) int { return cmp.Compare(a.State.Msgs, b.State.Msgs) }),
+		number("Size", func(info stream) view.Value { return view.Bytes(info.State.Bytes) }).
+			by("bytes", func(a, b stream) int { return cmp.Compare(a.State.Bytes, b.State.Bytes) }),
+		number("Consumers", func(info stream) view.Value {
+			if info.State.Consumers == 0 {
+				return view.Int(0)
+			}
+			return leads(view.Int(info.State.Consumers), link("consumers", "stream", info.Config.Name))
+		}).by("consumers", func(a, b stream) int { return cmp.Compare(a.State.Consumers, b.State.Consumers) }),
+		number("Oldest message", func(info stream) view.Value { return emptyTime(info.State.Msgs, info.State.FirstTime) }),
+		number("Newest message", func(info stream) view.Value { return emptyTime(info.State.LastSeq, info.State.LastTime) }).
+			by("last", func(a, b stream) int { return a.State.LastTime.Compare(b.State.LastTime) }))
 	return &view.Page{
 		Nav: "streams", Title: "Messages",
 		Filter: &view.Filter{Path: "streams", Fields: []view.Field{
@@ -235,7 +228,7 @@ func (m *Messages) consumersOf(ctx context.Context, stream string) view.Part {
 	for _, one := range all {
 		if one.Stream == stream {
 			list.Add("c-"+one.key,
-				view.Linked(one.Name, link("consumer", "stream", stream, "name", one.Name)), one.state.Value(), view.Number(one.NumPending), one.nextValue())
+				one.linked(), one.state.Value(), view.Number(one.NumPending), one.nextValue())
 		}
 	}
 	list.Found = view.Bounded(len(list.Rows), false, "consumer")
