@@ -24,6 +24,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/page"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/source"
@@ -123,8 +124,8 @@ func Handler(cfg Config) *Console {
 	c.log = cmp.Or(cfg.Log, slog.Default())
 	c.sessions = newSessions(cfg, c.log)
 	c.static, c.version = assets()
-	runner := page.NewRunner(c.log)
-	operations := []page.OperationSource{runner}
+	runner := operation.NewRunner(c.log)
+	operations := []operation.Source{runner}
 	if j, ok := cfg.NATS.(source.JetStream); ok {
 		export := exporter.Config{JS: j.JS, Logins: c.sessions.logins, Loopback: cfg.Loopback, Log: c.log}
 		if cfg.Access != nil {
@@ -168,9 +169,9 @@ func Handler(cfg Config) *Console {
 	if relay != nil || broker != nil {
 		c.add("Failed", "failed", page.NewFailures(relay, broker, letters, feed).Pages())
 	}
-	var open func(context.Context) (page.Keep, error)
+	var open func(context.Context) (operation.Keep, error)
 	if j, ok := cfg.NATS.(source.JetStream); ok && cfg.State != "" {
-		open = func(ctx context.Context) (page.Keep, error) { return j.Bucket(ctx, cfg.State) }
+		open = func(ctx context.Context) (operation.Keep, error) { return j.Bucket(ctx, cfg.State) }
 		runner.Hold(true)
 	}
 	c.sampler.Go(func(ctx context.Context) { c.outlive(ctx, runner, open) })

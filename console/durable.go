@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/page"
 	"github.com/jetpull/jetpull/console/internal/view"
 )
@@ -27,13 +28,13 @@ const (
 
 // outlive has the log of actions, the operations and the values of charts outlive the process, where open opens what keeps them. It runs
 // operations until ctx ends.
-func (c *Console) outlive(ctx context.Context, runner *page.Runner, open func(context.Context) (page.Keep, error)) {
+func (c *Console) outlive(ctx context.Context, runner *operation.Runner, open func(context.Context) (operation.Keep, error)) {
 	defer runner.Run(ctx)
 	if open == nil {
 		return
 	}
 	defer runner.Hold(false)
-	var keep page.Keep
+	var keep operation.Keep
 	trying, cancel := context.WithTimeout(ctx, restoreTime)
 	defer cancel()
 	for {
@@ -55,7 +56,7 @@ func (c *Console) outlive(ctx context.Context, runner *page.Runner, open func(co
 }
 
 // restore reads what earlier processes have kept.
-func (c *Console) restore(ctx context.Context, runner *page.Runner, keep page.Keep) error {
+func (c *Console) restore(ctx context.Context, runner *operation.Runner, keep operation.Keep) error {
 	kept, err := keep.Read(ctx, keyLog+">")
 	if err != nil {
 		return err
@@ -107,7 +108,7 @@ func (c *Console) warn(what, name string, err error) {
 }
 
 // keepValues writes the values of charts from time to time, and at the end.
-func (c *Console) keepValues(ctx context.Context, keep page.Keep) {
+func (c *Console) keepValues(ctx context.Context, keep operation.Keep) {
 	ticker := time.NewTicker(keepInterval)
 	defer ticker.Stop()
 	for ended := false; !ended; {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/chart"
+	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/state"
 	"github.com/jetpull/jetpull/console/internal/view"
@@ -78,7 +79,7 @@ const (
 )
 
 // NewBroker makes the pages, and has the sampler ask the broker. The runner runs operations on many consumers.
-func NewBroker(s *sample.Sampler, call BrokerSource, runner *Runner) *Broker {
+func NewBroker(s *sample.Sampler, call BrokerSource, runner *operation.Runner) *Broker {
 	b := &Broker{call: call, history: s.History("broker", brokerWidth)}
 	b.latest = sample.Add(s, b.ask)
 	b.all = sampled(objects[jobs]{
@@ -275,14 +276,14 @@ func (j jobs) judge() state.State {
 	return r.Of()
 }
 
-// System implements [OperationSource].
+// System implements [operation.Source].
 func (b *Broker) System() string { return brokerName }
 
-// Operations implements [OperationSource]. The IDs of operations are their paths.
-func (b *Broker) Operations(ctx context.Context) ([]Operation, error) {
+// Operations implements [operation.Source]. The IDs of operations are their paths.
+func (b *Broker) Operations(ctx context.Context) ([]operation.Operation, error) {
 	var answer struct {
 		Result []struct {
-			Operation
+			operation.Operation
 			URL, ChannelID, ConsumerID, Status, Message string
 			Count, Replayed, Purged                     int
 			CreatedAt, ChangedAt                        time.Time
@@ -311,7 +312,7 @@ func (b *Broker) Operations(ctx context.Context) ([]Operation, error) {
 	return all, nil
 }
 
-// CancelOperation implements [OperationSource]. The page offers it for what Operations returns only.
+// CancelOperation implements [operation.Source]. The page offers it for what Operations returns only.
 func (b *Broker) CancelOperation(ctx context.Context, id string) error {
 	return b.call.Call(ctx, http.MethodDelete, id, nil, nil)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
@@ -134,10 +135,10 @@ func (b *Broker) beginDead(ctx context.Context, verb string, filter map[string]s
 }
 
 // deadOperations are the operations on dead jobs of all consumers.
-func (b *Broker) deadOperations(ctx context.Context) (all []Operation, err error) {
+func (b *Broker) deadOperations(ctx context.Context) (all []operation.Operation, err error) {
 	var answer struct {
 		Result []struct {
-			Operation
+			operation.Operation
 			URL                  string
 			Count                int
 			Filter               json.RawMessage

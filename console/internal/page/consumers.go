@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/console/internal/chart"
+	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/state"
 	"github.com/jetpull/jetpull/console/internal/view"
@@ -107,11 +108,11 @@ const (
 )
 
 // NewConsumers makes the pages, and has the sampler ask their source. The runner runs operations on many consumers.
-func NewConsumers(s *sample.Sampler, source ConsumerSource, runner *Runner) *Consumers {
+func NewConsumers(s *sample.Sampler, source ConsumerSource, runner *operation.Runner) *Consumers {
 	c := &Consumers{source: source, history: s.History("consumers", consumerWidth), ages: ages{}}
 	c.latest = sample.Add(s, c.ask)
 	c.all = sampled(objects[*consumer]{
-		runner: runner, noun: "consumer", name: func(one *consumer) string { return one.key }, actions: c.actions, offers: consumerOffers,
+		runner: runner, noun: "consumer", continued: true, name: func(one *consumer) string { return one.key }, actions: c.actions, offers: consumerOffers,
 	}, "NATS", c.latest, func(all []*consumer) []*consumer { return all }, func(q url.Values, one *consumer) bool { return c.fits()(q, one) })
 	return c
 }

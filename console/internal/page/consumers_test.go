@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/state"
 )
@@ -41,7 +42,7 @@ func TestTheOldestMessageOfAStuckConsumerIsKnown(t *testing.T) {
 		s := sample.New()
 		defer s.Close()
 		defer s.Watch()()
-		c := NewConsumers(s, &busy{}, NewRunner(slog.New(slog.DiscardHandler)))
+		c := NewConsumers(s, &busy{}, operation.NewRunner(slog.New(slog.DiscardHandler)))
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		all := c.latest.Get().Value
@@ -89,7 +90,7 @@ func TestLagIsJudged(t *testing.T) {
 			s := sample.New()
 			defer s.Close()
 			test.source.begun = time.Now()
-			c := NewConsumers(s, &test.source, NewRunner(slog.New(slog.DiscardHandler)))
+			c := NewConsumers(s, &test.source, operation.NewRunner(slog.New(slog.DiscardHandler)))
 			synctest.Wait()
 			require.Equal(t, test.first, c.latest.Get().Value[0].state.Word)
 			time.Sleep(2 * time.Minute)

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/view"
 	"github.com/jetpull/jetpull/internal/requeue"
 )
@@ -146,7 +147,7 @@ const (
 
 // addKinds adds the operations on dead letters to the runner.
 func (d *DeadLetters) addKinds() {
-	d.runner.add(kindRequeue, letterWindow, func(ctx context.Context, selection json.RawMessage, from uint64,
+	d.runner.Add(kindRequeue, true, letterWindow, func(ctx context.Context, selection json.RawMessage, from uint64,
 		limit int,
 	) ([]func(context.Context) error, uint64, error) {
 		rule := d.rule()
@@ -155,7 +156,7 @@ func (d *DeadLetters) addKinds() {
 			return err
 		})(ctx, selection, from, limit)
 	})
-	d.runner.add(kindPurge, letterWindow, d.selector(func(ctx context.Context, f letterFilter, m *jetstream.RawStreamMsg) error {
+	d.runner.Add(kindPurge, true, letterWindow, d.selector(func(ctx context.Context, f letterFilter, m *jetstream.RawStreamMsg) error {
 		return d.source.DeleteMessage(ctx, f.Stream, m.Sequence)
 	}))
 }
@@ -202,7 +203,7 @@ func errIfNone(n int, err error) error {
 }
 
 // selector selects the dead letters of an operation, and has do done to each.
-func (d *DeadLetters) selector(do func(context.Context, letterFilter, *jetstream.RawStreamMsg) error) selector {
+func (d *DeadLetters) selector(do func(context.Context, letterFilter, *jetstream.RawStreamMsg) error) operation.Selector {
 	return func(ctx context.Context, selection json.RawMessage, from uint64, limit int) (all []func(context.Context) error, next uint64, err error) {
 		var f letterFilter
 		if err := json.Unmarshal(selection, &f); err != nil {

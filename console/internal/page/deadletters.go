@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
 	"github.com/jetpull/jetpull/internal/requeue"
@@ -26,7 +27,7 @@ import (
 type DeadLetters struct {
 	source MessageSource
 	latest *sample.Latest[letterStreams]
-	runner *Runner
+	runner *operation.Runner
 	// consumers are those that get a message again.
 	consumers *Consumers
 	marks     *Marks
@@ -38,7 +39,7 @@ type DeadLetters struct {
 }
 
 // NewDeadLetters makes the pages. The sampler looks for streams with dead letters, and the runner runs operations on many of them.
-func NewDeadLetters(s *sample.Sampler, source MessageSource, runner *Runner, consumers *Consumers,
+func NewDeadLetters(s *sample.Sampler, source MessageSource, runner *operation.Runner, consumers *Consumers,
 	marks *Marks,
 ) *DeadLetters {
 	d := &DeadLetters{source: source, runner: runner, consumers: consumers, marks: marks, searched: map[string]letterPage{}}
@@ -307,7 +308,7 @@ func (d *DeadLetters) allActions(info *jetstream.StreamInfo, f letterFilter) []v
 				return view.Outcome{}, err
 			}
 			f := f.to(form)
-			return d.runner.begin(ctx, kind, f.words(), f, rate)
+			return begun(d.runner.Begin(ctx, kind, user(ctx), f.words(), f, rate))
 		}
 	}
 	return []view.Action{

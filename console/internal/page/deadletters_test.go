@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/state"
 	"github.com/jetpull/jetpull/console/internal/view"
@@ -26,7 +27,7 @@ func watchLetters(t *testing.T, source MessageSource, test func(d *DeadLetters, 
 		s := sample.New()
 		defer s.Close()
 		defer s.Watch()()
-		d := NewDeadLetters(s, source, NewRunner(slog.New(slog.DiscardHandler)), nil, NewMarks())
+		d := NewDeadLetters(s, source, operation.NewRunner(slog.New(slog.DiscardHandler)), nil, NewMarks())
 		test(d, func() state.State {
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
@@ -212,7 +213,7 @@ func TestDeadLettersThatAreNotKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sample.New()
 		defer s.Close()
-		d := NewDeadLetters(s, broken, NewRunner(slog.New(slog.DiscardHandler)), nil, NewMarks())
+		d := NewDeadLetters(s, broken, operation.NewRunner(slog.New(slog.DiscardHandler)), nil, NewMarks())
 		synctest.Wait()
 		require.Equal(t, state.Unknown, d.letters(d.latest.Get().Value).Of().Level)
 	})
@@ -235,10 +236,10 @@ func (b *brokenStream) Messages(ctx context.Context, info *jetstream.StreamInfo,
 func TestLookedAt(t *testing.T) {
 	source := newStream("DLQ", "dlq")
 	source.letter(3, "card refused")
-	kept := map[string]Kept{}
+	kept := map[string]operation.Kept{}
 	shown := func(seq string) url.Values { return url.Values{"shown": {seq}} }
 	put := func(_ context.Context, key string, data []byte) error {
-		kept[key] = Kept{Data: data}
+		kept[key] = operation.Kept{Data: data}
 		return nil
 	}
 	watchLetters(t, source, func(d *DeadLetters, next func() state.State) {
@@ -280,7 +281,7 @@ func TestLookedAt(t *testing.T) {
 		d.marks.mu.Lock()
 		d.marks.all = map[string]look{} // as after a restart
 		d.marks.mu.Unlock()
-		kept["seen.x"] = Kept{Data: []byte("not JSON")}
+		kept["seen.x"] = operation.Kept{Data: []byte("not JSON")}
 		d.marks.Restore(kept, put)
 		require.Equal(t, state.Idle, next().Level)
 		source.letter(1, "new")

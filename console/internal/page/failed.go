@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
@@ -141,7 +142,7 @@ func (y *Relay) failures(ctx context.Context, filter map[string]string, cursor s
 
 // begin starts an operation on all failed messages that a filter selects.
 func (y *Relay) begin(ctx context.Context, verb string, filter map[string]string, rate float64) (id string, n int, err error) {
-	var o Operation
+	var o operation.Operation
 	err = y.call.Call(ctx, http.MethodPost, "/v1/failed:"+verb, map[string]any{"filter": filter, "rate": rate}, &o)
 	return o.ID, o.Matched, err
 }
@@ -181,19 +182,19 @@ func (y *Relay) failedActions(filter map[string]string) []view.Action {
 
 // count is how many failed messages a filter selects.
 func (y *Relay) count(ctx context.Context, verb string, filter map[string]string) (int, error) {
-	var o Operation
+	var o operation.Operation
 	err := y.call.Call(ctx, http.MethodPost, "/v1/failed:"+verb, map[string]any{"filter": filter, "dry_run": true}, &o)
 	return o.Matched, err
 }
 
-// System implements [OperationSource].
+// System implements [operation.Source].
 func (y *Relay) System() string { return relayName }
 
-// Operations implements [OperationSource].
-func (y *Relay) Operations(ctx context.Context) ([]Operation, error) {
+// Operations implements [operation.Source].
+func (y *Relay) Operations(ctx context.Context) ([]operation.Operation, error) {
 	var answer struct {
 		Items []struct {
-			Operation
+			operation.Operation
 			Verb   string
 			Filter map[string]string
 		}
@@ -201,7 +202,7 @@ func (y *Relay) Operations(ctx context.Context) ([]Operation, error) {
 	if err := y.call.Call(ctx, http.MethodGet, "/v1/operations", nil, &answer); err != nil {
 		return nil, err
 	}
-	all := make([]Operation, len(answer.Items))
+	all := make([]operation.Operation, len(answer.Items))
 	for i, o := range answer.Items {
 		o.System, o.Kind, o.What = relayName, plain(o.Verb).Text, failedWords(o.Filter)
 		all[i] = o.Operation
@@ -209,7 +210,7 @@ func (y *Relay) Operations(ctx context.Context) ([]Operation, error) {
 	return all, nil
 }
 
-// CancelOperation implements [OperationSource].
+// CancelOperation implements [operation.Source].
 func (y *Relay) CancelOperation(ctx context.Context, id string) error {
 	return y.call.Call(ctx, http.MethodDelete, "/v1/operations/"+url.PathEscape(id), nil, nil)
 }

@@ -11,11 +11,36 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/state"
 	"github.com/jetpull/jetpull/console/internal/view"
 	"github.com/jetpull/jetpull/feed"
 )
+
+// FeedSource reads and changes the partitions of a feed. A [feed.Store] is one.
+type FeedSource interface {
+	FeedItems
+	Backlog(ctx context.Context) (feed.Backlog, error)
+	Partitions(ctx context.Context, q feed.Query) ([]feed.Partition, error)
+	Partition(ctx context.Context, id string) (feed.Partition, error)
+	CountsUpTo(ctx context.Context, partition string, most int) (counts map[int]feed.Counts, more bool, err error)
+	Seal(ctx context.Context, partition string) error
+	ClosePartition(ctx context.Context, partition string) error
+	Reopen(ctx context.Context, partition string) error
+	Advance(ctx context.Context, partition string, gate int) error
+}
+
+// FeedItems reads and changes the items of a feed.
+type FeedItems interface {
+	Items(ctx context.Context, q feed.Query) ([]feed.Item, error)
+	Item(ctx context.Context, partition, id string) (feed.Item, error)
+	RetryFailed(ctx context.Context, partition string, items ...string) (int, error)
+	SkipFailed(ctx context.Context, partition string, items ...string) (int, error)
+	Running(ctx context.Context) ([]feed.Running, error)
+	Cancel(ctx context.Context, partition, item string) (within time.Duration, err error)
+	Delete(ctx context.Context, partition string, items ...string) error
+}
 
 // FeedWatcher counts the items that a watcher of this process has completed. A [feed.Watcher] is one.
 type FeedWatcher interface{ Stats() feed.Stats }
@@ -26,7 +51,7 @@ type Feed struct {
 	opening chan struct{} // has an element while a page or a sample opens the feed or sees that it is open
 	source  FeedSource    // used after ready alone
 	watcher FeedWatcher   // nil: none is in this process
-	runner  *Runner
+	runner  *operation.Runner
 	latest  *sample.Latest[feed.Backlog]
 	all     *objects[feed.Partition]
 	history *sample.History
@@ -44,7 +69,7 @@ const feedName = "feed"
 
 // NewFeed makes the pages, and has the sampler ask the feed, which open opens. The runner runs operations on many partitions. A nil watcher is
 // none.
-func NewFeed(s *sample.Sampler, open func(context.Context) (FeedSource, error), watcher FeedWatcher, runner *Runner) *Feed {
+func NewFeed(s *sample.Sampler, open func(context.Context) (FeedSource, error), watcher FeedWatcher, runner *operation.Runner) *Feed {
 	f := &Feed{open: open, opening: make(chan struct{}, 1), watcher: watcher, runner: runner, history: s.History("feed", feedWidth)}
 	f.all = f.allPartitions()
 	var completed meter
@@ -62,6 +87,34 @@ func NewFeed(s *sample.Sampler, open func(context.Context) (FeedSource, error), 
 		return b, err
 	})
 	return f
+}
+
+// ready opens the feed unless it is open. One page or sample does that at a time.
+func (f *Feed) ready(ctx context.Context) error {
+	select {
+	case f.opening <- struct{}{}:
+		defer func() { <-f.opening }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if f.source != nil {
+		return nil
+	}
+	source, err := f.open(ctx)
+	if err == nil {
+		f.source = source
+	}
+	return err
+}
+
+// opened returns a page of a feed that is open.
+func (f *Feed) opened(build Func) Func {
+	return func(ctx context.Context, r Request) (*view.Page, error) {
+		if err := f.ready(ctx); err != nil {
+			return nil, feedError(err, "feed")
+		}
+		return build(ctx, r)
+	}
 }
 
 // Pages are the functions of the pages by their paths.

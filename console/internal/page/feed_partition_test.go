@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
 	"github.com/jetpull/jetpull/feed"
@@ -39,7 +40,7 @@ func TestAVastPartition(t *testing.T) {
 		s := sample.New()
 		defer s.Close()
 		v := &vast{shelf: newShelf(3)}
-		build := NewFeed(s, func(context.Context) (FeedSource, error) { return v, nil }, nil, NewRunner(slog.New(slog.DiscardHandler))).
+		build := NewFeed(s, func(context.Context) (FeedSource, error) { return v, nil }, nil, operation.NewRunner(slog.New(slog.DiscardHandler))).
 			Pages()["partition"].Within(sample.Patience)
 		p, err := build(t.Context(), Request{Query: url.Values{"id": {"p00001"}}, Now: time.Now()})
 		require.NoError(t, err)
@@ -70,7 +71,7 @@ func TestFailedPartitionsAreFirst(t *testing.T) {
 		defer s.Close()
 		shelf := newShelf(2*pageSize + 10)
 		shelf.all[pageSize].Status = feed.Failed
-		build := shelf.open(s, NewRunner(slog.New(slog.DiscardHandler)))
+		build := shelf.open(s, operation.NewRunner(slog.New(slog.DiscardHandler)))
 		names := func(q url.Values) (all []string, pages int) {
 			for q != nil {
 				p, err := build(t.Context(), Request{Query: q, Now: time.Now()})

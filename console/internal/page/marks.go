@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
@@ -40,7 +41,7 @@ func NewMarks() *Marks { return &Marks{all: map[string]look{}} }
 const MarkKeys = "seen."
 
 // Restore has the marks that were kept, except those that cannot be decoded, and keeps later ones with put, under keys that begin with [MarkKeys].
-func (m *Marks) Restore(kept map[string]Kept, put func(ctx context.Context, key string, data []byte) error) {
+func (m *Marks) Restore(kept map[string]operation.Kept, put func(ctx context.Context, key string, data []byte) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.put = put

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
 )
@@ -30,7 +31,7 @@ type reader struct {
 func newReader(t *testing.T, source MessageSource, consumers ...*jetstream.ConsumerInfo) reader {
 	s := sample.New()
 	t.Cleanup(s.Close)
-	runner := NewRunner(slog.New(slog.DiscardHandler))
+	runner := operation.NewRunner(slog.New(slog.DiscardHandler))
 	all := NewConsumers(s, listed{all: consumers}, runner)
 	return reader{t, NewMessages(s, source, all, NewDeadLetters(s, source, runner, all, NewMarks()))}
 }

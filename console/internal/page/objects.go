@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
 )
@@ -17,11 +18,13 @@ import (
 // objects are the objects of a list. The list offers actions of their pages for all objects that its filter matches. Such an operation
 // first reads the names of these objects, and then runs the action of each object's page.
 type objects[T any] struct {
-	runner  *Runner
+	runner  *operation.Runner
 	noun    string         // of one object; the nouns of all lists differ
 	name    func(T) string // unique among the objects
 	actions func(T) []view.Action
-	offers  []offer
+	// continued are operations that go on after a restart.
+	continued bool
+	offers    []offer
 	// matching returns the objects that a query of the list selects now. It may leave out objects for which the action is not
 	// possible. It stops at most, with more. 0: it does not stop.
 	matching func(ctx context.Context, q url.Values, action string, most int) (found []T, more bool, err error)
@@ -44,14 +47,20 @@ type offer struct {
 const (
 	// objectTimeout bounds the action on one object.
 	objectTimeout = 30 * time.Second
-	// firstShown is how many names a preview has, and how many refusals an operation states.
+	// firstShown is how many names a preview has.
 	firstShown = 5
 )
 
 // add adds the kinds of operations to the runner.
 func (o *objects[T]) add() *objects[T] {
 	for _, each := range o.offers {
-		o.runner.addNamed(o.kind(each), func(ctx context.Context, name string, form url.Values) error { return o.do(ctx, each.name, name, form) })
+		o.runner.AddNamed(o.kind(each), o.continued, func(ctx context.Context, name string, form url.Values) error {
+			err := o.do(ctx, each.name, name, form)
+			if err == nil || errors.Is(err, operation.ErrNotTried) {
+				return err
+			}
+			return fmt.Errorf("%s: %w", short(name), err)
+		})
 	}
 	return o
 }
@@ -81,14 +90,14 @@ func sampled[T, S any](o objects[T], system string, latest *sample.Latest[S], al
 	return o.add()
 }
 
-// do runs an action on the object of a name, if its page still offers it. If the object cannot be read, it returns errNotTried.
+// do runs an action on the object of a name, if its page still offers it. If the object cannot be read, it returns operation.ErrNotTried.
 func (o *objects[T]) do(ctx context.Context, action, name string, form url.Values) error {
 	ctx, cancel := context.WithTimeout(ctx, objectTimeout)
 	defer cancel()
 	one, exists, err := o.find(ctx, name)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: %w", errNotTried, err)
+		return fmt.Errorf("%w: %w", operation.ErrNotTried, err)
 	case !exists:
 		return errors.New("it does not exist any more")
 	}
@@ -205,7 +214,17 @@ func (o *objects[T]) begin(ctx context.Context, q url.Values, each offer, what s
 	for _, f := range each.fields {
 		values.Set(f.Name, form.Get(f.Name))
 	}
-	return o.runner.beginNamed(ctx, o.kind(each), what, chosen{names, values}, rate)
+	return begun(o.runner.BeginNamed(ctx, o.kind(each), user(ctx), what, names, values, rate))
+}
+
+// begun is the outcome of an action that has begun an operation of the console.
+func begun(o operation.Operation, err error) (view.Outcome, error) {
+	if err != nil {
+		return view.Outcome{}, unavailable(err, "Try again.", "The operation did not begin. Nothing was changed")
+	}
+	return view.Outcome{
+		Count: o.Matched, Then: operationLink(o.System, o.ID), Text: fmt.Sprintf("Began to %s: %s.", o.Kind, view.Count(uint64(o.Matched), "object")),
+	}, nil
 }
 
 // short is a name, cut for a sentence.

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
 	"github.com/jetpull/jetpull/feed"
@@ -95,14 +96,14 @@ func (a *account) called() []string {
 type desk struct {
 	t       *testing.T
 	page    Func
-	runner  *Runner
+	runner  *operation.Runner
 	sampler *sample.Sampler
 }
 
 // sitting has a desk with a list in virtual time.
-func sitting(t *testing.T, open func(s *sample.Sampler, r *Runner) Func, do func(d *desk)) {
+func sitting(t *testing.T, open func(s *sample.Sampler, r *operation.Runner) Func, do func(d *desk)) {
 	synctest.Test(t, func(t *testing.T) {
-		s, r := sample.New(), NewRunner(slog.New(slog.DiscardHandler))
+		s, r := sample.New(), operation.NewRunner(slog.New(slog.DiscardHandler))
 		defer s.Close()
 		d := &desk{t, open(s, r), r, s}
 		s.Go(r.Run)
@@ -111,8 +112,8 @@ func sitting(t *testing.T, open func(s *sample.Sampler, r *Runner) Func, do func
 	})
 }
 
-func consumersOf(a *account) func(s *sample.Sampler, r *Runner) Func {
-	return func(s *sample.Sampler, r *Runner) Func { return NewConsumers(s, a, r).Pages()["consumers"] }
+func consumersOf(a *account) func(s *sample.Sampler, r *operation.Runner) Func {
+	return func(s *sample.Sampler, r *operation.Runner) Func { return NewConsumers(s, a, r).Pages()["consumers"] }
 }
 
 // action is an action of the list with a filter; nil: the list does not offer it.
@@ -141,7 +142,7 @@ func (d *desk) begin(a *view.Action, values ...string) view.Outcome {
 }
 
 // later is the operation after some time.
-func (d *desk) later(wait time.Duration) Operation {
+func (d *desk) later(wait time.Duration) operation.Operation {
 	d.t.Helper()
 	time.Sleep(wait)
 	synctest.Wait()
@@ -150,7 +151,7 @@ func (d *desk) later(wait time.Duration) Operation {
 	return all[0]
 }
 
-func (d *desk) operations() []Operation {
+func (d *desk) operations() []operation.Operation {
 	d.t.Helper()
 	all, err := d.runner.Operations(d.t.Context())
 	require.NoError(d.t, err)
@@ -171,7 +172,7 @@ func TestAllThatMatch(t *testing.T) {
 		require.Equal(t, 599, out.Count)
 		require.Equal(t, "Began to resume consumers: 599 objects.", out.Text)
 		op := d.later(4500 * time.Millisecond)
-		require.Equal(t, running, op.State)
+		require.Equal(t, operation.Running, op.State)
 		require.Equal(t, "consumers that match name c, state paused", op.What)
 		require.InDelta(t, 200, op.Done, 51, "50 a second, as of the last save")
 		op = d.later(10 * time.Second)
@@ -240,7 +241,6 @@ func TestRefusals(t *testing.T) {
 		require.Contains(t, op.Notes[1], "S/c0000: NATS refused the action. It is not paused.")
 		require.Contains(t, op.Notes[1], "it is locked")
 		require.Len(t, a.called(), 19)
-		require.Empty(t, d.runner.chosen, "the names of an operation that has ended are forgotten")
 	})
 }
 
@@ -280,7 +280,7 @@ func TestAllWhileTheSourceIsAway(t *testing.T) {
 		a.set(func() { a.away = errors.New("no servers") })
 		op := d.later(time.Minute)
 		calls := len(a.called())
-		require.Equal(t, running, op.State)
+		require.Equal(t, operation.Running, op.State)
 		require.Contains(t, op.Notes[0], "It waits, and goes on when the system answers: nothing was done: NATS does not answer: no servers")
 		d.later(time.Minute)
 		require.Len(t, a.called(), calls)
@@ -313,7 +313,7 @@ func newShelf(n int) *shelf {
 	return s
 }
 
-func (s *shelf) open(sampler *sample.Sampler, r *Runner) Func {
+func (s *shelf) open(sampler *sample.Sampler, r *operation.Runner) Func {
 	return NewFeed(sampler, func(context.Context) (FeedSource, error) { return s, nil }, nil, r).Pages()["feed"]
 }
 
@@ -466,7 +466,7 @@ func TestAllOfBrokerAndRelay(t *testing.T) {
 		{"relay", "state=trouble", "enable-all", []string{`PATCH /v1/receivers/three {"enable":true}`}},
 	} {
 		c := &caller{}
-		open := func(s *sample.Sampler, r *Runner) Func {
+		open := func(s *sample.Sampler, r *operation.Runner) Func {
 			if one.page == "broker" {
 				return NewBroker(s, c, r).Pages()["broker"]
 			}

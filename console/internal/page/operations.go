@@ -10,47 +10,19 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-// Operation is an action on many objects that runs in a system. Its counts, times and state have the names of the relay's interface.
-type Operation struct {
-	// System runs it, and ID is its name there.
-	System, ID string
-	Kind, By   string
-	// A description of the objects that it applies to.
-	What string
-	// State is running, done, cancelled or failed.
-	State                  string
-	Matched, Done, Skipped int
-	Failed                 int
-	Began, Changed         time.Time
-	// Notes state what happened to objects that were skipped, and what the operation waits for.
-	Notes []string
-}
-
-// ended is how many objects its turn has come to.
-func (o *Operation) ended() int { return o.Done + o.Skipped + o.Failed }
-
-const running = "running"
-
-// OperationSource lists and cancels the operations of a system.
-type OperationSource interface {
-	// System is its name.
-	System() string
-	Operations(ctx context.Context) ([]Operation, error)
-	CancelOperation(ctx context.Context, id string) error
-}
-
 // Operations are the pages of the operations of all systems.
 type Operations struct {
-	sources []OperationSource
-	latest  []*sample.Latest[[]Operation]
+	sources []operation.Source
+	latest  []*sample.Latest[[]operation.Operation]
 }
 
 // NewOperations makes the pages, and has the sampler ask each source.
-func NewOperations(s *sample.Sampler, sources []OperationSource) *Operations {
+func NewOperations(s *sample.Sampler, sources []operation.Source) *Operations {
 	o := &Operations{sources: sources}
 	for _, source := range sources {
 		o.latest = append(o.latest, sample.Add(s, source.Operations))
@@ -74,7 +46,7 @@ func (o *Operations) list(ctx context.Context, r Request) (*view.Page, error) {
 		Nav: "operations", Title: "Operations",
 		Filter: &view.Filter{Path: "operations", Fields: []view.Field{
 			searchField(q, "q", "Search", "kind, who or what"),
-			choice(q, "state", "State", options("", "all", running, "running", "ended", "ended")),
+			choice(q, "state", "State", options("", "all", operation.Running, "running", "ended", "ended")),
 		}},
 	}
 	page.Parts = make([]view.Part, len(o.sources))
@@ -89,35 +61,35 @@ func (o *Operations) list(ctx context.Context, r Request) (*view.Page, error) {
 	return page, nil
 }
 
-func (o *Operations) part(q url.Values, now time.Time, system string, s sample.Sample[[]Operation]) view.Part {
-	rows := selected(q, s.Value, func(q url.Values, op Operation) bool {
-		return contains(q.Get("q"), op.Kind, op.By, op.What, op.ID) && (q.Get("state") == "" || (q.Get("state") == running) == (op.State == running))
+func (o *Operations) part(q url.Values, now time.Time, system string, s sample.Sample[[]operation.Operation]) view.Part {
+	rows := selected(q, s.Value, func(q url.Values, op operation.Operation) bool {
+		return contains(q.Get("q"), op.Kind, op.By, op.What, op.ID) && (q.Get("state") == "" || (q.Get("state") == operation.Running) == (op.State == operation.Running))
 	})
-	slices.SortStableFunc(rows, func(a, b Operation) int {
-		return cmp.Or(cmp.Compare(boolInt(a.State != running), boolInt(b.State != running)), b.Began.Compare(a.Began))
+	slices.SortStableFunc(rows, func(a, b operation.Operation) int {
+		return cmp.Or(cmp.Compare(boolInt(a.State != operation.Running), boolInt(b.State != operation.Running)), b.Began.Compare(a.Began))
 	})
 	list := &view.List{
 		Found: view.Bounded(len(rows), false, "operation") + " of the " + system, Empty: operationsEmpty, Path: "operations",
 	}
-	table(list, q, rows, "", 0, "operation", func(op Operation) string { return "o-" + system + "-" + op.ID },
-		text("Operation", func(op Operation) view.Value { return view.Linked(op.Kind, operationLink(system, op.ID)) }),
+	table(list, q, rows, "", 0, "operation", func(op operation.Operation) string { return "o-" + system + "-" + op.ID },
+		text("Operation", func(op operation.Operation) view.Value { return view.Linked(op.Kind, operationLink(system, op.ID)) }),
 		text("State", operationState),
-		text("For", func(op Operation) view.Value { return view.Text(op.What) }).wide(),
+		text("For", func(op operation.Operation) view.Value { return view.Text(op.What) }).wide(),
 		text("By", startedBy),
-		number("Began", func(op Operation) view.Value { return view.Ago(op.Began, "not stated") }),
+		number("Began", func(op operation.Operation) view.Value { return view.Ago(op.Began, "not stated") }),
 		number("Done", progress),
-		number("Skipped", func(op Operation) view.Value { return view.Int(op.Skipped) }),
-		number("Failed", func(op Operation) view.Value { return view.Int(op.Failed) }),
+		number("Skipped", func(op operation.Operation) view.Value { return view.Int(op.Skipped) }),
+		number("Failed", func(op operation.Operation) view.Value { return view.Int(op.Failed) }),
 		number("Rate", operationRate),
-		number("End", func(op Operation) view.Value { return operationEnd(op, now) }))
+		number("End", func(op operation.Operation) view.Value { return operationEnd(op, now) }))
 	return view.Part{ID: "operations-" + system, Title: system, Source: source(system, s), List: list}
 }
 
-func startedBy(op Operation) view.Value { return view.Text(cmp.Or(op.By, "not stated")) }
+func startedBy(op operation.Operation) view.Value { return view.Text(cmp.Or(op.By, "not stated")) }
 
-func operationState(op Operation) view.Value {
+func operationState(op operation.Operation) view.Value {
 	switch op.State {
-	case running:
+	case operation.Running:
 		return view.Word(view.Good, op.State)
 	case "failed":
 		return view.Word(view.Bad, op.State)
@@ -127,38 +99,38 @@ func operationState(op Operation) view.Value {
 	return view.Word(view.Plain, op.State)
 }
 
-func progress(op Operation) view.Value {
+func progress(op operation.Operation) view.Value {
 	v := view.Value{
 		Text:  fmt.Sprintf("%s of %s", view.Int(op.Done).Text, view.Int(op.Matched).Text),
 		Title: fmt.Sprintf("%d of %d", op.Done, op.Matched),
 	}
 	if op.Matched > 0 {
-		v.Text += fmt.Sprintf(" (%d %%)", 100*op.ended()/op.Matched)
+		v.Text += fmt.Sprintf(" (%d %%)", 100*op.Ended()/op.Matched)
 	}
 	return v
 }
 
 // perSecond is the mean rate of an operation.
-func perSecond(op Operation) float64 {
+func perSecond(op operation.Operation) float64 {
 	took := op.Changed.Sub(op.Began).Seconds()
 	if took <= 0 {
 		return 0
 	}
-	return float64(op.ended()) / took
+	return float64(op.Ended()) / took
 }
 
-func operationRate(op Operation) view.Value { return view.Rate(perSecond(op)) }
+func operationRate(op operation.Operation) view.Value { return view.Rate(perSecond(op)) }
 
 // operationEnd is when an operation ended, or when it will at its rate.
-func operationEnd(op Operation, now time.Time) view.Value {
+func operationEnd(op operation.Operation, now time.Time) view.Value {
 	rate := perSecond(op)
 	switch {
-	case op.State != running:
+	case op.State != operation.Running:
 		return view.Ago(op.Changed, "not stated")
 	case rate == 0:
 		return view.None("It has no rate yet")
 	}
-	left := float64(max(0, op.Matched-op.ended()))
+	left := float64(max(0, op.Matched-op.Ended()))
 	return view.Value{Time: now.Add(time.Duration(left / rate * float64(time.Second))).Truncate(time.Second), Prefix: "about "}
 }
 
@@ -169,11 +141,11 @@ func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
 			continue
 		}
 		s := o.latest[i].Fresh(ctx)
-		found := slices.IndexFunc(s.Value, func(op Operation) bool { return op.ID == id })
+		found := slices.IndexFunc(s.Value, func(op operation.Operation) bool { return op.ID == id })
 		if found < 0 {
 			// It may have begun after the last sample.
 			s = o.latest[i].Next(ctx)
-			found = slices.IndexFunc(s.Value, func(op Operation) bool { return op.ID == id })
+			found = slices.IndexFunc(s.Value, func(op operation.Operation) bool { return op.ID == id })
 		}
 		page := &view.Page{Nav: "operations", Title: id, Crumbs: []view.Link{{Text: "Operations", Href: "operations"}}}
 		switch {
@@ -200,7 +172,7 @@ func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
 				{Name: "End", Value: operationEnd(op, r.Now)},
 			},
 		}
-		if op.State == running {
+		if op.State == operation.Running {
 			part.Actions = thenAsk(o.latest[i], []view.Action{cancelOperation(each, op)})
 		}
 		page.Parts = []view.Part{part}
@@ -210,10 +182,10 @@ func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
 }
 
 // operationSentence states how an operation is going.
-func operationSentence(op Operation) string {
-	left := op.Matched - op.ended()
+func operationSentence(op operation.Operation) string {
+	left := op.Matched - op.Ended()
 	switch op.State {
-	case running:
+	case operation.Running:
 		if rate := perSecond(op); rate > 0 && left > 0 {
 			return fmt.Sprintf("Running: %s left, about %s more.", view.Count(uint64(left), "object"),
 				view.Span(time.Duration(float64(left)/rate*float64(time.Second)).Truncate(time.Second)))
@@ -229,7 +201,7 @@ func operationSentence(op Operation) string {
 	return fmt.Sprintf("Ended: %s done, %s skipped.", view.CountIs(uint64(op.Done), "object"), view.CountIs(uint64(op.Skipped), "object"))
 }
 
-func cancelOperation(from OperationSource, op Operation) view.Action {
+func cancelOperation(from operation.Source, op operation.Operation) view.Action {
 	return view.Action{
 		Name: "cancel", Label: "Cancel the operation", Target: from.System() + "/" + op.ID,
 		Confirm: fmt.Sprintf("Cancel this operation. %s done already and stays so. The rest is not touched.", view.CountIs(uint64(op.Done), "object")),

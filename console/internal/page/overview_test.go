@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
 	"github.com/jetpull/jetpull/partition"
@@ -31,7 +32,7 @@ func overviewOf(t *testing.T, source *sets, test func(later func(time.Duration) 
 		s := sample.New()
 		defer s.Close()
 		defer s.Watch()()
-		consumers := NewConsumers(s, newAccount(0, false), NewRunner(slog.New(slog.DiscardHandler)))
+		consumers := NewConsumers(s, newAccount(0, false), operation.NewRunner(slog.New(slog.DiscardHandler)))
 		p := NewPartitions(s, source, consumers)
 		test(func(d time.Duration) *view.Page {
 			time.Sleep(d)

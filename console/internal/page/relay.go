@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/chart"
+	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/state"
 	"github.com/jetpull/jetpull/console/internal/view"
@@ -87,7 +88,7 @@ const (
 )
 
 // NewRelay makes the pages, and has the sampler ask the relay. The runner runs operations on many receivers.
-func NewRelay(s *sample.Sampler, call Caller, runner *Runner) *Relay {
+func NewRelay(s *sample.Sampler, call Caller, runner *operation.Runner) *Relay {
 	r := &Relay{call: call, history: s.History("relay", relayWidth)}
 	r.latest = sample.Add(s, r.ask)
 	r.all = sampled(objects[receiver]{

@@ -9,14 +9,14 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/jetpull/jetpull/console/internal/page"
+	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/internal/stored"
 )
 
 // keptFor is how long a bucket keeps what is not written again.
 const keptFor = 30 * 24 * time.Hour
 
-// bucket keeps values in a key-value bucket. It implements [page.Keep].
+// bucket keeps values in a key-value bucket. It implements [operation.Keep].
 type bucket struct {
 	JetStream
 	kv   jetstream.KeyValue
@@ -24,7 +24,7 @@ type bucket struct {
 }
 
 // Bucket opens a key-value bucket, and creates it if there is none.
-func (j JetStream) Bucket(ctx context.Context, name string) (page.Keep, error) {
+func (j JetStream) Bucket(ctx context.Context, name string) (operation.Keep, error) {
 	kv, err := j.JS.KeyValue(ctx, name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		cfg := jetstream.KeyValueConfig{
@@ -43,10 +43,10 @@ func (j JetStream) Bucket(ctx context.Context, name string) (page.Keep, error) {
 	return &bucket{j, kv, info}, err
 }
 
-// Read implements [page.Keep]. It reads by direct get, so it creates no consumer.
-func (b *bucket) Read(ctx context.Context, keys string) (map[string]page.Kept, error) {
+// Read implements [operation.Keep]. It reads by direct get, so it creates no consumer.
+func (b *bucket) Read(ctx context.Context, keys string) (map[string]operation.Kept, error) {
 	const batch = 500
-	prefix, found := "$KV."+b.kv.Bucket()+".", map[string]page.Kept{}
+	prefix, found := "$KV."+b.kv.Bucket()+".", map[string]operation.Kept{}
 	for from := uint64(1); ; {
 		messages, err := b.Messages(ctx, b.info, from, prefix+keys, batch)
 		if err != nil {
@@ -54,7 +54,7 @@ func (b *bucket) Read(ctx context.Context, keys string) (map[string]page.Kept, e
 		}
 		for _, m := range messages {
 			if from = m.Sequence + 1; m.Header.Get("KV-Operation") == "" {
-				found[strings.TrimPrefix(m.Subject, prefix)] = page.Kept{Data: m.Data, Revision: m.Sequence}
+				found[strings.TrimPrefix(m.Subject, prefix)] = operation.Kept{Data: m.Data, Revision: m.Sequence}
 			}
 		}
 		if len(messages) == 0 {
@@ -63,13 +63,13 @@ func (b *bucket) Read(ctx context.Context, keys string) (map[string]page.Kept, e
 	}
 }
 
-// Put implements [page.Keep].
+// Put implements [operation.Keep].
 func (b *bucket) Put(ctx context.Context, key string, data []byte) error {
 	_, err := b.kv.Put(ctx, key, data)
 	return err
 }
 
-// Swap implements [page.Keep].
+// Swap implements [operation.Keep].
 func (b *bucket) Swap(ctx context.Context, key string, data []byte, revision uint64) (uint64, error) {
 	next, err := b.kv.Update(ctx, key, data, revision)
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/sample"
 )
 
@@ -27,7 +28,7 @@ func TestFeedThatOpensLate(t *testing.T) {
 		}
 		opened++
 		return newShelf(2), nil
-	}, nil, NewRunner(slog.New(slog.DiscardHandler))).Pages()
+	}, nil, operation.NewRunner(slog.New(slog.DiscardHandler))).Pages()
 	r := Request{Now: time.Now()}
 	_, err := pages["partition"](t.Context(), r)
 	require.ErrorContains(t, err, "no database")

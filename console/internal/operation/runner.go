@@ -1,4 +1,4 @@
-package page
+package operation
 
 import (
 	"context"
@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/jetpull/jetpull/console/internal/view"
 	"github.com/jetpull/jetpull/internal/bulk"
 	"github.com/jetpull/jetpull/internal/stored"
 )
@@ -39,8 +39,8 @@ type Runner struct {
 	chosen map[string]chosen
 }
 
-// errNotTried is the error of an action that was not tried, because its system does not answer. The operation waits for the system.
-var errNotTried = errors.New("nothing was done")
+// ErrNotTried is the error of an action that was not tried, because its system does not answer. The operation waits for the system.
+var ErrNotTried = errors.New("nothing was done")
 
 // task is what an operation is for: its description, and the selection in the form of the operation's kind.
 type task struct {
@@ -48,11 +48,11 @@ type task struct {
 	Select json.RawMessage
 }
 
-// NewRunner makes a runner that runs nothing before Start. Pages add their kinds of operations before.
+// NewRunner makes a runner that runs nothing before [Runner.Run]. Pages add their kinds of operations before.
 func NewRunner(log *slog.Logger) *Runner {
 	r := &Runner{
 		log:     log,
-		records: &memory{all: map[string]bulk.Operation{}}, kinds: map[string]bulk.Kind{}, refused: map[string][]string{},
+		records: &memory{all: map[string]bulk.Operation{}, continued: map[string]bool{}}, kinds: map[string]bulk.Kind{}, refused: map[string][]string{},
 		waits: map[string]string{}, chosen: map[string]chosen{},
 	}
 	r.bulk = bulk.New(bulk.Config{
@@ -64,17 +64,76 @@ func NewRunner(log *slog.Logger) *Runner {
 // lostAfter is how long an operation is not saved before another console with the same bucket continues it.
 const lostAfter = 10 * time.Second
 
+// Restore reads the operations that earlier processes have kept, and keeps those of this one. Run comes after it.
+func (r *Runner) Restore(ctx context.Context, keep Keep) error {
+	operations, err := keep.Read(ctx, keyOperation+">")
+	if err != nil {
+		return err
+	}
+	objects, err := keep.Read(ctx, keyChosen+">")
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	for key, kept := range objects {
+		var c chosen
+		if json.Unmarshal(kept.Data, &c) == nil {
+			r.chosen[strings.TrimPrefix(key, keyChosen)] = c
+		}
+	}
+	r.mu.Unlock()
+	r.records.mu.Lock()
+	defer r.records.mu.Unlock()
+	r.records.keep = keep
+	for _, kept := range operations {
+		r.records.know(kept)
+	}
+	return nil
+}
+
+// Hold has no operation begin, until it ends or Restore has succeeded.
+func (r *Runner) Hold(hold bool) {
+	r.records.mu.Lock()
+	defer r.records.mu.Unlock()
+	r.records.held = hold
+}
+
+// choose keeps the objects of an operation, so that it continues after a restart.
+func (r *Runner) choose(ctx context.Context, key string, c chosen) error {
+	r.records.mu.Lock()
+	keep := r.records.keep
+	r.records.mu.Unlock()
+	if keep != nil {
+		data, err := json.Marshal(c)
+		if err == nil {
+			err = keep.Put(ctx, keyChosen+key, data)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.chosen[key] = c
+	return nil
+}
+
 // Run runs operations until ctx ends.
 func (r *Runner) Run(ctx context.Context) {
 	r.bulk.Run(ctx)
 }
 
-// selector selects at most limit objects of a selection from a position on, each with what is to be done to it, and the next position, 0
-// at the end.
-type selector func(ctx context.Context, selection json.RawMessage, from uint64, limit int) (do []func(context.Context) error, next uint64, err error)
+// firstRefused is how many refusals an operation states.
+const firstRefused = 5
 
-// add adds a kind of operations, which selects up to size objects at a time.
-func (r *Runner) add(kind string, size int, choose selector) {
+// Selector selects at most limit objects of a selection from a position on, each with what is to be done to it, and the next position, 0
+// at the end.
+type Selector func(ctx context.Context, selection json.RawMessage, from uint64, limit int) (do []func(context.Context) error, next uint64, err error)
+
+// Add adds a kind of operations, which selects up to size objects at a time. An operation of a kind that is continued goes on after a restart, when
+// it is kept. That is right where whoever may write to what keeps it could do the same without the console: a record needs no token of a system.
+func (r *Runner) Add(kind string, continued bool, size int, choose Selector) {
+	r.records.continued[kind] = continued
 	r.kinds[kind] = bulk.Kind{
 		Page: size, Known: func(context.Context) (uint64, error) { return 0, nil },
 		Select: func(ctx context.Context, o bulk.Operation, from uint64, limit int) ([]bulk.Item, uint64, error) {
@@ -98,13 +157,13 @@ type chosen struct {
 	Form  url.Values
 }
 
-// addNamed adds a kind of operations on objects that are chosen by their names before anything is changed. The selection is a key of
+// AddNamed adds a kind of operations on objects that are chosen by their names before anything is changed. The selection is a key of
 // r.chosen, and the position an index of the names plus one. One name is selected at a time. After an error the object is not tried again, because
 // its action may have taken effect.
-func (r *Runner) addNamed(kind string, do func(ctx context.Context, name string, form url.Values) error) {
-	r.add(kind, 1, func(_ context.Context, selection json.RawMessage, from uint64, _ int) ([]func(context.Context) error, uint64, error) {
+func (r *Runner) AddNamed(kind string, continued bool, do func(ctx context.Context, name string, form url.Values) error) {
+	r.Add(kind, continued, 1, func(_ context.Context, selection json.RawMessage, from uint64, _ int) ([]func(context.Context) error, uint64, error) {
 		var key string
-		_ = json.Unmarshal(selection, &key) // beginNamed has written it
+		_ = json.Unmarshal(selection, &key) // BeginNamed has written it
 		r.mu.Lock()
 		c := r.chosen[key]
 		r.mu.Unlock()
@@ -117,43 +176,34 @@ func (r *Runner) addNamed(kind string, do func(ctx context.Context, name string,
 		}
 		return []func(context.Context) error{func(ctx context.Context) error {
 			err := do(ctx, name, c.Form)
-			if err != nil && !errors.Is(err, errNotTried) {
-				return errors.New(short(name) + ": " + err.Error())
+			if err != nil && !errors.Is(err, ErrNotTried) {
+				return errors.New(err.Error()) // whatever it is, the object is skipped
 			}
 			return err
 		}}, next, nil
 	})
 }
 
-// beginNamed starts an operation of a kind that addNamed has added.
-func (r *Runner) beginNamed(ctx context.Context, kind, what string, c chosen, rate float64) (view.Outcome, error) {
+// BeginNamed starts an operation of a kind that AddNamed has added, on objects that are chosen by their names. By is its author.
+func (r *Runner) BeginNamed(ctx context.Context, kind, by, what string, names []string, form url.Values, rate float64) (Operation, error) {
 	key := rand.Text()
-	if err := r.choose(ctx, key, c); err != nil {
-		return view.Outcome{}, notBegun(err)
+	if err := r.choose(ctx, key, chosen{names, form}); err != nil {
+		return Operation{}, err
 	}
-	return r.begin(ctx, kind, what, key, rate)
+	return r.Begin(ctx, kind, by, what, key, rate)
 }
 
-// begin starts an operation on all objects of a selection.
-func (r *Runner) begin(ctx context.Context, kind, what string, selection any, rate float64) (view.Outcome, error) {
+// Begin starts an operation on all objects of a selection. By is its author.
+func (r *Runner) Begin(ctx context.Context, kind, by, what string, selection any, rate float64) (Operation, error) {
 	data, err := json.Marshal(selection)
 	if err == nil {
 		data, err = json.Marshal(task{what, data})
 	}
-	var o bulk.Operation
-	if err == nil {
-		o, err = r.bulk.Begin(ctx, bulk.Operation{Kind: kind, Group: runnerGroup, By: user(ctx), Spec: data, Rate: rate})
-	}
 	if err != nil {
-		return view.Outcome{}, notBegun(err)
+		return Operation{}, err
 	}
-	return view.Outcome{
-		Count: o.Matched, Then: operationLink(r.System(), o.ID), Text: fmt.Sprintf("Began to %s: %s.", kind, view.Count(uint64(o.Matched), "object")),
-	}, nil
-}
-
-func notBegun(err error) error {
-	return unavailable(err, "Try again.", "The operation did not begin. Nothing was changed")
+	o, err := r.bulk.Begin(ctx, bulk.Operation{Kind: kind, Group: runnerGroup, By: by, Spec: data, Rate: rate})
+	return Operation{System: r.System(), ID: o.ID, Kind: kind, Matched: o.Matched}, err
 }
 
 // item judges how an object of an operation ended. If the server does not answer, the object is tried again later. If the server refuses
@@ -165,13 +215,13 @@ func (r *Runner) item(ctx context.Context, id string, err error) (done bool, _ e
 	switch {
 	case err == nil:
 		return true, nil
-	case errors.Is(err, errNotTried):
+	case errors.Is(err, ErrNotTried):
 		r.waits[id] = err.Error()
 		return false, waitFor(err)
 	case ctx.Err() != nil, errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrConnectionClosed):
 		return false, waitFor(err)
 	}
-	if len(r.refused[id]) < firstShown {
+	if len(r.refused[id]) < firstRefused {
 		r.refused[id] = append(r.refused[id], err.Error())
 	}
 	return false, nil
@@ -185,10 +235,10 @@ func waitFor(err error) error {
 	return fmt.Errorf("%w: %w", stored.ErrUnavailable, err)
 }
 
-// System implements [OperationSource].
+// System implements [Source].
 func (r *Runner) System() string { return "console" }
 
-// Operations implements [OperationSource].
+// Operations implements [Source].
 func (r *Runner) Operations(context.Context) ([]Operation, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -225,7 +275,7 @@ func (r *Runner) Operations(context.Context) ([]Operation, error) {
 func stateWord(s bulk.State) string {
 	switch s {
 	case bulk.Running:
-		return running
+		return Running
 	case bulk.Cancelled:
 		return "cancelled"
 	case interrupted:
@@ -234,87 +284,8 @@ func stateWord(s bulk.State) string {
 	return "done"
 }
 
-// CancelOperation implements [OperationSource].
+// CancelOperation implements [Source].
 func (r *Runner) CancelOperation(ctx context.Context, id string) error {
 	_, err := r.bulk.Cancel(ctx, id)
-	if errors.Is(err, stored.ErrNotFound) {
-		return notFound("The list of operations shows all that are known.", "There is no operation %q.", id)
-	}
 	return err
-}
-
-// memory keeps the records of operations in this process. It implements [bulk.Records].
-type memory struct {
-	mu       sync.Mutex
-	revision uint64
-	all      map[string]bulk.Operation
-	keep     Keep // nil: the records are in memory alone
-	held     bool // no operation begins, since what is kept has not been read
-}
-
-// maxOperations is how many operations are remembered.
-const maxOperations = 200
-
-// Put implements [bulk.Records].
-func (m *memory) Put(ctx context.Context, o bulk.Operation) (bulk.Operation, error) {
-	m.mu.Lock()
-	if keep := m.keep; keep != nil {
-		m.mu.Unlock()
-		return m.swap(ctx, keep, o)
-	}
-	defer m.mu.Unlock()
-	if m.held {
-		return o, fmt.Errorf("%w: the operations of the console have not been read yet", stored.ErrUnavailable)
-	}
-	if m.all[o.ID].Revision != o.Revision {
-		return o, stored.ErrConflict
-	}
-	m.revision++
-	o.Revision = m.revision
-	m.all[o.ID] = o
-	if len(m.all) > maxOperations {
-		m.forgetOldest()
-	}
-	return o, nil
-}
-
-// forgetOldest drops the operation that ended first. The caller holds the lock.
-func (m *memory) forgetOldest() {
-	oldest := ""
-	for id, o := range m.all {
-		if o.State != bulk.Running && (oldest == "" || o.ChangedAt.Before(m.all[oldest].ChangedAt)) {
-			oldest = id
-		}
-	}
-	delete(m.all, oldest)
-}
-
-// Fresh implements [bulk.Records].
-func (m *memory) Fresh(_ context.Context, id string) (bulk.Operation, error) {
-	if o, ok := m.Cached(id); ok {
-		return o, nil
-	}
-	return bulk.Operation{}, fmt.Errorf("%w: operation %q", stored.ErrNotFound, id)
-}
-
-// Cached implements [bulk.Records].
-func (m *memory) Cached(id string) (bulk.Operation, bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	o, ok := m.all[id]
-	return o, ok
-}
-
-// In implements [bulk.Records]. All operations are of one group.
-func (m *memory) In(string) []bulk.Operation { return m.All() }
-
-// All implements [bulk.Records].
-func (m *memory) All() []bulk.Operation {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var all []bulk.Operation
-	for _, o := range m.all {
-		all = append(all, o)
-	}
-	return all
 }

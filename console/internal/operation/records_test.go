@@ -1,4 +1,4 @@
-package page
+package operation
 
 import (
 	"context"
@@ -31,7 +31,7 @@ func (bucketOf) Swap(context.Context, string, []byte, uint64) (uint64, error) { 
 func TestKeptOperations(t *testing.T) {
 	kept := bucketOf{}
 	for kind, state := range map[string]bulk.State{
-		kindRequeue: bulk.Running, kindPurge: bulk.Running, "pause consumers": bulk.Running, "pause receivers": bulk.Running,
+		"requeue dead letters": bulk.Running, "purge dead letters": bulk.Running, "pause consumers": bulk.Running, "pause receivers": bulk.Running,
 		"disable broker consumers": bulk.Running, "unknown": bulk.Running, "resume receivers": bulk.Done,
 	} {
 		data, err := json.Marshal(bulk.Operation{ID: kind, Kind: kind, State: state, Spec: json.RawMessage(`{"What":"it","Select":"key"}`)})
@@ -39,6 +39,11 @@ func TestKeptOperations(t *testing.T) {
 		kept[keyOperation+strings.ReplaceAll(kind, " ", "_")] = Kept{data, 1}
 	}
 	r := NewRunner(slog.New(slog.DiscardHandler))
+	for kind, continued := range map[string]bool{
+		"requeue dead letters": true, "purge dead letters": true, "pause consumers": true, "pause receivers": false, "disable broker consumers": false,
+	} {
+		r.Add(kind, continued, 1, nil)
+	}
 	require.NoError(t, r.Restore(t.Context(), kept))
 	all, err := r.Operations(t.Context())
 	require.NoError(t, err)
@@ -50,7 +55,7 @@ func TestKeptOperations(t *testing.T) {
 		}
 	}
 	require.Equal(t, map[string]string{
-		kindRequeue: running, kindPurge: running, "pause consumers": running, "pause receivers": "interrupted",
+		"requeue dead letters": Running, "purge dead letters": Running, "pause consumers": Running, "pause receivers": "interrupted",
 		"disable broker consumers": "interrupted", "unknown": "interrupted", "resume receivers": "done",
 	}, states)
 }
