@@ -150,6 +150,28 @@ func worstJobs(a, b jobs) int {
 		cmp.Compare(a.path(), b.path()))
 }
 
+// columns are those of the list. The page of a consumer has the values from the third on.
+func (b *Broker) columns(now time.Time) []column[jobs] {
+	return []column[jobs]{
+		text("Channel", func(one jobs) view.Value { return view.Linked(one.Channel, link("channel", "name", one.Channel)) }).
+			by("name", func(a, b jobs) int {
+				return cmp.Or(cmp.Compare(a.Channel, b.Channel), cmp.Compare(a.Consumer, b.Consumer))
+			}),
+		text("Consumer", jobs.name),
+		text("State", func(one jobs) view.Value { return one.now.Value() }).by("state", worstJobs),
+		text("Since", jobs.sinceValue).help("Since when no callback has succeeded, when it was paused, or when the first of its dead jobs became so"),
+		count("Queued", "queued", func(one jobs) int { return one.queued }),
+		text("Last hour", func(one jobs) view.Value {
+			return view.Value{Chart: chart.Small("Queued", b.history.Values(now, time.Hour, one.path(), histQueued, 60))}
+		}).help("Queued jobs over the last hour"),
+		number("Oldest queued", jobs.oldestValue),
+		number("In flight", func(one jobs) view.Value { return view.Int(one.inflight) }),
+		number("Delivered", func(one jobs) view.Value { return view.Int(one.delivered) }),
+		number("Dead", jobs.deadValue).
+			by("dead", func(a, b jobs) int { return cmp.Or(cmp.Compare(a.dead, b.dead), cmp.Compare(b.path(), a.path())) }),
+	}
+}
+
 func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 	s := b.latest.Fresh(ctx)
 	q := r.Query
@@ -172,24 +194,7 @@ func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 			"create them.",
 	}
 	all := len(s.Value.consumers) + len(s.Value.unused)
-	shown := table(list, q, rows, "state", all, "consumer or channel", func(one jobs) string { return "b-" + one.path() },
-		text("Channel", func(one jobs) view.Value { return view.Linked(one.Channel, link("channel", "name", one.Channel)) }).
-			by("name", func(a, b jobs) int {
-				return cmp.Or(cmp.Compare(a.Channel, b.Channel), cmp.Compare(a.Consumer, b.Consumer))
-			}),
-		text("Consumer", jobs.name),
-		text("State", func(one jobs) view.Value { return one.now.Value() }).by("state", worstJobs),
-		text("Since", jobs.sinceValue).help("Since when no callback has succeeded, when it was paused, or when the first of its dead jobs became so"),
-		number("Queued", func(one jobs) view.Value { return view.Int(one.queued) }).
-			by("queued", func(a, b jobs) int { return cmp.Compare(a.queued, b.queued) }),
-		text("Last hour", func(one jobs) view.Value {
-			return view.Value{Chart: chart.Small("Queued", b.history.Values(r.Now, time.Hour, one.path(), histQueued, 60))}
-		}).help("Queued jobs over the last hour"),
-		number("Oldest queued", jobs.oldestValue),
-		number("In flight", func(one jobs) view.Value { return view.Int(one.inflight) }),
-		number("Delivered", func(one jobs) view.Value { return view.Int(one.delivered) }),
-		number("Dead", jobs.deadValue).
-			by("dead", func(a, b jobs) int { return cmp.Or(cmp.Compare(a.dead, b.dead), cmp.Compare(b.path(), a.path())) }))
+	shown := table(list, q, rows, "state", all, "consumer or channel", func(one jobs) string { return "b-" + one.path() }, b.columns(r.Now))
 	page := &view.Page{
 		Nav: "broker", Title: "Broker",
 		Filter: keepOrder(&view.Filter{Path: "broker", Fields: []view.Field{

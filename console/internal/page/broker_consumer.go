@@ -36,7 +36,7 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 		return nil, err
 	}
 	counts.brokerState = c.brokerState // it has the breaker, whichever node makes the callbacks
-	st := counts.judge()
+	counts.now = counts.judge()
 	lines := []string{"It is a " + c.Type + " consumer."}
 	if c.Type == "push" {
 		lines = append(lines, "Messages are POSTed to "+withoutPassword(c.CallbackURL)+".")
@@ -53,18 +53,10 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 		Filter: filter,
 		Parts: []view.Part{
 			{
-				ID: "consumer", Source: source(brokerName, s), Problem: st.Sentence, ProblemTone: st.Level.Tone(), Lines: lines, Actions: b.actions(counts),
-				Facts: []view.Fact{
-					{Name: "State", Value: st.Value()},
-					{Name: "Since", Value: counts.sinceValue()},
-					{Name: "Breaker", Value: view.Text(cmp.Or(c.Breaker, "none"))},
-					{Name: "Next callback", Value: c.waits()},
-					{Name: "Queued", Value: view.Int(counts.queued)},
-					{Name: "Oldest queued", Value: counts.oldestValue()},
-					{Name: "In flight", Value: view.Int(counts.inflight)},
-					{Name: "Delivered", Value: view.Int(counts.delivered)},
-					{Name: "Dead", Value: counts.deadValue()},
-				},
+				ID: "consumer", Source: source(brokerName, s), Problem: counts.now.Sentence, ProblemTone: counts.now.Level.Tone(), Lines: lines,
+				Actions: b.actions(counts),
+				Facts: append(facts(counts, b.columns(r.Now)[2:]),
+					view.Fact{Name: "Breaker", Value: view.Text(cmp.Or(c.Breaker, "none"))}, view.Fact{Name: "Next callback", Value: c.waits()}),
 				Charts: []chart.Chart{chart.Large("Queued", "jobs", values(histQueued)), chart.Large("Dead", "jobs", values(histDead))},
 			},
 			dead,

@@ -2,7 +2,6 @@ package page
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -141,7 +140,7 @@ func (b *Broker) deadOperations(ctx context.Context) (all []operation.Operation,
 			operation.Operation
 			URL                  string
 			Count                int
-			Filter               json.RawMessage
+			Filter               map[string]string
 			CreatedAt, ChangedAt time.Time
 		}
 	}
@@ -149,18 +148,12 @@ func (b *Broker) deadOperations(ctx context.Context) (all []operation.Operation,
 		return nil, err
 	}
 	for _, o := range answer.Result {
-		var filter map[string]string
-		if err := json.Unmarshal(o.Filter, &filter); err != nil {
-			return nil, fmt.Errorf("read the filter of operation %s: %w", o.URL, err)
+		filter := map[string]string{}
+		for name, value := range o.Filter {
+			filter[strings.ToLower(name)] = value
 		}
-		words := "dead jobs"
-		for _, name := range deadFields {
-			if value := filter[strings.ToUpper(name[:1])+name[1:]]; value != "" {
-				words += ", " + name + " " + value
-			}
-		}
-		o.System, o.ID, o.What, o.State, o.Matched = brokerName, o.URL, words, strings.ToLower(o.State), o.Count
-		o.Began, o.Changed = o.CreatedAt, o.ChangedAt
+		o.System, o.ID, o.State, o.Matched = brokerName, o.URL, strings.ToLower(o.State), o.Count
+		o.What, o.Began, o.Changed = filtered("dead jobs", deadFields, filter), o.CreatedAt, o.ChangedAt
 		all = append(all, o.Operation)
 	}
 	return all, nil

@@ -51,19 +51,10 @@ func (c *Consumers) now(r Request, s sample.Sample[[]*consumer], one *consumer) 
 	part := view.Part{
 		ID: "now", Source: source("NATS", s),
 		Problem: one.state.Sentence, ProblemTone: one.state.Level.Tone(), Actions: thenAsk(c.latest, c.actions(one)),
-		Facts: []view.Fact{
-			{Name: "In this state since", Value: one.since.value()},
-			{Name: "Pending", Value: view.Number(one.NumPending)},
-			{Name: "Ack pending", Value: ackPending(one)},
-			{Name: "Redelivered", Value: redelivered(one)},
-			{Name: "Waiting pulls", Value: view.Int(one.NumWaiting)},
-			{Name: "Rate", Value: view.Rate(one.rate)},
-			{Name: "Oldest pending", Value: one.nextValue()},
-			{Name: "Oldest unacknowledged", Value: one.oldestValue()},
-			{Name: "Delivered up to", Value: sequence(one.Stream, one.Delivered)},
-			{Name: "Acknowledged up to", Value: sequence(one.Stream, one.AckFloor)},
-			{Name: "Created", Value: view.Ago(one.Created, "The server did not state it")},
-		},
+		Facts: append(facts(one, c.columns(r.Now)[3:]),
+			view.Fact{Name: "Delivered up to", Value: sequence(one.Stream, one.Delivered)},
+			view.Fact{Name: "Acknowledged up to", Value: sequence(one.Stream, one.AckFloor)},
+			view.Fact{Name: "Created", Value: view.Ago(one.Created, "The server did not state it")}),
 		Charts: []chart.Chart{
 			chart.Large("Pending", "messages", values(histPending)),
 			chart.Against("Ack pending", "messages", values(histAckPending), float64(max(0, one.Config.MaxAckPending))),

@@ -167,29 +167,24 @@ func (c *consumer) oldestValue() view.Value {
 const consumersEmpty = "This list shows the consumers of all streams. Create one with `nats consumer add`, or with `jetpull consume STREAM NAME " +
 	"--create SUBJECTS`."
 
-func (c *Consumers) list(ctx context.Context, r Request) (*view.Page, error) {
-	s := c.latest.Fresh(ctx)
-	q := r.Query
-	rows := selected(q, s.Value, c.fits())
-	list := &view.List{Empty: consumersEmpty, Path: "consumers"}
-	shown := table(list, q, rows, "state", len(s.Value), "consumer", func(one *consumer) string { return "c-" + one.key },
+// columns are those of the list. The page of a consumer has the values from the fourth on.
+func (c *Consumers) columns(now time.Time) []column[*consumer] {
+	return []column[*consumer]{
 		text("Stream", func(one *consumer) view.Value { return view.Linked(one.Stream, link("messages", "stream", one.Stream)) }).
 			by("stream", byKey),
 		text("Consumer", (*consumer).linked).
 			by("name", func(a, b *consumer) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Stream, b.Stream)) }),
 		text("State", func(one *consumer) view.Value { return one.state.Value() }).by("state", worstConsumer),
 		text("Since", func(one *consumer) view.Value { return one.since.value() }).help("When the console first saw this state"),
-		number("Pending", func(one *consumer) view.Value { return view.Number(one.NumPending) }).help("Messages that have not been delivered yet").
-			by("pending", func(a, b *consumer) int { return cmp.Compare(a.NumPending, b.NumPending) }),
+		count("Pending", "pending", func(one *consumer) uint64 { return one.NumPending }).help("Messages that have not been delivered yet"),
 		text("Last hour", func(one *consumer) view.Value {
-			return view.Value{Chart: chart.Small("Pending", c.history.Values(r.Now, time.Hour, one.key, histPending, 60))}
+			return view.Value{Chart: chart.Small("Pending", c.history.Values(now, time.Hour, one.key, histPending, 60))}
 		}).help("Pending messages over the last hour"),
 		number("Ack pending", ackPending).help("Messages that are delivered and not acknowledged").
 			by("ackpending", func(a, b *consumer) int { return cmp.Compare(a.NumAckPending, b.NumAckPending) }),
 		number("Redelivered", redelivered).help("Unacknowledged messages that were delivered more than once").
 			by("redelivered", func(a, b *consumer) int { return cmp.Compare(a.NumRedelivered, b.NumRedelivered) }),
-		number("Waiting pulls", func(one *consumer) view.Value { return view.Int(one.NumWaiting) }).help("Pull requests that wait for messages").
-			by("waiting", func(a, b *consumer) int { return cmp.Compare(a.NumWaiting, b.NumWaiting) }),
+		count("Waiting pulls", "waiting", func(one *consumer) int { return one.NumWaiting }).help("Pull requests that wait for messages"),
 		number("Rate", func(one *consumer) view.Value { return view.Rate(one.rate) }).help("Deliveries in a second, over the last 10 s").
 			by("rate", func(a, b *consumer) int { return cmp.Compare(a.rate, b.rate) }),
 		number("Oldest pending", (*consumer).nextValue).help("When the oldest message was stored that was not delivered").
@@ -197,7 +192,16 @@ func (c *Consumers) list(ctx context.Context, r Request) (*view.Page, error) {
 		number("Oldest unacked", (*consumer).oldestValue).help("When the oldest unacknowledged message was stored").
 			by("oldest", func(a, b *consumer) int {
 				return cmp.Or(cmp.Compare(boolInt(a.oldest.IsZero()), boolInt(b.oldest.IsZero())), a.oldest.Compare(b.oldest))
-			}))
+			}),
+	}
+}
+
+func (c *Consumers) list(ctx context.Context, r Request) (*view.Page, error) {
+	s := c.latest.Fresh(ctx)
+	q := r.Query
+	rows := selected(q, s.Value, c.fits())
+	list := &view.List{Empty: consumersEmpty, Path: "consumers"}
+	shown := table(list, q, rows, "state", len(s.Value), "consumer", func(one *consumer) string { return "c-" + one.key }, c.columns(r.Now))
 	page := &view.Page{
 		Nav: "consumers", Title: "Consumers",
 		Filter: keepOrder(&view.Filter{Path: "consumers", Fields: []view.Field{

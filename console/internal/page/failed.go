@@ -85,16 +85,18 @@ func (f *Failures) systems(q url.Values) (all []*failedSystem, err error) {
 // unknown reports whether a system does not answer, and has never answered this.
 func (s *failedSystem) unknown() bool { return s.err != nil && s.at.IsZero() }
 
-// words describe what the filter selects.
-func (s *failedSystem) words() string {
-	words := s.noun + "s of the " + s.name
-	for _, name := range s.fields {
-		if s.filter[name] != "" {
-			words += ", " + name + " " + s.filter[name]
+// filtered are objects in words: those that the fields of a filter select.
+func filtered(objects string, fields []string, filter map[string]string) string {
+	for _, name := range fields {
+		if filter[name] != "" {
+			objects += ", " + name + " " + filter[name]
 		}
 	}
-	return words
+	return objects
 }
+
+// words describe what the filter selects.
+func (s *failedSystem) words() string { return filtered(s.noun+"s of the "+s.name, s.fields, s.filter) }
 
 // failedFields are the filters of the relay's list of failed messages, by their names in its interface.
 var failedFields = []string{"receiver", "source", "message", "stage", "reason", "since", "until"}
@@ -104,28 +106,19 @@ func failedWords(filter map[string]string) string {
 	if filter == nil {
 		return "failed messages that were chosen one by one"
 	}
-	words := "failed messages"
-	for _, name := range failedFields {
-		if filter[name] != "" {
-			words += ", " + name + " " + filter[name]
-		}
-	}
-	return words
+	return filtered("failed messages", failedFields, filter)
 }
 
 // failures asks the relay for failed messages that a filter of its interface selects, from a cursor on.
 func (y *Relay) failures(ctx context.Context, filter map[string]string, cursor string) (found []failure, next string, err error) {
 	var answer struct {
 		Items []struct {
-			ID        string    `json:"id"`
-			SourceID  string    `json:"source_id"`
-			MessageID string    `json:"message_id"`
-			Receiver  string    `json:"receiver"`
-			Stage     string    `json:"stage"`
-			Reason    string    `json:"reason"`
-			Error     string    `json:"error"`
-			Time      time.Time `json:"time"`
-			Attempts  int       `json:"attempts"`
+			ID                             string
+			SourceID                       string `json:"source_id"`
+			MessageID                      string `json:"message_id"`
+			Receiver, Stage, Reason, Error string
+			Time                           time.Time
+			Attempts                       int
 		} `json:"items"`
 		Cursor string `json:"cursor"`
 	}

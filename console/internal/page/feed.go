@@ -126,6 +126,18 @@ func feedState(b feed.Backlog) state.State {
 	return state.Feed{Known: true, Failed: b.Failed, Blocked: b.BlockedPartitions, Ready: b.Ready, Oldest: b.Oldest}.Of()
 }
 
+// partitionColumns are those of the list. The page of a partition has the values from the second on.
+func partitionColumns(now time.Time) []column[feed.Partition] {
+	return []column[feed.Partition]{
+		text("Partition", func(p feed.Partition) view.Value { return view.Linked(p.ID, link("partition", "id", p.ID)) }).by("name", nil),
+		text("Status", func(p feed.Partition) view.Value { return feedStatus(p.Status) }).by("status", nil),
+		number("Gate", func(p feed.Partition) view.Value { return view.Value{Text: strconv.Itoa(p.Gate)} }),
+		text("Sealed", func(p feed.Partition) view.Value { return yes(p.Sealed) }),
+		text("Lease held by", lease),
+		number("Lease until", func(p feed.Partition) view.Value { return until(p, now) }),
+	}
+}
+
 func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 	s := f.latest.Fresh(ctx)
 	st := feedState(s.Value)
@@ -158,14 +170,6 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 		Path: "feed", Query: q, Found: view.Bounded(min(len(found), pageSize), len(found) > pageSize, "partition"),
 		Empty:  "No partition matches. This list shows the partitions of the feed; `jetpull feed add NAME` makes one of the lines of its input.",
 		Sorted: cmp.Or(q.Get("sort"), "status"), Descending: q.Has("desc"),
-		Columns: []view.Column{
-			{Title: "Partition", Sort: "name"},
-			{Title: "Status", Sort: "status"},
-			{Title: "Gate", Number: true},
-			{Title: "Sealed"},
-			{Title: "Lease"},
-			{Title: "Until", Number: true},
-		},
 	}
 	more := len(found) > pageSize
 	if more {
@@ -173,10 +177,7 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 		last := found[pageSize-1]
 		list.Next = with(with(q, "after", last.ID), "stage", string(last.Status))
 	}
-	for i, p := range found {
-		list.Add("p-"+strconv.Itoa(i)+"-"+p.ID,
-			view.Linked(p.ID, link("partition", "id", p.ID)), feedStatus(p.Status), view.Value{Text: strconv.Itoa(p.Gate)}, yes(p.Sealed), lease(p), until(p, r.Now))
-	}
+	show(list, partitionColumns(r.Now), found, func(p feed.Partition) string { return "p-" + p.ID })
 	part.List = list
 	page := &view.Page{
 		Nav: "feed", Title: "Feed",

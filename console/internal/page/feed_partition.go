@@ -85,14 +85,7 @@ func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 			{
 				ID: "partition", Source: view.Source{Name: feedName, Asked: r.Now}, Problem: st.Sentence, ProblemTone: st.Level.Tone(),
 				Actions: f.actions(p, failed), List: gates,
-				Facts: []view.Fact{
-					{Name: "Status", Value: feedStatus(p.Status)},
-					{Name: "Gate", Value: view.Value{Text: strconv.Itoa(p.Gate)}},
-					{Name: "Sealed", Value: yes(p.Sealed)},
-					{Name: "Lease held by", Value: lease(p)},
-					{Name: "Lease until", Value: until(p, r.Now)},
-					{Name: "Epoch", Value: view.Number(uint64(max(0, p.Epoch)))},
-				},
+				Facts: append(facts(p, partitionColumns(r.Now)[1:]), view.Fact{Name: "Epoch", Value: view.Number(uint64(max(0, p.Epoch)))}),
 			},
 			items,
 		},

@@ -70,13 +70,42 @@ func (c column[T]) by(value string, order func(a, b T) int) column[T] {
 	return c
 }
 
+// count is a column of numbers by which rows can be ordered.
+func count[T any, N int | uint64](title, value string, n func(T) N) column[T] {
+	return number(title, func(one T) view.Value { return view.Number(uint64(max(0, n(one)))) }).
+		by(value, func(a, b T) int { return cmp.Compare(n(a), n(b)) })
+}
+
+// facts are what columns show of an object, for its page. Small charts are for lists alone.
+func facts[T any](one T, columns []column[T]) (all []view.Fact) {
+	for _, c := range columns {
+		if v := c.cell(one); v.Chart == nil {
+			all = append(all, view.Fact{Name: c.Title, Value: v})
+		}
+	}
+	return all
+}
+
+// show completes a list with columns and rows.
+func show[T any](list *view.List, columns []column[T], rows []T, id func(T) string) {
+	for _, c := range columns {
+		list.Columns = append(list.Columns, c.Column)
+	}
+	for _, one := range rows {
+		cells := make([]view.Value, len(columns))
+		for i, c := range columns {
+			cells[i] = c.cell(one)
+		}
+		list.Add(id(one), cells...)
+	}
+}
+
 // table completes a list with the page of rows that its query selects. They are ordered as the query says, or else by the column that usual names;
 // empty: they stay as they are. All is how many objects there are without the filter.
-func table[T any](list *view.List, q url.Values, rows []T, usual string, all int, noun string, id func(T) string, columns ...column[T]) (shown []T) {
+func table[T any](list *view.List, q url.Values, rows []T, usual string, all int, noun string, id func(T) string, columns []column[T]) (shown []T) {
 	list.Query = q
 	orders := map[string]func(a, b T) int{}
 	for _, c := range columns {
-		list.Columns = append(list.Columns, c.Column)
 		orders[c.Sort] = c.order
 	}
 	list.Sorted, list.Descending = q.Get("sort"), q.Has("desc")
@@ -96,13 +125,7 @@ func table[T any](list *view.List, q url.Values, rows []T, usual string, all int
 	if len(rows) == 0 && all > 0 {
 		list.Empty = fmt.Sprintf("None of the %s matches this filter.", view.Count(uint64(all), noun))
 	}
-	for _, one := range shown {
-		cells := make([]view.Value, len(columns))
-		for i, c := range columns {
-			cells[i] = c.cell(one)
-		}
-		list.Add(id(one), cells...)
-	}
+	show(list, columns, shown, id)
 	return shown
 }
 

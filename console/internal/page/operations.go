@@ -71,21 +71,25 @@ func (o *Operations) part(q url.Values, now time.Time, system string, s sample.S
 	list := &view.List{
 		Found: view.Bounded(len(rows), false, "operation") + " of the " + system, Empty: operationsEmpty, Path: "operations",
 	}
-	table(list, q, rows, "", 0, "operation", func(op operation.Operation) string { return "o-" + system + "-" + op.ID },
-		text("Operation", func(op operation.Operation) view.Value { return view.Linked(op.Kind, operationLink(system, op.ID)) }),
+	table(list, q, rows, "", 0, "operation", func(op operation.Operation) string { return "o-" + system + "-" + op.ID }, operationColumns(now))
+	return view.Part{ID: "operations-" + system, Title: system, Source: source(system, s), List: list}
+}
+
+// operationColumns are those of a list. The page of an operation has the values from the second on.
+func operationColumns(now time.Time) []column[operation.Operation] {
+	return []column[operation.Operation]{
+		text("Operation", func(op operation.Operation) view.Value { return view.Linked(op.Kind, operationLink(op.System, op.ID)) }),
 		text("State", operationState),
 		text("For", func(op operation.Operation) view.Value { return view.Text(op.What) }).wide(),
-		text("By", startedBy),
+		text("By", func(op operation.Operation) view.Value { return view.Text(cmp.Or(op.By, "not stated")) }),
 		number("Began", func(op operation.Operation) view.Value { return view.Ago(op.Began, "not stated") }),
 		number("Done", progress),
 		number("Skipped", func(op operation.Operation) view.Value { return view.Int(op.Skipped) }),
 		number("Failed", func(op operation.Operation) view.Value { return view.Int(op.Failed) }),
-		number("Rate", operationRate),
-		number("End", func(op operation.Operation) view.Value { return operationEnd(op, now) }))
-	return view.Part{ID: "operations-" + system, Title: system, Source: source(system, s), List: list}
+		number("Rate", func(op operation.Operation) view.Value { return view.Rate(perSecond(op)) }),
+		number("End", func(op operation.Operation) view.Value { return operationEnd(op, now) }),
+	}
 }
-
-func startedBy(op operation.Operation) view.Value { return view.Text(cmp.Or(op.By, "not stated")) }
 
 func operationState(op operation.Operation) view.Value {
 	switch op.State {
@@ -118,8 +122,6 @@ func perSecond(op operation.Operation) float64 {
 	}
 	return float64(op.Ended()) / took
 }
-
-func operationRate(op operation.Operation) view.Value { return view.Rate(perSecond(op)) }
 
 // operationEnd is when an operation ended, or when it will at its rate.
 func operationEnd(op operation.Operation, now time.Time) view.Value {
@@ -160,17 +162,7 @@ func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
 		page.Title = op.Kind
 		part := view.Part{
 			ID: "operation", Source: source(system, s), Problem: operationSentence(op), Lines: op.Notes,
-			Facts: []view.Fact{
-				{Name: "State", Value: operationState(op)},
-				{Name: "For", Value: view.Text(op.What)},
-				{Name: "Started by", Value: startedBy(op)},
-				{Name: "Began", Value: view.Ago(op.Began, "not stated")},
-				{Name: "Done", Value: progress(op)},
-				{Name: "Skipped", Value: view.Int(op.Skipped)},
-				{Name: "Failed", Value: view.Int(op.Failed)},
-				{Name: "Rate", Value: operationRate(op)},
-				{Name: "End", Value: operationEnd(op, r.Now)},
-			},
+			Facts: facts(op, operationColumns(r.Now)[1:]),
 		}
 		if op.State == operation.Running {
 			part.Actions = thenAsk(o.latest[i], []view.Action{cancelOperation(each, op)})
@@ -213,6 +205,21 @@ func cancelOperation(from operation.Source, op operation.Operation) view.Action 
 	}
 }
 
+var logColumns = []column[view.Entry]{
+	text("Time", func(e view.Entry) view.Value { return view.Ago(e.Time, "") }),
+	text("Who", func(e view.Entry) view.Value { return view.Text(e.Who) }),
+	text("Action", func(e view.Entry) view.Value { return view.Text(e.Action) }),
+	text("Target", func(e view.Entry) view.Value { return view.Text(e.Target) }),
+	number("Count", func(e view.Entry) view.Value { return view.Int(e.Count) }),
+	text("Result", func(e view.Entry) view.Value {
+		if e.Failed {
+			return view.Word(view.Bad, "failed")
+		}
+		return view.Word(view.Good, "done")
+	}),
+	text("Outcome", func(e view.Entry) view.Value { return view.Prose(e.Outcome) }),
+}
+
 // Log is the page of the actions, of which all returns the newest first.
 func Log(all func() []view.Entry) Func {
 	return func(_ context.Context, r Request) (*view.Page, error) {
@@ -224,19 +231,7 @@ func Log(all func() []view.Entry) Func {
 		list := &view.List{
 			Path: "log", Empty: "This list shows who did what on this console since it was started. The process's log has each action too.",
 		}
-		table(list, q, rows, "", len(entries), "action", func(e view.Entry) string { return "a-" + strconv.Itoa(e.ID) },
-			text("Time", func(e view.Entry) view.Value { return view.Ago(e.Time, "") }),
-			text("Who", func(e view.Entry) view.Value { return view.Text(e.Who) }),
-			text("Action", func(e view.Entry) view.Value { return view.Text(e.Action) }),
-			text("Target", func(e view.Entry) view.Value { return view.Text(e.Target) }),
-			number("Count", func(e view.Entry) view.Value { return view.Int(e.Count) }),
-			text("Result", func(e view.Entry) view.Value {
-				if e.Failed {
-					return view.Word(view.Bad, "failed")
-				}
-				return view.Word(view.Good, "done")
-			}),
-			text("Outcome", func(e view.Entry) view.Value { return view.Prose(e.Outcome) }))
+		table(list, q, rows, "", len(entries), "action", func(e view.Entry) string { return "a-" + strconv.Itoa(e.ID) }, logColumns)
 		return &view.Page{
 			Nav: "log", Title: "Log of actions",
 			Filter: &view.Filter{Path: "log", Fields: []view.Field{

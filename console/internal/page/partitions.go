@@ -168,6 +168,18 @@ func (s *PartitionSet) consumer(number int) string {
 	return s.Stream + "/" + s.Name + "-" + strconv.Itoa(number)
 }
 
+// setColumns are those of the list. The page of a set has the values from the third on.
+var setColumns = []column[judgedSet]{
+	text("Set", judgedSet.linked),
+	text("State", func(s judgedSet) view.Value { return s.state.Value() }).by("state", worstSet),
+	text("Stream", func(s judgedSet) view.Value { return s.stream() }),
+	text("Subject", func(s judgedSet) view.Value { return view.Text(s.Subject) }).wide(),
+	number("Partitions", func(s judgedSet) view.Value { return view.Int(len(s.Partitions)) }),
+	number("Members", func(s judgedSet) view.Value { return view.Int(len(s.members())) }),
+	number("Pending", func(s judgedSet) view.Value { return view.Number(s.pending()) }),
+	number("Ack pending", func(s judgedSet) view.Value { return view.Number(s.ackPending()) }),
+}
+
 func (p *Partitions) list(ctx context.Context, r Request) (*view.Page, error) {
 	q := r.Query
 	sets, err := p.source.PartitionSets(ctx, "")
@@ -176,15 +188,7 @@ func (p *Partitions) list(ctx context.Context, r Request) (*view.Page, error) {
 	part.List = &view.List{
 		Path: "sets", Empty: "This list shows sets of partitions, of which each has one member at a time; partition.Open makes one.",
 	}
-	table(part.List, q, rows, "state", len(sets), "set", func(s judgedSet) string { return "s-" + s.Name },
-		text("Set", judgedSet.linked),
-		text("State", func(s judgedSet) view.Value { return s.state.Value() }).by("state", worstSet),
-		text("Stream", func(s judgedSet) view.Value { return s.stream() }),
-		text("Subject", func(s judgedSet) view.Value { return view.Text(s.Subject) }).wide(),
-		number("Partitions", func(s judgedSet) view.Value { return view.Int(len(s.Partitions)) }),
-		number("Members", func(s judgedSet) view.Value { return view.Int(len(s.members())) }),
-		number("Pending", func(s judgedSet) view.Value { return view.Number(s.pending()) }),
-		number("Ack pending", func(s judgedSet) view.Value { return view.Number(s.ackPending()) }))
+	table(part.List, q, rows, "state", len(sets), "set", func(s judgedSet) string { return "s-" + s.Name }, setColumns)
 	return &view.Page{
 		Nav: "sets", Title: "Partition sets",
 		Filter: &view.Filter{Path: "sets", Fields: []view.Field{searchField(q, "q", "Set or stream", "name")}},
@@ -222,14 +226,8 @@ func (p *Partitions) one(ctx context.Context, r Request) (*view.Page, error) {
 		Nav: "sets", Title: name, Crumbs: []view.Link{{Text: "Partition sets", Href: "sets"}},
 		Parts: []view.Part{{
 			ID: "set", Source: view.Source{Name: "NATS", Asked: r.Now}, Problem: st.Sentence, ProblemTone: st.Level.Tone(), List: list,
-			Facts: []view.Fact{
-				{Name: "Stream", Value: s.stream()},
-				{Name: "Subject", Value: view.Text(s.Subject)},
-				{Name: "Members", Value: view.Int(len(s.members()))},
-				{Name: "Pending", Value: view.Number(s.pending())},
-				{Name: "Ack pending", Value: view.Number(s.ackPending())},
-				{Name: "A silent member is gone after", Value: view.Duration(s.TTL)},
-			},
+			Facts: append(facts(judgedSet{PartitionSet: s}, setColumns[2:]),
+				view.Fact{Name: "A silent member is gone after", Value: view.Duration(s.TTL)}),
 		}},
 	}, nil
 }

@@ -230,22 +230,18 @@ func worstReceiver(a, b receiver) int {
 const receiversEmpty = "This list shows the receivers of the relay. Create one with `jetpull relay receivers put NAME`, or with PUT " +
 	"/v1/receivers/NAME."
 
-func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
-	s := y.latest.Fresh(ctx)
-	q := r.Query
-	rows := selected(q, s.Value, fitsReceiver)
-	list := &view.List{Empty: receiversEmpty, Path: "relay"}
-	shown := table(list, q, rows, "state", len(s.Value), "receiver", func(one receiver) string { return "r-" + one.Name },
+// columns are those of the list. The page of a receiver has the values from the third on.
+func (y *Relay) columns(now time.Time) []column[receiver] {
+	return []column[receiver]{
 		text("Receiver", func(one receiver) view.Value { return view.Linked(one.Name, link("receiver", "name", one.Name)) }).
 			by("name", func(a, b receiver) int { return cmp.Compare(a.Name, b.Name) }),
 		text("State", func(one receiver) view.Value { return one.now.Value() }).by("state", worstReceiver),
 		text("Since", func(one receiver) view.Value { return one.since.value() }).help("When the console first saw this state"),
 		number("Failed", receiver.failures).help("Messages on the list of failed ones").
 			by("failed", func(a, b receiver) int { return cmp.Compare(a.State.Failed, b.State.Failed) }),
-		number("Backlog", func(one receiver) view.Value { return view.Int(one.State.Backlog) }).
-			by("backlog", func(a, b receiver) int { return cmp.Compare(a.State.Backlog, b.State.Backlog) }),
+		count("Backlog", "backlog", func(one receiver) int { return one.State.Backlog }),
 		text("Last hour", func(one receiver) view.Value {
-			return view.Value{Chart: chart.Small("Backlog", y.history.Values(r.Now, time.Hour, one.Name, histBacklog, 60))}
+			return view.Value{Chart: chart.Small("Backlog", y.history.Values(now, time.Hour, one.Name, histBacklog, 60))}
 		}).help("Backlog over the last hour"),
 		number("Oldest waiting", receiver.oldest),
 		number("Window", receiver.window).help("POSTs in the window of the rate limit"),
@@ -253,7 +249,16 @@ func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 		number("p50", receiver.p50).help("Half of the last answers took at most this long"),
 		number("p99", receiver.p99).help("99 % of the last answers took at most this long").
 			by("p99", func(a, b receiver) int { return cmp.Compare(a.State.Answers.P99, b.State.Answers.P99) }),
-		text("Endpoint", func(one receiver) view.Value { return view.Text(withoutPassword(one.PostEndpoint)) }).wide())
+		text("Endpoint", func(one receiver) view.Value { return view.Text(withoutPassword(one.PostEndpoint)) }).wide(),
+	}
+}
+
+func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
+	s := y.latest.Fresh(ctx)
+	q := r.Query
+	rows := selected(q, s.Value, fitsReceiver)
+	list := &view.List{Empty: receiversEmpty, Path: "relay"}
+	shown := table(list, q, rows, "state", len(s.Value), "receiver", func(one receiver) string { return "r-" + one.Name }, y.columns(r.Now))
 	page := &view.Page{
 		Nav: "relay", Title: "Relay",
 		Filter: keepOrder(&view.Filter{Path: "relay", Fields: []view.Field{

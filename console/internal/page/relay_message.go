@@ -19,33 +19,27 @@ import (
 
 // relayMessage is a message as the relay's interface describes it.
 type relayMessage struct {
-	Receiver string     `json:"receiver"`
-	Status   string     `json:"status"`
-	Arrived  time.Time  `json:"arrived"`
-	Ended    *time.Time `json:"ended"`
-	Redrives int        `json:"redrives"`
-	Attempts []struct {
-		Number   int       `json:"number"`
-		Time     time.Time `json:"time"`
-		Code     int       `json:"code"`
-		Error    string    `json:"error"`
-		Duration float64   `json:"duration"`
-		Answer   *struct {
-			Headers map[string]string `json:"headers"`
-			Body    string            `json:"body"`
-		} `json:"answer"`
-	} `json:"attempts"`
-	Sender   string `json:"sender"`
-	Reported bool   `json:"reported"`
-	Waiting  *struct {
-		For   string    `json:"for"`
-		Until time.Time `json:"until"`
-	} `json:"waiting"`
-	Response  json.RawMessage `json:"response"`
-	Truncated bool            `json:"truncated"`
-	Error     *struct {
-		Code, Stage, Message string
-	} `json:"error"`
+	Receiver, Status, Sender string
+	Arrived                  time.Time
+	Ended                    *time.Time
+	Redrives                 int
+	Attempts                 []struct {
+		Number, Code int
+		Time         time.Time
+		Error        string
+		Duration     float64
+		Answer       *struct {
+			Headers map[string]string
+			Body    string
+		}
+	}
+	Reported, Truncated bool
+	Waiting             *struct {
+		For   string
+		Until time.Time
+	}
+	Response json.RawMessage
+	Error    *struct{ Code, Stage, Message string }
 }
 
 // message is a message of the relay as a timeline.
@@ -77,11 +71,14 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 	if m.Status == "FAILED" {
 		y.oneFailed(ctx, &part, src, id)
 	}
-	parts := []view.Part{part}
+	request, payload, err := y.request(ctx, r, path, src, id)
 	if r.Query.Get("download") == "request" {
-		return y.download(ctx, r, path, id)
+		if err != nil {
+			return nil, notShown(relayName, err, "It keeps the payload until the message is DONE.", "payload of message %q", id)
+		}
+		return download(r, id, payload)
 	}
-	parts = append(parts, y.request(ctx, r, path, src, id))
+	parts := []view.Part{part, request}
 	if answers := m.answers(r); len(answers) > 0 {
 		parts = append(parts, view.Part{ID: "answers", Texts: answers})
 	}
@@ -156,46 +153,33 @@ func headerLines(headers map[string]string) string {
 	return text
 }
 
-// relayRequest is what a sender has sent.
-type relayRequest struct {
-	Headers map[string]string `json:"headers"`
-	Payload []byte            `json:"payload"`
-}
-
-// request shows the payload and the headers, which the relay keeps until the message is DONE.
-func (y *Relay) request(ctx context.Context, r Request, path, src, id string) view.Part {
-	part := view.Part{ID: "request"}
+// request shows the payload and the headers that the sender has sent, or sends the payload. The relay keeps both until the message is DONE.
+func (y *Relay) request(ctx context.Context, r Request, path, src, id string) (part view.Part, payload []byte, err error) {
+	part = view.Part{ID: "request", Texts: []view.Block{{Title: "Request", Note: noPayload}}}
 	if !r.Payloads {
-		part.Texts = []view.Block{{Title: "Request", Note: noPayload}}
-		return part
+		return part, nil, nil
 	}
-	var sent relayRequest
-	err := y.call.Call(ctx, http.MethodGet, path+"/request", nil, &sent)
+	var sent struct {
+		Headers map[string]string
+		Payload []byte
+	}
+	err = y.call.Call(ctx, http.MethodGet, path+"/request", nil, &sent)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		part.Texts = []view.Block{{Title: "Request", Note: "The relay keeps the payload until a message is DONE, or off the list of failed messages."}}
-		return part
+		part.Texts[0].Note = "The relay keeps the payload until a message is DONE, or off the list of failed messages."
+		return part, nil, err
 	case err != nil:
-		part.Texts = []view.Block{{Title: "Request", Note: "It is not known now: " + err.Error()}}
-		return part
+		part.Texts[0].Note = "It is not known now: " + err.Error()
+		return part, nil, err
 	}
 	block := payloadBlock(sent.Payload, r, "relaymessage", "source", src, "id", id)
 	block.Title = "Request: " + block.Title
 	block.Links[len(block.Links)-1].Href = link("relaymessage", "source", src, "id", id, "download", "request")
-	part.Texts = append(part.Texts, block)
+	part.Texts[0] = block
 	if len(sent.Headers) > 0 {
 		part.Texts = append(part.Texts, view.Block{Title: "Headers of the sender", Text: headerLines(sent.Headers)})
 	}
-	return part
-}
-
-// download sends the payload of the request.
-func (y *Relay) download(ctx context.Context, r Request, path, id string) (*view.Page, error) {
-	var sent relayRequest
-	if err := y.call.Call(ctx, http.MethodGet, path+"/request", nil, &sent); err != nil {
-		return nil, notShown(relayName, err, "It keeps the payload until the message is DONE.", "payload of message %q", id)
-	}
-	return download(r, id, sent.Payload)
+	return part, sent.Payload, nil
 }
 
 // messages is the list of the messages that the relay has a record of, delivered ones too.
@@ -221,13 +205,11 @@ func (y *Relay) messages(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	var answer struct {
 		Items []struct {
-			Source   string    `json:"source_id"`
-			ID       string    `json:"message_id"`
-			Receiver string    `json:"receiver"`
-			Status   string    `json:"status"`
-			Attempts int       `json:"attempts"`
-			Arrived  time.Time `json:"arrived"`
-			Changed  time.Time `json:"changed"`
+			Source           string `json:"source_id"`
+			ID               string `json:"message_id"`
+			Receiver, Status string
+			Attempts         int
+			Arrived, Changed time.Time
 		} `json:"items"`
 		Cursor string `json:"cursor"`
 	}

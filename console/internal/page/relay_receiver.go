@@ -40,16 +40,8 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 		page.Parts = []view.Part{
 			{
 				ID: "receiver", Source: source(relayName, s), Problem: st.Sentence, ProblemTone: st.Level.Tone(), Actions: thenAsk(y.latest, y.actions(one)),
-				Facts: []view.Fact{
-					{Name: "In this state since", Value: one.since.value()},
-					{Name: "Backlog", Value: view.Int(one.State.Backlog)},
-					{Name: "Oldest waiting", Value: one.oldest()},
-					{Name: "Window", Value: one.window()},
-					{Name: "Answers, p50", Value: one.p50()},
-					{Name: "Answers, p99", Value: one.p99()},
-					{Name: "Failed messages", Value: one.failures()},
-					{Name: "All messages", Value: view.Linked("look at them", link("relaymessages", "receiver", name))},
-				},
+				Facts: append(facts(one, y.columns(r.Now)[2:]),
+					view.Fact{Name: "All messages", Value: view.Linked("look at them", link("relaymessages", "receiver", name))}),
 				Charts: []chart.Chart{
 					chart.Against("Window use", "POSTs", values(histWindow), float64(one.RateLimit)), chart.Large("Backlog", "messages", values(histBacklog)),
 				},

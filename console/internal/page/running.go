@@ -40,7 +40,7 @@ func (c *Consumers) running(ctx context.Context, r Request, one *consumer) view.
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.worker.Instance, b.worker.Instance))
 	})
 	part.List = &view.List{Path: "consumer", Found: view.Bounded(len(rows), more > 0, "message"), Empty: runningEmpty}
-	table(part.List, r.Query, rows, "", 0, "message", func(m row) string { return "m-" + m.worker.Instance + "-" + strconv.FormatUint(m.Sequence, 10) },
+	columns := []column[row]{
 		text("Message", func(m row) view.Value {
 			seq := strconv.FormatUint(m.Sequence, 10)
 			return view.Linked(seq, link("message", "stream", one.Stream, "seq", seq))
@@ -50,7 +50,10 @@ func (c *Consumers) running(ctx context.Context, r Request, one *consumer) view.
 		number("Attempt", func(m row) view.Value { return view.Number(m.Attempt) }).help("Deliveries of the message"),
 		text("Worker", func(m row) view.Value { return view.Text(m.worker.Name) }),
 		text("Host", func(m row) view.Value { return view.Text(m.worker.Host) }),
-		number("Process", func(m row) view.Value { return view.Int(m.worker.PID) }))
+		number("Process", func(m row) view.Value { return view.Int(m.worker.PID) }),
+	}
+	id := func(m row) string { return "m-" + m.worker.Instance + "-" + strconv.FormatUint(m.Sequence, 10) }
+	table(part.List, r.Query, rows, "", 0, "message", id, columns)
 	if len(answers) > 0 {
 		part.List.Empty = "No worker that answered handles a message now."
 		part.Facts = []view.Fact{

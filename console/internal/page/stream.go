@@ -72,6 +72,32 @@ func (m *Messages) internalStreams() map[string]bool {
 	return found
 }
 
+var streamColumns = []column[*jetstream.StreamInfo]{
+	text("Stream", func(info *jetstream.StreamInfo) view.Value {
+		_, name := streamKind(info)
+		return view.Linked(name, link("messages", "stream", info.Config.Name))
+	}).by("name", func(a, b *jetstream.StreamInfo) int { return cmp.Compare(a.Config.Name, b.Config.Name) }),
+	text("Kind", func(info *jetstream.StreamInfo) view.Value {
+		kind, _ := streamKind(info)
+		return view.Linked(kind, link("stream", "name", info.Config.Name))
+	}).help("It leads to the configuration and the state of the stream"),
+	text("Subjects", func(info *jetstream.StreamInfo) view.Value {
+		return view.Text(strings.Join(info.Config.Subjects, ", "))
+	}).wide(),
+	count("Messages", "messages", func(info *jetstream.StreamInfo) uint64 { return info.State.Msgs }),
+	number("Size", func(info *jetstream.StreamInfo) view.Value { return view.Bytes(info.State.Bytes) }).
+		by("bytes", func(a, b *jetstream.StreamInfo) int { return cmp.Compare(a.State.Bytes, b.State.Bytes) }),
+	number("Consumers", func(info *jetstream.StreamInfo) view.Value {
+		if info.State.Consumers == 0 {
+			return view.Int(0)
+		}
+		return leads(view.Int(info.State.Consumers), link("consumers", "stream", info.Config.Name))
+	}).by("consumers", func(a, b *jetstream.StreamInfo) int { return cmp.Compare(a.State.Consumers, b.State.Consumers) }),
+	number("Oldest message", func(info *jetstream.StreamInfo) view.Value { return emptyTime(info.State.Msgs, info.State.FirstTime) }),
+	number("Newest message", func(info *jetstream.StreamInfo) view.Value { return emptyTime(info.State.LastSeq, info.State.LastTime) }).
+		by("last", func(a, b *jetstream.StreamInfo) int { return a.State.LastTime.Compare(b.State.LastTime) }),
+}
+
 func (m *Messages) streams(ctx context.Context, r Request) (*view.Page, error) {
 	s := m.latest.Fresh(ctx)
 	q := r.Query
@@ -93,30 +119,7 @@ func (m *Messages) streams(ctx context.Context, r Request) (*view.Page, error) {
 	if hidden > 0 {
 		list.Found += fmt.Sprintf(", and %d internal", hidden)
 	}
-	type stream = *jetstream.StreamInfo
-	table(list, q, rows, "name", len(s.Value), "stream", func(info stream) string { return "s-" + info.Config.Name },
-		text("Stream", func(info stream) view.Value {
-			_, name := streamKind(info)
-			return view.Linked(name, link("messages", "stream", info.Config.Name))
-		}).by("name", func(a, b stream) int { return cmp.Compare(a.Config.Name, b.Config.Name) }),
-		text("Kind", func(info stream) view.Value {
-			kind, _ := streamKind(info)
-			return view.Linked(kind, link("stream", "name", info.Config.Name))
-		}).help("It leads to the configuration and the state of the stream"),
-		text("Subjects", func(info stream) view.Value { return view.Text(strings.Join(info.Config.Subjects, ", ")) }).wide(),
-		number("Messages", func(info stream) view.Value { return view.Number(info.State.Msgs) }).
-			by("messages", func(a, b stream) int { return cmp.Compare(a.State.Msgs, b.State.Msgs) }),
-		number("Size", func(info stream) view.Value { return view.Bytes(info.State.Bytes) }).
-			by("bytes", func(a, b stream) int { return cmp.Compare(a.State.Bytes, b.State.Bytes) }),
-		number("Consumers", func(info stream) view.Value {
-			if info.State.Consumers == 0 {
-				return view.Int(0)
-			}
-			return leads(view.Int(info.State.Consumers), link("consumers", "stream", info.Config.Name))
-		}).by("consumers", func(a, b stream) int { return cmp.Compare(a.State.Consumers, b.State.Consumers) }),
-		number("Oldest message", func(info stream) view.Value { return emptyTime(info.State.Msgs, info.State.FirstTime) }),
-		number("Newest message", func(info stream) view.Value { return emptyTime(info.State.LastSeq, info.State.LastTime) }).
-			by("last", func(a, b stream) int { return a.State.LastTime.Compare(b.State.LastTime) }))
+	table(list, q, rows, "name", len(s.Value), "stream", func(info *jetstream.StreamInfo) string { return "s-" + info.Config.Name }, streamColumns)
 	return &view.Page{
 		Nav: "streams", Title: "Messages",
 		Filter: &view.Filter{Path: "streams", Fields: []view.Field{
