@@ -289,6 +289,30 @@ func TestStop(t *testing.T) {
 	})
 }
 
+// A stop saves that a page has ended whose items were all in work, also where nothing but the position tells which these were.
+func TestStopAtTheEndOfAPage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, hang := newBucket(), make(chan struct{})
+		r := b.runner("a", newThings(2), func(cfg *Config) {
+			cfg.Kinds["make"] = Kind{
+				Known: func(context.Context) (uint64, error) { return 2, nil }, Page: 1,
+				Select: func(_ context.Context, _ Operation, from uint64, _ int) ([]Item, uint64, error) {
+					return []Item{func(context.Context) (bool, error) { <-hang; return true, nil }}, (from + 1) % 3, nil
+				},
+			}
+		})
+		stop := r.running(t)
+		o, err := r.Begin(t.Context(), ofGroup("g"))
+		require.NoError(t, err)
+		synctest.Wait()
+		go func() { synctest.Wait(); close(hang) }()
+		stop()
+		now, err := b.Fresh(t.Context(), o.ID)
+		require.NoError(t, err)
+		require.Equal(t, []uint64{2, 1}, []uint64{now.Next, uint64(now.Done)})
+	})
+}
+
 // An operation of a process that died is taken over when it was not saved for some time, by that process's successor or by another one.
 // With a server of its own there is no other process, and it continues at once.
 func TestTakeOver(t *testing.T) {

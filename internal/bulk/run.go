@@ -216,11 +216,11 @@ func passes(err error) bool {
 }
 
 // page does some items, and returns how many were skipped and have failed. If it returns an error, the page is selected again, without the
-// items that were done but with the others.
+// items that were done but with the others. A page of which each item has ended is not selected again, also when ctx ended meanwhile.
 func (r *Runner) page(ctx context.Context, o Operation, items []Item, pace *pace, p *progress) (skipped, failed int, err error) {
 	feeding, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	var skips, failures atomic.Int64
+	var skips, failures, ended atomic.Int64
 	var working sync.WaitGroup
 	places := make(chan struct{}, parallel)
 	for _, item := range items {
@@ -235,9 +235,12 @@ func (r *Runner) page(ctx context.Context, o Operation, items []Item, pace *pace
 		working.Go(func() {
 			defer func() { <-places }()
 			done, err := item(context.WithoutCancel(ctx))
-			switch {
-			case err != nil && passes(err):
+			if err != nil && passes(err) {
 				fail(err)
+				return
+			}
+			ended.Add(1)
+			switch {
 			case err != nil:
 				failures.Add(1)
 				r.cfg.Log.Warn("an item of an operation failed, and is passed over", "operation", o.ID, "kind", o.Kind, "error", err)
@@ -249,7 +252,10 @@ func (r *Runner) page(ctx context.Context, o Operation, items []Item, pace *pace
 		})
 	}
 	working.Wait()
-	return int(skips.Load()), int(failures.Load()), context.Cause(feeding)
+	if int(ended.Load()) < len(items) {
+		err = context.Cause(feeding)
+	}
+	return int(skips.Load()), int(failures.Load()), err
 }
 
 // catchUp bounds the time that a pace makes good when it was held up.

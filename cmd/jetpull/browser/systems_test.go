@@ -99,7 +99,7 @@ func TestRelay(t *testing.T) {
 	b.press("Requeue all that match")
 	b.eventually("Began to requeue 2 failed messages of the relay.", "Ended: 2 objects are done")
 	b.open("receiver?name=billing")
-	b.eventually("Answers, p50", "Answers, p99", "ms")
+	b.eventually("p50", "p99", "ms")
 	b.open("failed?receiver=billing")
 	b.eventually("No failure matches")
 	b.open("relaymessage?source=shop/1&id=m1")
