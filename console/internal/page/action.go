@@ -83,7 +83,8 @@ func done(text string) view.Outcome { return view.Outcome{Count: 1, Text: text} 
 // systemRefused puts into words why a system refused an action.
 func systemRefused(system string) func(error) error {
 	return func(err error) error {
-		return unavailable(err, "Look at the state before you try again.", "The %s did not do this. Nothing was changed, unless the answer was lost", system)
+		return unavailable(err, "Look at the state before you try again.",
+			"The %s did not do this. Nothing was changed, unless the answer was lost", system)
 	}
 }
 

@@ -63,7 +63,8 @@ func (o *Operations) list(ctx context.Context, r Request) (*view.Page, error) {
 
 func (o *Operations) part(q url.Values, now time.Time, system string, s sample.Sample[[]operation.Operation]) view.Part {
 	rows := selected(q, s.Value, func(q url.Values, op operation.Operation) bool {
-		return contains(q.Get("q"), op.Kind, op.By, op.What, op.ID) && (q.Get("state") == "" || (q.Get("state") == operation.Running) == (op.State == operation.Running))
+		want := q.Get("state")
+		return contains(q.Get("q"), op.Kind, op.By, op.What, op.ID) && (want == "" || (want == operation.Running) == (op.State == operation.Running))
 	})
 	slices.SortStableFunc(rows, func(a, b operation.Operation) int {
 		return cmp.Or(cmp.Compare(boolInt(a.State != operation.Running), boolInt(b.State != operation.Running)), b.Began.Compare(a.Began))
@@ -184,7 +185,8 @@ func operationSentence(op operation.Operation) string {
 		}
 		return "Running."
 	case "cancelled":
-		return fmt.Sprintf("Cancelled: %s done and stays so, %s not touched.", view.CountIs(uint64(op.Done), "object"), view.CountIs(uint64(max(0, left)), "object"))
+		return fmt.Sprintf("Cancelled: %s done and stays so, %s not touched.", view.CountIs(uint64(op.Done), "object"),
+			view.CountIs(uint64(max(0, left)), "object"))
 	}
 	if op.Failed > 0 {
 		return fmt.Sprintf("Ended: %s done, %s failed. The log of the system has the reasons.", view.CountIs(uint64(op.Done), "object"),
