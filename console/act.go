@@ -3,6 +3,8 @@ package console
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -83,17 +85,21 @@ func (c *Console) act(w http.ResponseWriter, r *http.Request, l *view.Layout, u 
 		c.fail(w, r, l, err)
 		return
 	}
-	http.SetCookie(w, didCookie(r, strconv.Itoa(id), outcomeTime))
-	redirect(w, cmp.Or(outcome.Then, l.Here()))
+	then := cmp.Or(outcome.Then, l.Here())
+	http.SetCookie(w, didCookie(r, then, strconv.Itoa(id), outcomeTime))
+	redirect(w, then)
 }
 
 // outcomeTime is how long the outcome of an action waits for the next page.
 const outcomeTime = 60
 
-// didCookie names the action whose outcome the next page shows. The page deletes it, so neither Back nor reload shows the outcome again.
-func didCookie(r *http.Request, id string, seconds int) *http.Cookie {
+// didCookie names the action whose outcome the page of an address shows, and no page of another tab. The page deletes it, so neither Back nor reload
+// shows the outcome again.
+func didCookie(r *http.Request, address, id string, seconds int) *http.Cookie {
+	sum := sha256.Sum256([]byte(address))
 	return &http.Cookie{
-		Name: "jetpull-console-did", Value: id, MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: httpserve.Secure(r),
+		Name: "jetpull-console-did-" + hex.EncodeToString(sum[:8]), Value: id, MaxAge: seconds,
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: httpserve.Secure(r),
 	}
 }
 

@@ -78,6 +78,7 @@ func TestAllThatMatch(t *testing.T) {
 		operation := begun.Header().Get("Location")
 		time.Sleep(2900 * time.Millisecond)
 		synctest.Wait()
+		require.NotContains(t, use(http.MethodGet, "relay", nil).Body.String(), "Began to pause", "the outcome is for the page that asked")
 		page := use(http.MethodGet, operation, nil).Body.String()
 		for _, text := range []string{"Began to pause receivers: 10 objects.", "Running", "of 10 (", "Cancel the operation…"} {
 			require.Contains(t, page, text)

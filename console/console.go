@@ -336,10 +336,10 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, l *view.Layout, u
 		return
 	}
 	l.Page = p
-	if did, err := r.Cookie(didCookie(r, "", 0).Name); err == nil {
+	if did, err := r.Cookie(didCookie(r, here(r), "", 0).Name); err == nil {
 		id, _ := strconv.Atoi(did.Value) // there is no action 0
 		l.Did = c.actions.get(id)
-		http.SetCookie(w, didCookie(r, "", -1))
+		http.SetCookie(w, didCookie(r, here(r), "", -1))
 	}
 	if name := r.URL.Query().Get("do"); name != "" {
 		l.Confirm = p.Action(name)

@@ -116,14 +116,12 @@ func (f *letterFilter) words() string {
 // letterPage is what a search has found. An open page searches again only when the stream has changed.
 type letterPage struct {
 	state string
-	found []*jetstream.RawStreamMsg
+	found []brief
 	next  uint64
 }
 
 // remembered is a search with a memory of the last ones.
-func (d *DeadLetters) remembered(ctx context.Context, info *jetstream.StreamInfo, f *letterFilter, from uint64) ([]*jetstream.RawStreamMsg, uint64,
-	error,
-) {
+func (d *DeadLetters) remembered(ctx context.Context, info *jetstream.StreamInfo, f *letterFilter, from uint64) ([]brief, uint64, error) {
 	key := fmt.Sprintf("%+v %d", *f, from)
 	state := fmt.Sprintf("%d %d %d", info.State.FirstSeq, info.State.LastSeq, info.State.Msgs)
 	d.mu.Lock()
@@ -136,11 +134,6 @@ func (d *DeadLetters) remembered(ctx context.Context, info *jetstream.StreamInfo
 	found, next, _, err := look.find(ctx, from, pageSize, f.fits)
 	if err != nil {
 		return found, next, err
-	}
-	for i, m := range found {
-		shown := *m
-		shown.Data = nil // the list shows none
-		found[i] = &shown
 	}
 	const most = 100
 	d.mu.Lock()
@@ -232,7 +225,7 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 	return page, nil
 }
 
-func (d *DeadLetters) rows(q url.Values, f *letterFilter, total string, found []*jetstream.RawStreamMsg, next uint64) *view.List {
+func (d *DeadLetters) rows(q url.Values, f *letterFilter, total string, found []brief, next uint64) *view.List {
 	list := &view.List{
 		Path: "deadletters", Query: q, Found: fmt.Sprintf("%s shown, newest first; %s", view.Bounded(len(found), false, "dead letter"), total),
 		Empty:   "No dead letter matches this filter.",

@@ -68,21 +68,28 @@ func (m *Messages) message(ctx context.Context, r Request) (*view.Page, error) {
 	if r.Query.Has("download") {
 		return download(r, stream+"-"+seq, one.Data)
 	}
-	beside := func(found []*jetstream.RawStreamMsg, none string) view.Value {
-		if len(found) == 0 {
+	beside := func(found uint64, none string) view.Value {
+		if found == 0 {
 			return view.None(none)
 		}
-		seq := strconv.FormatUint(found[0].Sequence, 10)
+		seq := strconv.FormatUint(found, 10)
 		return view.Linked(seq, link("message", "stream", stream, "seq", seq))
 	}
+	var before, after uint64
 	look := search{source: m.source, info: info, most: 1, atOnce: 1}
-	before, _, _, err := look.find(ctx, one.Sequence-1, 1, every)
+	_, _, err = look.back(ctx, one.Sequence-1, func(m *jetstream.RawStreamMsg) bool {
+		before = m.Sequence
+		return false
+	})
 	if err != nil {
 		return nil, streamError(stream, err)
 	}
-	after, err := m.source.Messages(ctx, info, one.Sequence+1, ">", 1)
+	following, err := m.source.Messages(ctx, info, one.Sequence+1, ">", 1)
 	if err != nil {
 		return nil, streamError(stream, err)
+	}
+	for _, m := range following {
+		after = m.Sequence
 	}
 	facts := []view.Fact{
 		{Name: "Subject", Value: view.Text(one.Subject)},

@@ -172,7 +172,7 @@ func (m *Messages) messages(ctx context.Context, r Request) (*view.Page, error) 
 		seq := strconv.FormatUint(one.Sequence, 10)
 		list.Add("m-"+seq,
 			view.Linked(seq, link("message", "stream", name, "seq", seq)), view.Ago(one.Time, ""), view.Text(one.Subject),
-			view.Int(len(one.Header)), view.Bytes(uint64(len(one.Data))), r.of(info, one).glimpse(one.Data))
+			view.Int(one.headers), view.Bytes(uint64(one.size)), r.of(info, one.RawStreamMsg).glimpse(one.Data))
 	}
 	part.List = list
 	return &view.Page{
@@ -222,7 +222,7 @@ func (m *Messages) found(ctx context.Context, info *jetstream.StreamInfo, f *mes
 }
 
 // searched states how far a search has looked.
-func searched(found []*jetstream.RawStreamMsg, looked int, next uint64) string {
+func searched(found []brief, looked int, next uint64) string {
 	text := view.Count(uint64(len(found)), "message") + " shown; looked at " + view.Count(uint64(looked), "message")
 	if next > 0 {
 		return text + ", down to sequence " + strconv.FormatUint(next+1, 10)
@@ -258,7 +258,7 @@ func (m *Messages) newer(ctx context.Context, look *search, f *messageFilter, q 
 }
 
 // ways lead to the begin and the end of the list, and out of it.
-func (m *Messages) ways(ctx context.Context, q url.Values, f *messageFilter, info *jetstream.StreamInfo, found []*jetstream.RawStreamMsg,
+func (m *Messages) ways(ctx context.Context, q url.Values, f *messageFilter, info *jetstream.StreamInfo, found []brief,
 	open bool,
 ) (all []view.Link) {
 	to := func(text, name, value string) {

@@ -109,8 +109,7 @@ func (r Request) glimpse(data []byte) view.Value {
 	if !r.Payloads {
 		return view.None(noPayload)
 	}
-	const most = 100
-	text, cut := printable(data, most)
+	text, cut := printable(data, glimpsed)
 	text = strings.Join(strings.Fields(text), " ")
 	if cut {
 		text += "…"

@@ -1,11 +1,15 @@
 package page
 
 import (
+	"bytes"
 	"context"
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull"
 )
 
 const (
@@ -97,9 +101,9 @@ func (s *search) between(ctx context.Context, low, high uint64) (all []*jetstrea
 	return all, false, nil
 }
 
-// find returns the newest n messages from a sequence on downwards that fit.
-func (s *search) find(ctx context.Context, from uint64, n int, fits func(*jetstream.RawStreamMsg) bool) (found []*jetstream.RawStreamMsg, next uint64,
-	looked int, err error,
+// find returns the newest n messages from a sequence on downwards that fit, without most of their payloads.
+func (s *search) find(ctx context.Context, from uint64, n int, fits func(*jetstream.RawStreamMsg) bool) (found []brief, next uint64, looked int,
+	err error,
 ) {
 	next, looked, err = s.back(ctx, from, func(m *jetstream.RawStreamMsg) bool {
 		if !fits(m) {
@@ -108,10 +112,36 @@ func (s *search) find(ctx context.Context, from uint64, n int, fits func(*jetstr
 		if len(found) == n {
 			return false
 		}
-		found = append(found, m)
+		found = append(found, briefly(m))
 		return true
 	})
 	return found, next, looked, err
 }
 
-func every(*jetstream.RawStreamMsg) bool { return true }
+const (
+	// glimpsed is how many bytes of a payload a list shows.
+	glimpsed = 100
+	// briefHeader bounds a header of a message on a list, in bytes.
+	briefHeader = 4 << 10
+)
+
+// brief is a message as lists show it: with the begin of its payload and the headers of a dead letter, and how much there is of both.
+type brief struct {
+	*jetstream.RawStreamMsg
+	size, headers int
+}
+
+// briefly copies what lists show, so that the memory of the payload and the other headers is free.
+func briefly(m *jetstream.RawStreamMsg) brief {
+	one := *m
+	one.Data, one.Header = bytes.Clone(m.Data[:min(len(m.Data), glimpsed+1)]), nats.Header{}
+	for _, name := range []string{
+		jetpull.HeaderDeadStream, jetpull.HeaderDeadSequence, jetpull.HeaderDeadConsumer, jetpull.HeaderDeadSubject, jetpull.HeaderDeadAttempts,
+		jetpull.HeaderDeadReason,
+	} {
+		if value := m.Header.Get(name); value != "" {
+			one.Header.Set(name, strings.Clone(value[:min(len(value), briefHeader)]))
+		}
+	}
+	return brief{&one, len(m.Data), len(m.Header)}
+}

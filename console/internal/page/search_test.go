@@ -2,10 +2,14 @@ package page
 
 import (
 	"context"
+	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull"
 )
 
 // heavy is a stream of messages of 1 MiB. An answer has 16 of them, as those of a server.
@@ -43,4 +47,23 @@ func TestSearchHoldsABoundedWindow(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, next)
 	require.Equal(t, 300, looked)
+}
+
+// What a list shows of its messages does not hold their payloads and headers.
+func TestFoundMessagesAreBrief(t *testing.T) {
+	source := &heavy{last: 60}
+	info := &jetstream.StreamInfo{State: jetstream.StreamState{FirstSeq: 1, LastSeq: source.last}}
+	s := search{source: source, info: info, most: maxScanned, atOnce: pageSize}
+	found, next, _, err := s.find(t.Context(), source.last, pageSize, func(m *jetstream.RawStreamMsg) bool { return len(m.Data) == 1<<20 })
+	require.NoError(t, err)
+	require.Len(t, found, pageSize)
+	require.EqualValues(t, 10, next)
+	for _, one := range found {
+		require.Equal(t, 1<<20, one.size)
+		require.LessOrEqual(t, cap(one.Data), 1<<10)
+	}
+	long := briefly(&jetstream.RawStreamMsg{Header: nats.Header{"X": {"y"}, jetpull.HeaderDeadReason: {strings.Repeat("refused ", 100_000)}}})
+	require.Equal(t, 2, long.headers)
+	require.Len(t, long.Header.Get(jetpull.HeaderDeadReason), briefHeader)
+	require.Empty(t, long.Header.Get("X"))
 }
