@@ -149,12 +149,12 @@ func Handler(cfg Config) *Console {
 		c.add("Dead letters", "deadletters", letters.Pages())
 	}
 	if cfg.Broker != nil {
-		broker = page.NewBroker(c.sampler, cfg.Broker, runner)
+		broker = page.NewBroker(c.sampler, cfg.Broker, runner, c.marks)
 		summaries, operations = append(summaries, broker), append(operations, broker)
 		c.add("Broker", "broker", broker.Pages())
 	}
 	if cfg.Relay != nil {
-		relay = page.NewRelay(c.sampler, cfg.Relay, runner)
+		relay = page.NewRelay(c.sampler, cfg.Relay, runner, c.marks)
 		summaries, operations = append(summaries, relay), append(operations, relay)
 		c.add("Relay", "relay", relay.Pages())
 	}

@@ -37,7 +37,8 @@ type jobs struct {
 	queued, inflight, delivered, dead int
 	oldest, oldestDead                time.Time // of the queued, and when the first of the dead became so
 	brokerState
-	now state.State
+	now  state.State
+	seen bool // somebody has looked at all dead jobs
 }
 
 // brokerState is the state of a consumer. The list of consumers has only the breakers of the node that answers.
@@ -64,6 +65,7 @@ type Broker struct {
 	latest  *sample.Latest[brokerSample]
 	all     *objects[jobs]
 	history *sample.History
+	marks   *Marks
 	// delivered measures the delivered jobs of all consumers. Only the sampler's goroutine uses it.
 	delivered meter
 }
@@ -79,8 +81,8 @@ const (
 )
 
 // NewBroker makes the pages, and has the sampler ask the broker. The runner runs operations on many consumers.
-func NewBroker(s *sample.Sampler, call BrokerSource, runner *operation.Runner) *Broker {
-	b := &Broker{call: call, history: s.History("broker", brokerWidth)}
+func NewBroker(s *sample.Sampler, call BrokerSource, runner *operation.Runner, marks *Marks) *Broker {
+	b := &Broker{call: call, marks: marks, history: s.History("broker", brokerWidth)}
 	b.latest = sample.Add(s, b.ask)
 	b.all = sampled(objects[jobs]{
 		runner: runner, noun: "broker consumer", actions: b.actions,
@@ -135,6 +137,7 @@ func (b *Broker) ask(ctx context.Context) (all brokerSample, err error) {
 			}
 		}
 		queued, dead, delivered = queued+one.queued, dead+one.dead, delivered+one.delivered
+		one.seen = one.dead > 0 && b.marks.covers(one.marked(), b.newest(ctx, one))
 		one.now = one.judge()
 		b.history.Put(now, one.path(), float64(one.queued), float64(one.dead), float64(one.delivered))
 		all.consumers = append(all.consumers, one)
@@ -227,11 +230,20 @@ func (j jobs) oldestValue() view.Value {
 
 // deadValue leads to the dead jobs of the consumer, with their reasons.
 func (j jobs) deadValue() view.Value {
-	v := quietZero(view.Int(j.dead), j.dead > 0, view.Bad)
+	v := quietZero(view.Int(j.dead), j.dead > 0 && !j.seen, view.Bad)
 	if j.dead > 0 {
 		v.Href = link("failed", "system", brokerName, "receiver", j.Channel+"/"+j.Consumer)
 	}
 	return v
+}
+
+// marked is what a mark of the consumer's dead jobs is for.
+func (j jobs) marked() string { return "dead jobs of consumer " + j.path() }
+
+func (b *Broker) newest(ctx context.Context, j jobs) newest {
+	return func() ([]failure, string, error) {
+		return b.failures(ctx, map[string]string{"consumer": j.Channel + "/" + j.Consumer, "limit": "1"}, "")
+	}
 }
 
 func fitsConsumerJobs(q url.Values, j jobs) bool {
@@ -264,7 +276,8 @@ func (j jobs) sinceValue() view.Value {
 
 func (j jobs) judge() state.State {
 	r := state.Receiver{
-		Noun: "job", Gone: "dead job", Known: true, Backlog: j.queued, InFlight: j.inflight, Failed: j.dead, Since: j.FailingSince,
+		Noun: "job", Gone: "dead job", Known: true, Backlog: j.queued, InFlight: j.inflight, Failed: j.dead, Seen: j.seen,
+		Since: j.FailingSince,
 	}
 	switch {
 	case j.State == "paused" && j.PausedBy == "failing":

@@ -48,19 +48,19 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 		lines = append(lines, "At most "+view.Rate(c.RateLimit).Text+" callbacks.")
 	}
 	values := func(i int) chart.Series { return r.values(b.history, counts.path(), i) }
+	part := view.Part{
+		ID: "consumer", Source: source(brokerName, s), Problem: counts.now.Sentence, ProblemTone: counts.now.Level.Tone(), Lines: lines,
+		Actions: b.actions(counts),
+		Facts: append(facts(counts, b.columns(r.Now)[2:]),
+			view.Fact{Name: "Breaker", Value: view.Text(cmp.Or(c.Breaker, "none"))}, view.Fact{Name: "Next callback", Value: c.waits()}),
+		Charts: []chart.Chart{chart.Large("Queued", "jobs", values(histQueued)), chart.Large("Dead", "jobs", values(histDead))},
+	}
+	if counts.dead > 0 {
+		b.marks.show(&part, counts.marked(), b.newest(ctx, counts), r)
+	}
 	return &view.Page{
 		Nav: "broker", Title: name, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}, {Text: channel, Href: link("channel", "name", channel)}},
-		Filter: filter,
-		Parts: []view.Part{
-			{
-				ID: "consumer", Source: source(brokerName, s), Problem: counts.now.Sentence, ProblemTone: counts.now.Level.Tone(), Lines: lines,
-				Actions: b.actions(counts),
-				Facts: append(facts(counts, b.columns(r.Now)[2:]),
-					view.Fact{Name: "Breaker", Value: view.Text(cmp.Or(c.Breaker, "none"))}, view.Fact{Name: "Next callback", Value: c.waits()}),
-				Charts: []chart.Chart{chart.Large("Queued", "jobs", values(histQueued)), chart.Large("Dead", "jobs", values(histDead))},
-			},
-			dead,
-		},
+		Filter: filter, Parts: []view.Part{part, dead},
 	}, nil
 }
 

@@ -29,8 +29,9 @@ type look struct {
 	Object string    `json:"object"`
 	By     string    `json:"by"`
 	At     time.Time `json:"at"`
-	// Sequence is the last message of a stream that was created at Created.
+	// Sequence is the last message of a stream that was created at Created. If Timed, it is when the last failure of a system failed, in nanoseconds.
 	Sequence uint64    `json:"sequence,omitempty"`
+	Timed    bool      `json:"timed,omitempty"`
 	Created  time.Time `json:"created,omitzero"`
 }
 
@@ -81,7 +82,42 @@ func (m *Marks) set(ctx context.Context, one look) error {
 
 // words state who has looked, for a mark that there is.
 func (one look) words() string {
-	return fmt.Sprintf("%s has looked at all failures up to message %d, at %s.", one.By, one.Sequence, view.At(one.At))
+	last := fmt.Sprintf("message %d", one.Sequence)
+	if one.Timed {
+		last = "that of " + view.At(time.Unix(0, int64(one.Sequence)))
+	}
+	return fmt.Sprintf("%s has looked at all failures up to %s, at %s.", one.By, last, view.At(one.At))
+}
+
+// newest is when the last failure of an object of a system failed, of the failures that the system has listed, newest first.
+type newest func() (found []failure, next string, err error)
+
+func (n newest) sequence() (uint64, bool) {
+	found, _, err := n()
+	if err != nil || len(found) == 0 {
+		return 0, false
+	}
+	return uint64(found[0].at.UnixNano()), true
+}
+
+// covers reports whether somebody has looked at all failures of an object. It asks its system only if there is a mark.
+func (m *Marks) covers(object string, last newest) bool {
+	mark := m.of(object)
+	if mark.By == "" {
+		return false
+	}
+	seq, known := last.sequence()
+	return known && seq <= mark.Sequence
+}
+
+// show adds the mark of an object to a part of its page, and the action that marks its failures.
+func (m *Marks) show(part *view.Part, object string, last newest, r Request) {
+	if mark := m.of(object); mark.By != "" {
+		part.Lines = append(part.Lines, mark.words())
+	}
+	if seq, known := last.sequence(); known {
+		part.Actions = append(part.Actions, m.action(look{Object: object, Sequence: seq, Timed: true}, r))
+	}
 }
 
 // action marks the failures of an object. The form has the sequence that was shown to the user, so the mark does not cover failures that came

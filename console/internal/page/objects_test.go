@@ -468,9 +468,9 @@ func TestAllOfBrokerAndRelay(t *testing.T) {
 		c := &caller{}
 		open := func(s *sample.Sampler, r *operation.Runner) Func {
 			if one.page == "broker" {
-				return NewBroker(s, c, r).Pages()["broker"]
+				return NewBroker(s, c, r, NewMarks()).Pages()["broker"]
 			}
-			return NewRelay(s, c, r).Pages()["relay"]
+			return NewRelay(s, c, r, NewMarks()).Pages()["relay"]
 		}
 		sitting(t, open, func(d *desk) {
 			if one.page == "broker" {

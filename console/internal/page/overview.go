@@ -172,9 +172,12 @@ func (y *Relay) Overview(ctx context.Context, r Request) view.Part {
 	if s.At.IsZero() {
 		return part
 	}
-	backlog, oldest := 0, 0.0
+	backlog, seen, oldest := 0, 0, 0.0
 	for _, one := range s.Value {
 		backlog, oldest = backlog+one.State.Backlog, max(oldest, one.State.Oldest)
+		if one.seen {
+			seen += one.State.Failed
+		}
 	}
 	judge(&part, "relay", "receiver", s.Value, worstReceiver, func(one receiver) state.State { return one.now },
 		func(one receiver) (name, since, waiting view.Value) {
@@ -184,7 +187,7 @@ func (y *Relay) Overview(ctx context.Context, r Request) view.Part {
 		{Name: "Receivers", Value: view.Linked(view.Int(len(s.Value)).Text, "relay")},
 		{Name: "Backlog", Value: view.Int(backlog)},
 		{Name: "Oldest waiting", Value: view.Duration(seconds(oldest).Round(time.Second))},
-		{Name: "Failures to look at", Value: leads(y.listed(r.Now), "failed?system=relay")},
+		{Name: "Failures to look at", Value: leads(y.unseen(r.Now, seen), "failed?system=relay")},
 	}
 	values := func(i int) chart.Series { return r.values(y.history, total, i) }
 	part.Charts = []chart.Chart{
@@ -194,13 +197,13 @@ func (y *Relay) Overview(ctx context.Context, r Request) view.Part {
 	return part
 }
 
-// listed is the newest known number of failed messages of the last minute.
-func (y *Relay) listed(now time.Time) view.Value {
+// unseen is the newest known number of failed messages of the last minute, without those that somebody has looked at.
+func (y *Relay) unseen(now time.Time, seen int) view.Value {
 	const minute = 6
 	values := y.history.Values(now, time.Hour, total, histListed, 360)
 	for _, n := range slices.Backward(values[len(values)-minute:]) {
 		if !math.IsNaN(n) {
-			return quietZero(view.Int(int(n)), n > 0, view.Bad)
+			return quietZero(view.Int(int(n)-seen), int(n) > seen, view.Bad)
 		}
 	}
 	return view.None("How many messages are on the list is not known now")
@@ -242,7 +245,10 @@ func (b *Broker) Overview(ctx context.Context, r Request) view.Part {
 		if one.queued > 0 && (oldest.IsZero() || one.oldest.Before(oldest)) {
 			oldest = one.oldest
 		}
-		queued, dead = queued+one.queued, dead+one.dead
+		queued += one.queued
+		if !one.seen {
+			dead += one.dead
+		}
 	}
 	judge(&part, "broker", "consumer", s.Value.consumers, worstJobs, func(one jobs) state.State { return one.now },
 		func(one jobs) (name, since, waiting view.Value) {

@@ -41,6 +41,8 @@ type receiver struct {
 	State *receiverState `json:"state"`
 	now   state.State
 	since since
+	// seen states that somebody has looked at all failed messages.
+	seen bool
 }
 
 type receiverState struct {
@@ -70,6 +72,7 @@ type Relay struct {
 	latest  *sample.Latest[[]receiver]
 	all     *objects[receiver]
 	history *sample.History
+	marks   *Marks
 	// before are the receivers of the last sample. Only the sampler's goroutine uses it.
 	before map[string]receiver
 	// answered measures the answers of all receivers. Only the sampler's goroutine uses it.
@@ -88,8 +91,8 @@ const (
 )
 
 // NewRelay makes the pages, and has the sampler ask the relay. The runner runs operations on many receivers.
-func NewRelay(s *sample.Sampler, call Caller, runner *operation.Runner) *Relay {
-	r := &Relay{call: call, history: s.History("relay", relayWidth)}
+func NewRelay(s *sample.Sampler, call Caller, runner *operation.Runner, marks *Marks) *Relay {
+	r := &Relay{call: call, marks: marks, history: s.History("relay", relayWidth)}
 	r.latest = sample.Add(s, r.ask)
 	r.all = sampled(objects[receiver]{
 		runner: runner, noun: "receiver", name: func(one receiver) string { return one.Name }, actions: r.actions,
@@ -121,6 +124,7 @@ func (y *Relay) ask(ctx context.Context) ([]receiver, error) {
 		if r.State == nil {
 			r.State = &receiverState{unknown: true}
 		}
+		r.seen = r.State.Failed > 0 && y.marks.covers(r.marked(), y.newest(ctx, r))
 		r.now, r.since = r.judge(), since{now, y.before == nil}
 		if before, ok := y.before[r.Name]; ok && before.now.Word == r.now.Word {
 			r.since = before.since
@@ -135,6 +139,15 @@ func (y *Relay) ask(ctx context.Context) ([]receiver, error) {
 	y.answered = y.answered.plus(now, uint64(answered))
 	y.history.Put(now, total, float64(window), float64(backlog), y.countFailed(ctx), y.answered.rate)
 	return answer.Items, nil
+}
+
+// marked is what a mark of the receiver's failures is for.
+func (r receiver) marked() string { return "failed messages of receiver " + r.Name }
+
+func (y *Relay) newest(ctx context.Context, r receiver) newest {
+	return func() ([]failure, string, error) {
+		return y.failures(ctx, map[string]string{"receiver": r.Name, "limit": "1"}, "")
+	}
 }
 
 // countFailed returns how many messages are on the list of failed ones. It is not a number if the relay does not know that now.
@@ -154,7 +167,7 @@ func (r receiver) judge() state.State {
 		v.Paused = "Paused by an operator"
 	}
 	v.Backlog, v.InFlight = r.State.Backlog, r.State.InFlight
-	v.Failed, v.Refused, v.Since = r.State.Failed, state.NotKnown, r.State.RefusedSince
+	v.Failed, v.Seen, v.Refused, v.Since = r.State.Failed, r.seen, state.NotKnown, r.State.RefusedSince
 	switch {
 	case r.State.Refused != nil:
 		v.Refused = *r.State.Refused
@@ -219,7 +232,7 @@ func (r receiver) failures() view.Value {
 	if r.State.unknown {
 		return view.None("not known now")
 	}
-	return leads(quietZero(view.Int(r.State.Failed), r.State.Failed > 0, view.Bad), link("failed", "system", relayName, "receiver", r.Name))
+	return leads(quietZero(view.Int(r.State.Failed), r.State.Failed > 0 && !r.seen, view.Bad), link("failed", "system", relayName, "receiver", r.Name))
 }
 
 // worstReceiver has the worst first, and of equals the one that most messages wait for.

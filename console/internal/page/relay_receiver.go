@@ -37,15 +37,20 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 		}
 		st := one.now
 		values := func(i int) chart.Series { return r.values(y.history, name, i) }
-		page.Parts = []view.Part{
-			{
-				ID: "receiver", Source: source(relayName, s), Problem: st.Sentence, ProblemTone: st.Level.Tone(), Actions: thenAsk(y.latest, y.actions(one)),
-				Facts: append(facts(one, y.columns(r.Now)[2:]),
-					view.Fact{Name: "All messages", Value: view.Linked("look at them", link("relaymessages", "receiver", name))}),
-				Charts: []chart.Chart{
-					chart.Against("Window use", "POSTs", values(histWindow), float64(one.RateLimit)), chart.Large("Backlog", "messages", values(histBacklog)),
-				},
+		part := view.Part{
+			ID: "receiver", Source: source(relayName, s), Problem: st.Sentence, ProblemTone: st.Level.Tone(), Actions: y.actions(one),
+			Facts: append(facts(one, y.columns(r.Now)[2:]),
+				view.Fact{Name: "All messages", Value: view.Linked("look at them", link("relaymessages", "receiver", name))}),
+			Charts: []chart.Chart{
+				chart.Against("Window use", "POSTs", values(histWindow), float64(one.RateLimit)), chart.Large("Backlog", "messages", values(histBacklog)),
 			},
+		}
+		if one.State.Failed > 0 {
+			y.marks.show(&part, one.marked(), y.newest(ctx, one), r)
+		}
+		part.Actions = thenAsk(y.latest, part.Actions)
+		page.Parts = []view.Part{
+			part,
 			{ID: "configuration", Title: "Configuration", Lines: one.describe(), Source: view.Source{Stale: s.Stale()}}, // the first part states why
 		}
 		return page, nil

@@ -14,8 +14,9 @@ type Receiver struct {
 	// Known states that the system knows the state now.
 	Known             bool
 	Backlog, InFlight int
-	// Failed counts the messages that were given up; NotKnown.
+	// Failed counts the messages that were given up; NotKnown. Seen states that somebody has looked at all of them.
 	Failed int
+	Seen   bool
 	// Refused counts the last calls that failed, one after the other; NotKnown. Since is when the first of them did; zero: not known.
 	Refused int
 	Since   time.Time
@@ -56,7 +57,7 @@ func (r Receiver) Of() State {
 		return State{Red, "disabled", r.Disabled + "; " + waiting + "." + since}
 	case r.Refused >= refusals:
 		return State{Red, "failing", fmt.Sprintf("Each of the last %d calls failed; %s.", r.Refused, waiting) + since}
-	case r.Failed > 0:
+	case r.Failed > 0 && !r.Seen:
 		return State{Red, r.Gone + "s", view.Count(uint64(r.Failed), r.Gone) + ". Requeue them when the cause is gone." + paused}
 	case !r.Known:
 		return State{Unknown, "not known", "Its state is not known now."}
@@ -70,6 +71,8 @@ func (r Receiver) Of() State {
 		return State{Amber, "at its limit", r.Full + "; " + waiting + "."}
 	case r.Failed == NotKnown, r.Refused == NotKnown:
 		return State{Unknown, "not known", "How many of its " + r.Noun + "s failed is not known now; " + waiting + "."}
+	case r.Failed > 0:
+		return State{Idle, "looked at", "Somebody has looked at all of " + view.Count(uint64(r.Failed), r.Gone) + "; " + waiting + "."}
 	case r.Backlog > 0 || r.InFlight > 0:
 		return State{Green, "working", view.CountIs(uint64(max(0, r.InFlight)), r.Noun) + " in flight; " + waiting + "."}
 	}

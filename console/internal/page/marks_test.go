@@ -1,0 +1,88 @@
+package page
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/console/internal/operation"
+	"github.com/jetpull/jetpull/console/internal/sample"
+	"github.com/jetpull/jetpull/console/internal/state"
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+// failing is a relay with a receiver, and a broker with a consumer, that have some failures. The last failed at a second of its number.
+type failing struct{ n, newest atomic.Int64 }
+
+func (f *failing) Call(_ context.Context, _, path string, _, answer any) error {
+	n, at := f.n.Load(), time.Unix(f.newest.Load(), 0).UTC().Format(time.RFC3339)
+	path, _, _ = strings.Cut(path, "?")
+	return json.Unmarshal([]byte(map[string]string{
+		"/v1/receivers":                fmt.Sprintf(`{"items":[{"name":"billing","state":{"failed":%d,"refused":0}}]}`, n),
+		"/v1/failed":                   fmt.Sprintf(`{"total":%d,"items":[{"id":"1","time":%q}]}`, n, at),
+		"/job-status":                  fmt.Sprintf(`{"ch":{"billing":[{"status":%d,"count":%d}]}}`, jobDead, n),
+		"/consumers":                   `{"Result":[{"ChannelID":"ch","ConsumerID":"billing","State":"active"}]}`,
+		"/channel/ch/consumer/billing": `{"State":"active"}`,
+		"/dead-jobs":                   fmt.Sprintf(`{"Result":[{"ID":"1","DeadSince":%q}]}`, at),
+	}[path]), answer)
+}
+
+func (f *failing) Send(ctx context.Context, method, path string, _ http.Header, body, answer any) (http.Header, error) {
+	return nil, f.Call(ctx, method, path, body, answer)
+}
+
+// Failures of a receiver or a consumer that somebody has looked at are not red, and later ones are.
+func TestFailuresThatWereLookedAt(t *testing.T) {
+	f := &failing{}
+	f.n.Store(2)
+	f.newest.Store(100)
+	s := sample.New()
+	defer s.Close()
+	runner := operation.NewRunner(slog.New(slog.DiscardHandler))
+	relay, broker := NewRelay(s, f, runner, NewMarks()), NewBroker(s, f, runner, NewMarks())
+	for name, one := range map[string]struct {
+		query url.Values
+		page  Func
+		state func() state.State
+		words string
+		looks func(context.Context, Request) view.Part
+	}{
+		"relay": {
+			url.Values{"name": {"billing"}}, relay.one, func() state.State { return relay.latest.Next(t.Context()).Value[0].now },
+			"2 failed messages", relay.Overview,
+		},
+		"broker": {
+			url.Values{"channel": {"ch"}, "consumer": {"billing"}}, broker.one, func() state.State { return broker.latest.Next(t.Context()).Value.consumers[0].now },
+			"2 dead jobs", broker.Overview,
+		},
+	} {
+		f.newest.Store(100)
+		require.Equal(t, state.Red, one.state().Level, name)
+		open := func() *view.Page {
+			page, err := one.page(t.Context(), Request{Query: one.query, Now: time.Now(), User: "ada"})
+			require.NoError(t, err, name)
+			return page
+		}
+		seen := open().Action("seen")
+		require.NotNil(t, seen, name)
+		outcome, err := seen.Do(WithUser(t.Context(), "ada"), url.Values{"shown": {seen.Fields[0].Value}})
+		require.NoError(t, err, name)
+		require.Equal(t, "Marked as looked at by ada. Failures that come later are not.", outcome.Text)
+		now := one.state()
+		require.Equal(t, state.Idle, now.Level, name)
+		require.Equal(t, "Somebody has looked at all of "+one.words+"; none waits.", now.Sentence)
+		require.Contains(t, strings.Join(open().Parts[0].Lines, " "), "ada has looked at all failures up to that of 1970-01-01T00:01:40.000Z, at ")
+		require.NotEqual(t, view.Bad, one.looks(t.Context(), Request{Now: time.Now()}).ProblemTone)
+		f.newest.Store(101) // one was requeued meanwhile, and another has failed
+		require.Equal(t, state.Red, one.state().Level, name)
+	}
+}
