@@ -37,16 +37,11 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	counts.brokerState = c.brokerState // it has the breaker, whichever node makes the callbacks
 	counts.now = counts.judge()
-	lines := []string{"It is a " + c.Type + " consumer."}
-	if c.Type == "push" {
-		lines = append(lines, "Messages are POSTed to "+withoutPassword(c.CallbackURL)+".")
-	}
-	if c.Concurrency > 0 {
-		lines = append(lines, "At most "+view.Count(uint64(c.Concurrency), "callback")+" at a time.")
-	}
-	if c.RateLimit > 0 {
-		lines = append(lines, "At most "+view.Rate(c.RateLimit).Text+" callbacks.")
-	}
+	var lines sentences
+	lines.add(true, "It is a %s consumer.", c.Type)
+	lines.add(c.Type == "push", "Messages are POSTed to %s.", withoutPassword(c.CallbackURL))
+	lines.add(c.Concurrency > 0, "At most %s at a time.", view.Count(uint64(max(0, c.Concurrency)), "callback"))
+	lines.add(c.RateLimit > 0, "At most %s callbacks.", view.Rate(c.RateLimit).Text)
 	values := func(i int) chart.Series { return r.values(b.history, counts.path(), i) }
 	part := view.Part{
 		ID: "consumer", Source: source(brokerName, s), Problem: counts.now.Sentence, ProblemTone: counts.now.Level.Tone(), Lines: lines,

@@ -11,49 +11,38 @@ import (
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
+// sentences describe a configuration.
+type sentences []string
+
+// add adds a sentence where it holds.
+func (s *sentences) add(holds bool, format string, args ...any) {
+	if holds {
+		*s = append(*s, fmt.Sprintf(format, args...))
+	}
+}
+
 // describe is the configuration of a consumer in sentences.
-func describe(c *jetstream.ConsumerInfo) []string {
+func describe(c *jetstream.ConsumerInfo) (all sentences) {
 	cfg := c.Config
-	var lines []string
-	say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
-	if cfg.Description != "" {
-		say("Description: %s", cfg.Description)
-	}
-	say("%s", delivers(&cfg))
-	if filters := filters(&cfg); len(filters) > 0 {
-		say("It delivers messages with these subjects only: %s.", strings.Join(filters, ", "))
-	}
-	lines = append(lines, acknowledges(&cfg)...)
-	if cfg.DeliverSubject != "" {
-		say("The server pushes messages to the subject %s.", cfg.DeliverSubject)
-	} else {
-		say("Clients pull. At most %s wait at a time.", view.Count(uint64(max(0, cfg.MaxWaiting)), "pull request"))
-	}
-	if cfg.MaxRequestBatch > 0 {
-		say("A pull request may ask for at most %s.", view.Count(uint64(cfg.MaxRequestBatch), "message"))
-	}
-	if cfg.MaxRequestExpires > 0 {
-		say("A pull request may wait for at most %s.", view.Span(cfg.MaxRequestExpires))
-	}
-	if cfg.MaxRequestMaxBytes > 0 {
-		say("A pull request may ask for at most %s.", view.Bytes(uint64(cfg.MaxRequestMaxBytes)).Text)
-	}
-	if cfg.RateLimit > 0 {
-		say("It delivers at most %d bits in a second.", cfg.RateLimit)
-	}
-	if cfg.HeadersOnly {
-		say("It delivers headers without payloads.")
-	}
-	if len(cfg.PriorityGroups) > 0 {
-		say("Clients pull in the groups %s. The policy is %s.", strings.Join(cfg.PriorityGroups, ", "), policyName(cfg.PriorityPolicy))
-	}
-	lines = append(lines, keeps(c)...)
+	subjects, pulls := filters(&cfg), cfg.DeliverSubject == ""
+	all.add(cfg.Description != "", "Description: %s", cfg.Description)
+	all.add(true, "%s", delivers(&cfg))
+	all.add(len(subjects) > 0, "It delivers messages with these subjects only: %s.", strings.Join(subjects, ", "))
+	acknowledges(&all, &cfg)
+	all.add(!pulls, "The server pushes messages to the subject %s.", cfg.DeliverSubject)
+	all.add(pulls, "Clients pull. At most %s wait at a time.", view.Count(uint64(max(0, cfg.MaxWaiting)), "pull request"))
+	all.add(cfg.MaxRequestBatch > 0, "A pull request may ask for at most %s.", view.Count(uint64(max(0, cfg.MaxRequestBatch)), "message"))
+	all.add(cfg.MaxRequestExpires > 0, "A pull request may wait for at most %s.", view.Span(cfg.MaxRequestExpires))
+	all.add(cfg.MaxRequestMaxBytes > 0, "A pull request may ask for at most %s.", view.Bytes(uint64(max(0, cfg.MaxRequestMaxBytes))).Text)
+	all.add(cfg.RateLimit > 0, "It delivers at most %d bits in a second.", cfg.RateLimit)
+	all.add(cfg.HeadersOnly, "It delivers headers without payloads.")
+	all.add(len(cfg.PriorityGroups) > 0, "Clients pull in the groups %s. The policy is %s.", strings.Join(cfg.PriorityGroups, ", "),
+		policyName(cfg.PriorityPolicy))
+	keeps(&all, c)
 	for _, key := range slices.Sorted(maps.Keys(cfg.Metadata)) {
-		if !strings.HasPrefix(key, "_nats.") {
-			say("Metadata %s: %s", key, cfg.Metadata[key])
-		}
+		all.add(!strings.HasPrefix(key, "_nats."), "Metadata %s: %s", key, cfg.Metadata[key])
 	}
-	return lines
+	return all
 }
 
 func delivers(cfg *jetstream.ConsumerConfig) string {
@@ -82,58 +71,41 @@ func filters(cfg *jetstream.ConsumerConfig) []string {
 	return cfg.FilterSubjects
 }
 
-func acknowledges(cfg *jetstream.ConsumerConfig) []string {
-	var lines []string
-	switch cfg.AckPolicy {
-	case jetstream.AckNonePolicy:
-		return []string{"Messages count as acknowledged when they are delivered. Nothing is redelivered."}
-	case jetstream.AckAllPolicy:
-		lines = append(lines, fmt.Sprintf("An acknowledgement covers all messages before it. A message that is not acknowledged within %s is redelivered.",
-			view.Span(cfg.AckWait)))
-	default:
-		lines = append(lines, fmt.Sprintf("Each message must be acknowledged within %s, or it is redelivered.", view.Span(cfg.AckWait)))
+func acknowledges(all *sentences, cfg *jetstream.ConsumerConfig) {
+	if cfg.AckPolicy == jetstream.AckNonePolicy {
+		all.add(true, "Messages count as acknowledged when they are delivered. Nothing is redelivered.")
+		return
 	}
-	if len(cfg.BackOff) > 0 {
-		waits := make([]string, len(cfg.BackOff))
-		for i, d := range cfg.BackOff {
-			waits[i] = view.Span(d)
-		}
-		lines = append(lines, "Redeliveries wait for "+strings.Join(waits, ", ")+"; the last of these holds for all later ones.")
+	covers := cfg.AckPolicy == jetstream.AckAllPolicy
+	all.add(covers, "An acknowledgement covers all messages before it. A message that is not acknowledged within %s is redelivered.",
+		view.Span(cfg.AckWait))
+	all.add(!covers, "Each message must be acknowledged within %s, or it is redelivered.", view.Span(cfg.AckWait))
+	waits := make([]string, len(cfg.BackOff))
+	for i, d := range cfg.BackOff {
+		waits[i] = view.Span(d)
 	}
-	if cfg.MaxDeliver > 0 {
-		lines = append(lines, fmt.Sprintf("A message is delivered at most %s. After that it stays in the stream and is not delivered again.",
-			view.Count(uint64(cfg.MaxDeliver), "time")))
-	} else {
-		lines = append(lines, "A message is redelivered without limit.")
-	}
-	if cfg.MaxAckPending > 0 {
-		lines = append(lines, fmt.Sprintf("At most %s may be unacknowledged at a time.", view.Count(uint64(cfg.MaxAckPending), "message")))
-	}
-	return lines
+	all.add(len(waits) > 0, "Redeliveries wait for %s; the last of these holds for all later ones.", strings.Join(waits, ", "))
+	all.add(cfg.MaxDeliver > 0, "A message is delivered at most %s. After that it stays in the stream and is not delivered again.",
+		view.Count(uint64(max(0, cfg.MaxDeliver)), "time"))
+	all.add(cfg.MaxDeliver <= 0, "A message is redelivered without limit.")
+	all.add(cfg.MaxAckPending > 0, "At most %s may be unacknowledged at a time.", view.Count(uint64(max(0, cfg.MaxAckPending)), "message"))
 }
 
-func keeps(c *jetstream.ConsumerInfo) []string {
+func keeps(all *sentences, c *jetstream.ConsumerInfo) {
 	cfg := c.Config
-	where := "on disk"
-	if cfg.MemoryStorage {
-		where = "in memory"
-	}
-	lines := []string{"Its state is kept " + where + "."}
+	all.add(cfg.MemoryStorage, "Its state is kept in memory.")
+	all.add(!cfg.MemoryStorage, "Its state is kept on disk.")
 	if cl := c.Cluster; cl != nil && cl.Leader != "" {
-		line := "Server " + cl.Leader + " leads it"
-		behind := 0
+		behind, replicas := 0, ""
 		for _, peer := range cl.Replicas {
 			if !peer.Current || peer.Offline {
 				behind++
 			}
 		}
 		if n := len(cl.Replicas); n > 0 {
-			line += fmt.Sprintf(", with %s, of which %d not current", view.Count(uint64(n), "replica"), behind)
+			replicas = fmt.Sprintf(", with %s, of which %d not current", view.Count(uint64(n), "replica"), behind)
 		}
-		lines = append(lines, line+".")
+		all.add(true, "Server %s leads it%s.", cl.Leader, replicas)
 	}
-	if cfg.InactiveThreshold > 0 {
-		lines = append(lines, fmt.Sprintf("It is deleted after %s without a client.", view.Span(cfg.InactiveThreshold)))
-	}
-	return lines
+	all.add(cfg.InactiveThreshold > 0, "It is deleted after %s without a client.", view.Span(cfg.InactiveThreshold))
 }

@@ -152,7 +152,7 @@ func (p *Partitions) Overview(ctx context.Context, _ Request) view.Part {
 	part.Source.Asked = s.Value.at
 	judge(&part, "sets", "set", s.Value.all, worstSet, func(one judgedSet) state.State { return one.state },
 		func(one judgedSet) (name, since, waiting view.Value) {
-			return one.linked(), one.since.value(), view.Number(one.pending())
+			return one.linked(), one.since.value(), view.Number(one.pending)
 		})
 	return part
 }

@@ -57,10 +57,13 @@ type setSample struct {
 	all []judgedSet
 }
 
+// judgedSet is a set with its state, how many messages wait and are with members, and how many partitions each member has.
 type judgedSet struct {
 	PartitionSet
-	state state.State
-	since since
+	state               state.State
+	since               since
+	pending, ackPending uint64
+	members             map[string]int
 }
 
 // NewPartitions makes the pages, and has the sampler ask their source. A partition is judged as its consumer.
@@ -93,7 +96,7 @@ func (p *Partitions) ask(ctx context.Context) (setSample, error) {
 
 func (p *Partitions) judged(ctx context.Context, sets []PartitionSet, now time.Time) (all []judgedSet) {
 	for _, s := range sets {
-		all = append(all, judgedSet{PartitionSet: s, state: p.judge(ctx, &s, now)})
+		all = append(all, p.judge(ctx, s, now))
 	}
 	return all
 }
@@ -111,36 +114,16 @@ func (s *PartitionSet) stream() view.Value {
 	return view.Linked(s.Stream, link("messages", "stream", s.Stream))
 }
 
-// pending is how many messages wait.
-func (s *PartitionSet) pending() (n uint64) {
+// judge judges a set with the states of its consumers.
+func (p *Partitions) judge(ctx context.Context, set PartitionSet, now time.Time) judgedSet {
+	s := judgedSet{PartitionSet: set, members: map[string]int{}}
 	for _, one := range s.Partitions {
-		n += one.Pending
-	}
-	return n
-}
-
-// ackPending is how many messages are with members.
-func (s *PartitionSet) ackPending() (n uint64) {
-	for _, one := range s.Partitions {
-		n += one.AckPending
-	}
-	return n
-}
-
-// members are how many partitions each member has.
-func (s *PartitionSet) members() map[string]int {
-	members := map[string]int{}
-	for _, one := range s.Partitions {
+		s.pending, s.ackPending = s.pending+one.Pending, s.ackPending+one.AckPending
 		if one.Member != "" {
-			members[one.Member]++
+			s.members[one.Member]++
 		}
 	}
-	return members
-}
-
-// judge judges a set with the states of its consumers.
-func (p *Partitions) judge(ctx context.Context, s *PartitionSet, now time.Time) state.State {
-	v := state.Set{TTL: s.TTL, Pending: s.pending(), Counts: slices.Collect(maps.Values(s.members()))}
+	v := state.Set{TTL: s.TTL, Pending: s.pending, Counts: slices.Collect(maps.Values(s.members))}
 	if s.Err != nil {
 		v.Err = s.Err.Error()
 	}
@@ -160,7 +143,8 @@ func (p *Partitions) judge(ctx context.Context, s *PartitionSet, now time.Time) 
 		}
 		v.Partitions = append(v.Partitions, judged)
 	}
-	return v.Of()
+	s.state = v.Of()
+	return s
 }
 
 // consumer is the key of the consumer of a partition.
@@ -175,9 +159,9 @@ var setColumns = []column[judgedSet]{
 	text("Stream", func(s judgedSet) view.Value { return s.stream() }),
 	text("Subject", func(s judgedSet) view.Value { return view.Text(s.Subject) }).wide(),
 	number("Partitions", func(s judgedSet) view.Value { return view.Int(len(s.Partitions)) }),
-	number("Members", func(s judgedSet) view.Value { return view.Int(len(s.members())) }),
-	number("Pending", func(s judgedSet) view.Value { return view.Number(s.pending()) }),
-	number("Ack pending", func(s judgedSet) view.Value { return view.Number(s.ackPending()) }),
+	number("Members", func(s judgedSet) view.Value { return view.Int(len(s.members)) }),
+	number("Pending", func(s judgedSet) view.Value { return view.Number(s.pending) }),
+	number("Ack pending", func(s judgedSet) view.Value { return view.Number(s.ackPending) }),
 }
 
 func (p *Partitions) list(ctx context.Context, r Request) (*view.Page, error) {
@@ -205,8 +189,8 @@ func (p *Partitions) one(ctx context.Context, r Request) (*view.Page, error) {
 	case err != nil:
 		return nil, unavailable(err, "Try again. If it stays so, look at the server.", "The state of set %q is not known now", name)
 	}
-	s := sets[0]
-	st, states := p.judge(ctx, &s, r.Now), p.consumers(ctx)
+	s := p.judge(ctx, sets[0], r.Now)
+	states := p.consumers(ctx)
 	list := &view.List{
 		Found: view.Bounded(len(s.Partitions), false, "partition"), Path: "set", Query: r.Query, Empty: "The partitions are not known now.",
 		Columns: view.Texts("Partition", "State", "Member").Numbers("Since", "Pending", "Ack pending"),
@@ -225,8 +209,8 @@ func (p *Partitions) one(ctx context.Context, r Request) (*view.Page, error) {
 	return &view.Page{
 		Nav: "sets", Title: name, Crumbs: []view.Link{{Text: "Partition sets", Href: "sets"}},
 		Parts: []view.Part{{
-			ID: "set", Source: view.Source{Name: "NATS", Asked: r.Now}, Problem: st.Sentence, ProblemTone: st.Level.Tone(), List: list,
-			Facts: append(facts(judgedSet{PartitionSet: s}, setColumns[2:]),
+			ID: "set", Source: view.Source{Name: "NATS", Asked: r.Now}, Problem: s.state.Sentence, ProblemTone: s.state.Level.Tone(), List: list,
+			Facts: append(facts(s, setColumns[2:]),
 				view.Fact{Name: "A silent member is gone after", Value: view.Duration(s.TTL)}),
 		}},
 	}, nil

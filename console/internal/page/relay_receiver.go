@@ -2,7 +2,6 @@ package page
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -62,32 +61,19 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 	return nil, notFound("The list of receivers shows all that there are.", "There is no receiver %q.", name)
 }
 
-func (r receiver) describe() []string {
-	lines := []string{"The relay POSTs messages to " + withoutPassword(r.PostEndpoint) + ", and waits " + view.Span(seconds(r.Timeout)) + " for an " +
-		"answer."}
-	if r.StatusEndpoint != "" {
-		lines = append(lines, "It asks "+withoutPassword(r.StatusEndpoint)+" for the result of a message.")
-	}
-	if r.RateLimit > 0 {
-		lines = append(lines, fmt.Sprintf("At most %s in any %s.", view.Count(uint64(r.RateLimit), "POST"), view.Span(seconds(r.WindowSize))))
-	} else {
-		lines = append(lines, "There is no rate limit.")
-	}
-	lines = append(lines,
-		fmt.Sprintf("A POST that failed is repeated after %s, at most %s.", view.Span(seconds(r.RetryAfter)),
-			view.Count(uint64(max(0, r.MaxRetries)), "time")),
-		"Order: "+r.Order+". If the outcome of a POST is not known: "+strings.ReplaceAll(r.UnknownOutcome, "_", " ")+".",
-		"POSTs are signed with "+view.Count(uint64(r.SecretCount), "secret")+", which this page does not show.")
-	if r.SecretCount == 0 {
-		lines[len(lines)-1] = "POSTs are not signed: the receiver has no secret."
-	}
-	if r.Paused {
-		lines = append(lines, "It is paused by an operator: its messages wait.")
-	}
-	if r.TTL > 0 {
-		lines = append(lines, "A message that was not delivered within "+view.Span(seconds(r.TTL))+" is failed.")
-	}
-	return lines
+func (r receiver) describe() (all sentences) {
+	all.add(true, "The relay POSTs messages to %s, and waits %s for an answer.", withoutPassword(r.PostEndpoint), view.Span(seconds(r.Timeout)))
+	all.add(r.StatusEndpoint != "", "It asks %s for the result of a message.", withoutPassword(r.StatusEndpoint))
+	all.add(r.RateLimit > 0, "At most %s in any %s.", view.Count(uint64(max(0, r.RateLimit)), "POST"), view.Span(seconds(r.WindowSize)))
+	all.add(r.RateLimit <= 0, "There is no rate limit.")
+	all.add(true, "A POST that failed is repeated after %s, at most %s.", view.Span(seconds(r.RetryAfter)),
+		view.Count(uint64(max(0, r.MaxRetries)), "time"))
+	all.add(true, "Order: %s. If the outcome of a POST is not known: %s.", r.Order, strings.ReplaceAll(r.UnknownOutcome, "_", " "))
+	all.add(r.SecretCount > 0, "POSTs are signed with %s, which this page does not show.", view.Count(uint64(max(0, r.SecretCount)), "secret"))
+	all.add(r.SecretCount == 0, "POSTs are not signed: the receiver has no secret.")
+	all.add(r.Paused, "It is paused by an operator: its messages wait.")
+	all.add(r.TTL > 0, "A message that was not delivered within %s is failed.", view.Span(seconds(r.TTL)))
+	return all
 }
 
 func (y *Relay) actions(one receiver) []view.Action {

@@ -186,17 +186,12 @@ func place(stream string, n, seq uint64, at time.Time) view.Value {
 
 // limits are those of a stream in words.
 func limits(c *jetstream.StreamConfig) string {
-	var all []string
-	add := func(limited bool, text string) {
-		if limited {
-			all = append(all, text)
-		}
-	}
-	add(c.MaxMsgs > 0, view.Count(uint64(max(0, c.MaxMsgs)), "message"))
-	add(c.MaxBytes > 0, view.Bytes(uint64(max(0, c.MaxBytes))).Text)
-	add(c.MaxAge > 0, view.Span(c.MaxAge))
-	add(c.MaxMsgsPerSubject > 0, fmt.Sprintf("%d of a subject", c.MaxMsgsPerSubject))
-	add(c.MaxMsgSize > 0, view.Bytes(uint64(max(0, c.MaxMsgSize))).Text+" in a message")
+	var all sentences
+	all.add(c.MaxMsgs > 0, "%s", view.Count(uint64(max(0, c.MaxMsgs)), "message"))
+	all.add(c.MaxBytes > 0, "%s", view.Bytes(uint64(max(0, c.MaxBytes))).Text)
+	all.add(c.MaxAge > 0, "%s", view.Span(c.MaxAge))
+	all.add(c.MaxMsgsPerSubject > 0, "%d of a subject", c.MaxMsgsPerSubject)
+	all.add(c.MaxMsgSize > 0, "%s in a message", view.Bytes(uint64(max(0, c.MaxMsgSize))).Text)
 	return cmp.Or(strings.Join(all, ", "), "none")
 }
 
