@@ -133,19 +133,10 @@ func (b *Broker) begins(a view.Action, verb, path string, request func(url.Value
 		if err != nil {
 			return view.Outcome{}, err
 		}
-		header, err := b.call.Send(ctx, http.MethodPost, path, nil, body, nil)
-		if err != nil {
-			return view.Outcome{}, err
-		}
-		var begun struct{ Count int }
-		if err := b.call.Call(ctx, http.MethodGet, header.Get("Location"), nil, &begun); err != nil {
-			return view.Outcome{}, unavailable(err, "The list of operations shows it.",
-				"The operation has begun, but how many jobs it is for is not known")
-		}
+		at, n, err := b.start(ctx, path, body)
 		return view.Outcome{
-			Count: begun.Count, Text: "Began to " + verb + " " + view.Count(uint64(begun.Count), "job") + ".",
-			Then: operationLink(brokerName, header.Get("Location")),
-		}, nil
+			Count: max(0, n), Text: "Began to " + verb + " " + started(n, "job") + ".", Then: operationLink(brokerName, at),
+		}, err
 	})
 	return a
 }

@@ -116,14 +116,18 @@ func (b *Broker) countDead(ctx context.Context, verb string, filter map[string]s
 	return answer.Count, err
 }
 
-// beginDead starts an operation on all dead jobs that a filter selects, and returns its path and the number of the jobs, which is -1
-// if the operation has begun and the broker does not state it.
+// beginDead starts an operation on all dead jobs that a filter selects.
 func (b *Broker) beginDead(ctx context.Context, verb string, filter map[string]string, rate float64) (at string, n int, err error) {
 	body := deadBody(filter)
 	if rate > 0 {
 		body["Rate"] = rate
 	}
-	header, err := b.call.Send(ctx, http.MethodPost, "/dead-jobs/"+verb, nil, body, nil)
+	return b.start(ctx, "/dead-jobs/"+verb, body)
+}
+
+// start starts an operation, and returns its path and the number of its jobs, which is -1 if the operation has begun and the broker does not state it.
+func (b *Broker) start(ctx context.Context, path string, body map[string]any) (at string, n int, err error) {
+	header, err := b.call.Send(ctx, http.MethodPost, path, nil, body, nil)
 	if err != nil {
 		return "", 0, err
 	}

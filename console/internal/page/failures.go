@@ -286,11 +286,7 @@ func begin(ctx context.Context, verb string, systems []*failedSystem, form url.V
 			refused, refusals = append(refused, s.name), errors.Join(refusals, err)
 			continue
 		}
-		what := view.Count(uint64(max(0, n)), s.noun)
-		if n < 0 {
-			what = s.noun + "s"
-		}
-		begun = append(begun, "Began to "+verb+" "+what+" of the "+s.name+".")
+		begun = append(begun, "Began to "+verb+" "+started(n, s.noun)+" of the "+s.name+".")
 		if out.Count += max(0, n); len(systems) == 1 {
 			out.Then = operationLink(s.name, id)
 		}
@@ -300,6 +296,14 @@ func begin(ctx context.Context, verb string, systems []*failedSystem, form url.V
 	}
 	return out, unavailable(refusals, "Look at the operations before you try again: those that began go on.", "%s",
 		strings.TrimSpace(out.Text+" The "+strings.Join(refused, " and the ")+" did not do this. Nothing was changed there, unless the answer was lost"))
+}
+
+// started are the objects of an operation; below 0: how many these are is not known.
+func started(n int, noun string) string {
+	if n < 0 {
+		return noun + "s"
+	}
+	return view.Count(uint64(n), noun)
 }
 
 // form is the filter of the list. It has what the systems that are there can be asked for.

@@ -3,6 +3,7 @@ package page
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -148,9 +149,7 @@ func selected[T any](q url.Values, all []T, fits func(url.Values, T) bool) (rows
 // with is a copy of a query with another value. An empty value removes the parameter.
 func with(q url.Values, name, value string) url.Values {
 	out := url.Values{}
-	for k, v := range q {
-		out[k] = v
-	}
+	maps.Copy(out, q)
 	out.Del(name)
 	if value != "" && value != "0" {
 		out.Set(name, value)

@@ -57,7 +57,7 @@ func TestFailuresThatWereLookedAt(t *testing.T) {
 		looks func(context.Context, Request) view.Part
 	}{
 		"relay": {
-			url.Values{"name": {"billing"}}, relay.one, func() state.State { return relay.latest.Next(t.Context()).Value[0].now },
+			url.Values{"name": {"billing"}}, relay.one, func() state.State { return relay.latest.Next(t.Context()).Value.receivers[0].now },
 			"2 failed messages", relay.Overview,
 		},
 		"broker": {

@@ -173,21 +173,26 @@ func (y *Relay) Overview(ctx context.Context, r Request) view.Part {
 		return part
 	}
 	backlog, seen, oldest := 0, 0, 0.0
-	for _, one := range s.Value {
+	for _, one := range s.Value.receivers {
 		backlog, oldest = backlog+one.State.Backlog, max(oldest, one.State.Oldest)
 		if one.seen {
 			seen += one.State.Failed
 		}
 	}
-	judge(&part, "relay", "receiver", s.Value, worstReceiver, func(one receiver) state.State { return one.now },
+	unseen := view.None("How many messages are on the list is not known now")
+	if !math.IsNaN(s.Value.failed) {
+		n := int(s.Value.failed) - seen
+		unseen = quietZero(view.Int(n), n > 0, view.Bad)
+	}
+	judge(&part, "relay", "receiver", s.Value.receivers, worstReceiver, func(one receiver) state.State { return one.now },
 		func(one receiver) (name, since, waiting view.Value) {
 			return view.Linked(one.Name, link("receiver", "name", one.Name)), one.since.value(), view.Int(one.State.Backlog)
 		})
 	part.Facts = []view.Fact{
-		{Name: "Receivers", Value: view.Linked(view.Int(len(s.Value)).Text, "relay")},
+		{Name: "Receivers", Value: view.Linked(view.Int(len(s.Value.receivers)).Text, "relay")},
 		{Name: "Backlog", Value: view.Int(backlog)},
 		{Name: "Oldest waiting", Value: view.Duration(seconds(oldest).Round(time.Second))},
-		{Name: "Failures to look at", Value: leads(y.unseen(r.Now, seen), "failed?system=relay")},
+		{Name: "Failures to look at", Value: leads(unseen, "failed?system=relay")},
 	}
 	values := func(i int) chart.Series { return r.values(y.history, total, i) }
 	part.Charts = []chart.Chart{
@@ -195,18 +200,6 @@ func (y *Relay) Overview(ctx context.Context, r Request) view.Part {
 		chart.Large("Failed messages", "messages", values(histListed)),
 	}
 	return part
-}
-
-// unseen is the newest known number of failed messages of the last minute, without those that somebody has looked at.
-func (y *Relay) unseen(now time.Time, seen int) view.Value {
-	const minute = 6
-	values := y.history.Values(now, time.Hour, total, histListed, 360)
-	for _, n := range slices.Backward(values[len(values)-minute:]) {
-		if !math.IsNaN(n) {
-			return quietZero(view.Int(int(n)-seen), int(n) > seen, view.Bad)
-		}
-	}
-	return view.None("How many messages are on the list is not known now")
 }
 
 // Overview implements [Summary].

@@ -66,10 +66,16 @@ type receiverState struct {
 	} `json:"answers"` // zero: there is none yet
 }
 
+// relaySample are the receivers, and how many messages are on the list of failed ones; not a number: that is not known now.
+type relaySample struct {
+	receivers []receiver
+	failed    float64
+}
+
 // Relay are the pages of a relay.
 type Relay struct {
 	call    Caller
-	latest  *sample.Latest[[]receiver]
+	latest  *sample.Latest[relaySample]
 	all     *objects[receiver]
 	history *sample.History
 	marks   *Marks
@@ -101,7 +107,7 @@ func NewRelay(s *sample.Sampler, call Caller, runner *operation.Runner, marks *M
 			{name: "resume", label: "Resume", confirm: "Those that are disabled stay disabled."},
 			{name: "enable", label: "Enable", confirm: "They have answered 410 (gone). Those that are paused stay paused."},
 		},
-	}, relayName, r.latest, func(all []receiver) []receiver { return all }, fitsReceiver)
+	}, relayName, r.latest, func(s relaySample) []receiver { return s.receivers }, fitsReceiver)
 	return r
 }
 
@@ -110,12 +116,12 @@ func (y *Relay) Pages() map[string]Func {
 	return map[string]Func{"relay": y.list, "receiver": y.one, "relaymessage": y.message, "relaymessages": y.messages}
 }
 
-func (y *Relay) ask(ctx context.Context) ([]receiver, error) {
+func (y *Relay) ask(ctx context.Context) (relaySample, error) {
 	var answer struct {
 		Items []receiver `json:"items"`
 	}
 	if err := y.call.Call(ctx, http.MethodGet, "/v1/receivers", nil, &answer); err != nil {
-		return nil, err
+		return relaySample{}, err
 	}
 	now := time.Now()
 	window, backlog, answered := 0, 0, 0
@@ -137,8 +143,13 @@ func (y *Relay) ask(ctx context.Context) ([]receiver, error) {
 	}
 	y.before = found
 	y.answered = y.answered.plus(now, uint64(answered))
-	y.history.Put(now, total, float64(window), float64(backlog), y.countFailed(ctx), y.answered.rate)
-	return answer.Items, nil
+	var failed struct{ Total int }
+	listed := math.NaN()
+	if y.call.Call(ctx, http.MethodGet, "/v1/failed?limit=1", nil, &failed) == nil {
+		listed = float64(failed.Total)
+	}
+	y.history.Put(now, total, float64(window), float64(backlog), listed, y.answered.rate)
+	return relaySample{answer.Items, listed}, nil
 }
 
 // marked is what a mark of the receiver's failures is for.
@@ -148,17 +159,6 @@ func (y *Relay) newest(ctx context.Context, r receiver) newest {
 	return func() ([]failure, string, error) {
 		return y.failures(ctx, map[string]string{"receiver": r.Name, "limit": "1"}, "")
 	}
-}
-
-// countFailed returns how many messages are on the list of failed ones. It is not a number if the relay does not know that now.
-func (y *Relay) countFailed(ctx context.Context) float64 {
-	var answer struct {
-		Total int `json:"total"`
-	}
-	if err := y.call.Call(ctx, http.MethodGet, "/v1/failed?limit=1", nil, &answer); err != nil {
-		return math.NaN()
-	}
-	return float64(answer.Total)
 }
 
 func (r receiver) judge() state.State {
@@ -269,9 +269,9 @@ func (y *Relay) columns(now time.Time) []column[receiver] {
 func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 	s := y.latest.Fresh(ctx)
 	q := r.Query
-	rows := selected(q, s.Value, fitsReceiver)
+	rows := selected(q, s.Value.receivers, fitsReceiver)
 	list := &view.List{Empty: receiversEmpty, Path: "relay"}
-	shown := table(list, q, rows, "state", len(s.Value), "receiver", func(one receiver) string { return "r-" + one.Name }, y.columns(r.Now))
+	shown := table(list, q, rows, "state", len(s.Value.receivers), "receiver", func(one receiver) string { return "r-" + one.Name }, y.columns(r.Now))
 	page := &view.Page{
 		Nav: "relay", Title: "Relay",
 		Filter: keepOrder(&view.Filter{Path: "relay", Fields: []view.Field{

@@ -26,11 +26,11 @@ func withoutPassword(text string) string {
 func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 	name := r.Query.Get("name")
 	s := y.latest.Fresh(ctx)
-	if !slices.ContainsFunc(s.Value, func(one receiver) bool { return one.Name == name }) {
+	if !slices.ContainsFunc(s.Value.receivers, func(one receiver) bool { return one.Name == name }) {
 		s = y.latest.Next(ctx) // it may have been created since
 	}
 	page := &view.Page{Nav: "relay", Title: name, Crumbs: []view.Link{{Text: "Relay", Href: "relay"}}}
-	for _, one := range s.Value {
+	for _, one := range s.Value.receivers {
 		if one.Name != name {
 			continue
 		}

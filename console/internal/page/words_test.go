@@ -10,7 +10,7 @@ import (
 )
 
 // other are labels and outcomes that use another word than "requeue" for delivering again what was given up or handled.
-var other = regexp.MustCompile(`(?:Label: |label: |one\("\w+", |Text: )"[^"]*(?i:\b(?:retry|redrive|replay|queue(?:d)? again)\b)`)
+var other = regexp.MustCompile(`(?:Label: |label: |one\("\w+", |Text: |done\()"[^"]*(?i:\b(?:retry|redrive|replay|queue(?:d)? again)\b)`)
 
 // One thing has one word on all pages.
 func TestOneWordForRequeue(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"maps"
 	"net/url"
 	"time"
 )
@@ -104,26 +105,24 @@ type SpanLink struct {
 
 // Spans are the links to the spans of charts.
 func (l *Layout) Spans() (all []SpanLink) {
-	path, query := split(l.Here())
-	current := query.Get("hours")
+	_, query := split(l.Here())
 	for i, hours := range Spans {
-		query.Set("hours", hours)
-		all = append(all, SpanLink{Link{hours + " h", path + "?" + query.Encode()}, hours == current || i == 0 && current == ""})
+		current := query.Get("hours") == hours || i == 0 && !query.Has("hours")
+		all = append(all, SpanLink{Link{hours + " h", l.with("hours", hours)}, current})
 	}
 	return all
 }
 
 // Doing is the address of the page that confirms an action.
-func (l *Layout) Doing(name string) string {
-	path, query := split(l.Here())
-	query.Set("do", name)
-	return path + "?" + query.Encode()
-}
+func (l *Layout) Doing(name string) string { return l.with("do", name) }
 
 // Live is the address of the page's stream of events.
-func (l *Layout) Live() string {
+func (l *Layout) Live() string { return l.with("live", "1") }
+
+// with is the address of the page with another parameter.
+func (l *Layout) with(name, value string) string {
 	path, query := split(l.Here())
-	query.Set("live", "1")
+	query.Set(name, value)
 	return path + "?" + query.Encode()
 }
 
@@ -153,9 +152,7 @@ func address(full string, without ...string) string {
 // Order is the address of the list ordered by a column, and in the other direction where it is ordered by it already.
 func (l *List) Order(c Column) string {
 	q := url.Values{}
-	for k, v := range l.Query {
-		q[k] = v
-	}
+	maps.Copy(q, l.Query)
 	for _, name := range []string{"from", "after", "stage", "do", "live", "desc"} {
 		q.Del(name)
 	}
