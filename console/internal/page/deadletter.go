@@ -31,20 +31,11 @@ func (d *DeadLetters) one(ctx context.Context, r Request) (*view.Page, error) {
 	if r.Query.Has("download") {
 		return download(r, stream+"-"+strconv.FormatUint(seq, 10), m.Data)
 	}
-	origin := h.Get(jetpull.HeaderDeadStream)
 	part := view.Part{
 		ID: "deadletter", Source: view.Source{Name: "NATS", Asked: r.Now},
 		Problem: cmp.Or(h.Get(jetpull.HeaderDeadReason), "No reason is stated."), ProblemTone: view.Bad,
-		Facts: []view.Fact{
-			{Name: "Given up", Value: view.Ago(m.Time, "")},
-			{Name: "Attempts", Value: view.Text(h.Get(jetpull.HeaderDeadAttempts))},
-			{Name: "Subject", Value: view.Text(h.Get(jetpull.HeaderDeadSubject))},
-			{Name: "Original", Value: view.Linked(origin+" "+h.Get(jetpull.HeaderDeadSequence),
-				link("message", "stream", origin, "seq", h.Get(jetpull.HeaderDeadSequence)))},
-			{Name: "Consumer", Value: view.Linked(h.Get(jetpull.HeaderDeadConsumer),
-				link("consumer", "stream", origin, "name", h.Get(jetpull.HeaderDeadConsumer)))},
-			{Name: "Size", Value: view.Bytes(uint64(len(m.Data)))},
-		},
+		Facts: append(facts(briefly(m), letterColumns(stream)[1:5]),
+			view.Fact{Name: "Given up", Value: view.Ago(m.Time, "")}, view.Fact{Name: "Size", Value: view.Bytes(uint64(len(m.Data)))}),
 		Texts:   []view.Block{payloadBlock(m.Data, r, "deadletter", "stream", stream, "seq", strconv.FormatUint(seq, 10))},
 		Actions: d.oneActions(ctx, stream, m),
 	}

@@ -228,8 +228,7 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 func (d *DeadLetters) rows(q url.Values, f *letterFilter, total string, found []brief, next uint64) *view.List {
 	list := &view.List{
 		Path: "deadletters", Query: q, Found: fmt.Sprintf("%s shown, newest first; %s", view.Bounded(len(found), false, "dead letter"), total),
-		Empty:   "No dead letter matches this filter.",
-		Columns: view.Columns{}.Numbers("Given up").Texts("From", "Consumer", "Subject").Numbers("Attempts").Wide("Reason"),
+		Empty: "No dead letter matches this filter.",
 	}
 	if next > 0 {
 		list.Next = with(q, "before", strconv.FormatUint(next, 10))
@@ -238,20 +237,29 @@ func (d *DeadLetters) rows(q url.Values, f *letterFilter, total string, found []
 				view.Count(maxScanned, "message"))
 		}
 	}
-	for _, m := range found {
-		h := m.Header
-		attempts, _ := strconv.ParseUint(h.Get(jetpull.HeaderDeadAttempts), 10, 64) // 0: it is not stated
-		at := view.Ago(m.Time, "")
-		at.Href = letterLink(f.Stream, m.Sequence)
-		list.Add("d-"+strconv.FormatUint(m.Sequence, 10),
-			at,
-			view.Linked(h.Get(jetpull.HeaderDeadStream)+" "+h.Get(jetpull.HeaderDeadSequence),
-				link("message", "stream", h.Get(jetpull.HeaderDeadStream), "seq", h.Get(jetpull.HeaderDeadSequence))),
-			view.Linked(h.Get(jetpull.HeaderDeadConsumer), link("consumer", "stream", h.Get(jetpull.HeaderDeadStream), "name",
-				h.Get(jetpull.HeaderDeadConsumer))),
-			view.Text(h.Get(jetpull.HeaderDeadSubject)), view.Number(attempts), view.Sentence(h.Get(jetpull.HeaderDeadReason)))
-	}
+	show(list, letterColumns(f.Stream), found, func(m brief) string { return "d-" + strconv.FormatUint(m.Sequence, 10) })
 	return list
+}
+
+// letterColumns are those of the list. The page of a dead letter has the values from the second on.
+func letterColumns(stream string) []column[brief] {
+	return []column[brief]{
+		number("Given up", func(m brief) view.Value { return leads(view.Ago(m.Time, ""), letterLink(stream, m.Sequence)) }),
+		text("From", func(m brief) view.Value {
+			origin, seq := m.Header.Get(jetpull.HeaderDeadStream), m.Header.Get(jetpull.HeaderDeadSequence)
+			return view.Linked(origin+" "+seq, link("message", "stream", origin, "seq", seq))
+		}),
+		text("Consumer", func(m brief) view.Value {
+			consumer := m.Header.Get(jetpull.HeaderDeadConsumer)
+			return view.Linked(consumer, link("consumer", "stream", m.Header.Get(jetpull.HeaderDeadStream), "name", consumer))
+		}),
+		text("Subject", func(m brief) view.Value { return view.Text(m.Header.Get(jetpull.HeaderDeadSubject)) }),
+		number("Attempts", func(m brief) view.Value {
+			attempts, _ := strconv.ParseUint(m.Header.Get(jetpull.HeaderDeadAttempts), 10, 64) // 0: it is not stated
+			return view.Number(attempts)
+		}),
+		text("Reason", func(m brief) view.Value { return view.Sentence(m.Header.Get(jetpull.HeaderDeadReason)) }).wide(),
+	}
 }
 
 func letterLink(stream string, seq uint64) string {

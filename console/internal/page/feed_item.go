@@ -23,14 +23,8 @@ func (f *Feed) item(ctx context.Context, r Request) (*view.Page, error) {
 	tone, sentence := view.Plain, fmt.Sprintf("The item is %s at gate %d.", it.Status, it.Gate)
 	part := view.Part{
 		ID: "item", Source: view.Source{Name: feedName, Asked: r.Now},
-		Facts: []view.Fact{
-			{Name: "Status", Value: feedStatus(it.Status)},
-			{Name: "Gate", Value: view.Value{Text: strconv.Itoa(it.Gate)}},
-			{Name: "Attempt", Value: view.Int(it.Attempt)},
-			{Name: "Not before", Value: view.Ago(it.NotBefore, "At once")},
-			{Name: "Version", Value: view.Number(uint64(max(0, it.Version)))},
-			{Name: "Size", Value: view.Bytes(uint64(len(it.Data)))},
-		},
+		Facts: append(facts(it, itemColumns(partition)[1:5]), view.Fact{Name: "Version", Value: view.Number(uint64(max(0, it.Version)))},
+			view.Fact{Name: "Size", Value: view.Bytes(uint64(len(it.Data)))}),
 	}
 	if it.Status == feed.Failed {
 		tone, sentence = view.Bad, fmt.Sprintf("The item failed after %s, and holds gate %d.", view.Count(uint64(it.Attempt), "attempt"), it.Gate)

@@ -110,24 +110,33 @@ func (f *Feed) items(ctx context.Context, r Request, partition string) view.Part
 	}
 	list := &view.List{
 		Path: "partition", Query: q, Found: view.Bounded(min(len(found), pageSize), len(found) > pageSize, "item"), Empty: "No item matches.",
-		Columns: view.Texts("Item", "Status").Numbers("Gate", "Attempt", "Not before").Wide("Last error"),
 	}
 	if len(found) > pageSize {
 		found = found[:pageSize]
 		list.Next = with(q, "after", found[pageSize-1].ID)
 	}
-	for i, it := range found {
-		last := ""
-		if len(it.Errors) > 0 {
-			last = it.Errors[len(it.Errors)-1]
-		}
-		list.Add("i-"+strconv.Itoa(i)+"-"+it.ID,
-			view.Linked(it.ID, link("item", "partition", partition, "id", it.ID)), feedStatus(it.Status),
-			view.Value{Text: strconv.Itoa(it.Gate)},
-			view.Int(it.Attempt), view.Ago(it.NotBefore, "At once"), view.Sentence(last))
-	}
+	show(list, itemColumns(partition), found, func(it feed.Item) string { return "i-" + it.ID })
 	part.List = list
 	return part
+}
+
+// itemColumns are those of a list of items. The page of an item has the values from the second on.
+func itemColumns(partition string) []column[feed.Item] {
+	return []column[feed.Item]{
+		text("Item", func(it feed.Item) view.Value {
+			return view.Linked(it.ID, link("item", "partition", partition, "id", it.ID))
+		}),
+		text("Status", func(it feed.Item) view.Value { return feedStatus(it.Status) }),
+		number("Gate", func(it feed.Item) view.Value { return view.Value{Text: strconv.Itoa(it.Gate)} }),
+		number("Attempt", func(it feed.Item) view.Value { return view.Int(it.Attempt) }),
+		number("Not before", func(it feed.Item) view.Value { return view.Ago(it.NotBefore, "At once") }),
+		text("Last error", func(it feed.Item) view.Value {
+			if len(it.Errors) == 0 {
+				return view.Value{}
+			}
+			return view.Sentence(it.Errors[len(it.Errors)-1])
+		}).wide(),
+	}
 }
 
 // feedRefused is why an action on a feed failed. Only the feed's own errors state that nothing was changed: a database that does not confirm may have
