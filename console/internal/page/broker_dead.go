@@ -52,18 +52,16 @@ func (b *Broker) deadJobs(ctx context.Context, r Request, of jobs) (view.Part, *
 	part.Actions = actions([]*failedSystem{s})
 	part.List = &view.List{
 		Found: fmt.Sprintf("%s shown of %d", view.Bounded(len(s.found), false, "dead job"), of.dead), Path: "brokerconsumer", Query: q,
-		Empty:   "No job is dead.",
-		Columns: view.Texts("Dead since", "Producer").Wide("Message").Texts("Reason").Numbers("Attempts").Wide("Error"),
+		Empty: "No job is dead.",
 	}
 	if len(s.filter) > 1 {
 		part.List.Empty = "No dead job matches."
 	}
-	if next != "" {
-		part.List.Next = with(q, "next", next)
+	columns := []column[failure]{
+		text("Dead since", failureColumns[0].cell), text("Producer", func(f failure) view.Value { return f.source }), failureColumns[4],
 	}
-	for _, one := range s.found {
-		part.List.Add("j-"+one.id, append([]view.Value{view.Ago(one.at, "not stated"), one.cells[1], one.cells[2]}, one.cells[4:]...)...)
-	}
+	show(part.List, append(columns, failureColumns[6:]...), s.found, func(f failure) string { return "j-" + f.id })
+	goesOn(part.List, q, next, "dead job")
 	return part, filter, nil
 }
 
@@ -89,11 +87,12 @@ func (b *Broker) failures(ctx context.Context, filter map[string]string, cursor 
 		default:
 			attempts = view.None("The broker counts callbacks, which a pull consumer does not get")
 		}
-		found = append(found, failure{system: brokerName, id: j.ID, at: j.DeadSince, cursor: j.DeadSince.Format(time.RFC3339Nano), cells: []view.Value{
-			view.Linked(j.ChannelID+"/"+j.ConsumerID, link("brokerconsumer", "channel", j.ChannelID, "consumer", j.ConsumerID)), view.Text(j.ProducedBy),
-			view.Linked(j.MessageID, link("brokermessage", "channel", j.ChannelID, "id", j.MessageID)),
-			view.None("The broker has no stages"), plain(j.Reason), attempts, view.Sentence(text),
-		}})
+		found = append(found, failure{
+			system: brokerName, id: j.ID, at: j.DeadSince, cursor: j.DeadSince.Format(time.RFC3339Nano),
+			receiver: view.Linked(j.ChannelID+"/"+j.ConsumerID, link("brokerconsumer", "channel", j.ChannelID, "consumer", j.ConsumerID)),
+			source:   view.Text(j.ProducedBy), message: view.Linked(j.MessageID, link("brokermessage", "channel", j.ChannelID, "id", j.MessageID)),
+			stage: view.None("The broker has no stages"), reason: plain(j.Reason), attempts: attempts, text: view.Sentence(text),
+		})
 	}
 	return found, answer.Next, err
 }

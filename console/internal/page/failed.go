@@ -18,8 +18,22 @@ import (
 type failure struct {
 	system, id, cursor string
 	at                 time.Time
-	cells              []view.Value // from the receiver on
-	stale              bool         // its system does not answer now
+	stale              bool // its system does not answer now
+
+	receiver, source, message, stage, reason, attempts, text view.Value
+}
+
+// failureColumns are those of the list of all systems.
+var failureColumns = []column[failure]{
+	number("Failed", func(f failure) view.Value { return view.Ago(f.at, "not stated") }),
+	text("System", func(f failure) view.Value { return view.Text(f.system) }),
+	text("Receiver", func(f failure) view.Value { return f.receiver }),
+	text("Source", func(f failure) view.Value { return f.source }),
+	text("Message", func(f failure) view.Value { return f.message }).wide(),
+	text("Stage", func(f failure) view.Value { return f.stage }),
+	text("Reason", func(f failure) view.Value { return f.reason }),
+	number("Attempts", func(f failure) view.Value { return f.attempts }),
+	text("Error", func(f failure) view.Value { return f.text }).wide(),
 }
 
 // failedSystem is a system with a list of failures.
@@ -124,11 +138,12 @@ func (y *Relay) failures(ctx context.Context, filter map[string]string, cursor s
 	}
 	err = y.call.Call(ctx, http.MethodGet, "/v1/failed?"+asked(filter, "cursor", cursor), nil, &answer)
 	for _, f := range answer.Items {
-		found = append(found, failure{system: relayName, id: f.ID, at: f.Time, cursor: f.ID, cells: []view.Value{
-			view.Linked(f.Receiver, link("receiver", "name", f.Receiver)), view.Text(f.SourceID),
-			view.Linked(f.MessageID, link("relaymessage", "source", f.SourceID, "id", f.MessageID)),
-			plain(f.Stage), plain(f.Reason), view.Int(f.Attempts), view.Sentence(f.Error),
-		}})
+		found = append(found, failure{
+			system: relayName, id: f.ID, at: f.Time, cursor: f.ID,
+			receiver: view.Linked(f.Receiver, link("receiver", "name", f.Receiver)), source: view.Text(f.SourceID),
+			message: view.Linked(f.MessageID, link("relaymessage", "source", f.SourceID, "id", f.MessageID)),
+			stage:   plain(f.Stage), reason: plain(f.Reason), attempts: view.Int(f.Attempts), text: view.Sentence(f.Error),
+		})
 	}
 	return found, answer.Cursor, err
 }

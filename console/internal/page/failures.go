@@ -166,17 +166,13 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 			Found: view.Bounded(len(rows), next != nil, "failure"), Path: "failed", Query: q, Next: next,
 			Empty: "No failure matches. This list shows messages that the relay could not deliver, or whose answer it could not carry back, and dead jobs " +
 				"of the broker: those whose attempts all failed.",
-			Columns: view.Columns{}.Numbers("Failed").Texts("System", "Receiver", "Source").Wide("Message").Texts("Stage", "Reason").
-				Numbers("Attempts").Wide("Error"),
 		}}
 		if len(rows) == 0 && next != nil {
 			part.List.Empty = "None of the failures that were looked at matches. The next page looks at more."
 		}
-		for _, one := range rows {
-			part.List.Rows = append(part.List.Rows, view.Row{
-				ID: "f-" + one.system + "-" + one.id, Stale: one.stale,
-				Cells: append([]view.Value{view.Ago(one.at, "not stated"), view.Text(one.system)}, one.cells...),
-			})
+		show(part.List, failureColumns, rows, func(one failure) string { return "f-" + one.system + "-" + one.id })
+		for i, one := range rows {
+			part.List.Rows[i].Stale = one.stale
 		}
 		part.Actions = actions(answered)
 		page.Parts = append([]view.Part{part}, page.Parts...)
