@@ -3,6 +3,7 @@ package page
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
+	"github.com/jetpull/jetpull/internal/stored"
 )
 
 // Operations are the pages of the operations of all systems.
@@ -200,6 +202,9 @@ func cancelOperation(from operation.Source, op operation.Operation) view.Action 
 		Name: "cancel", Label: "Cancel the operation", Target: from.System() + "/" + op.ID,
 		Confirm: fmt.Sprintf("Cancel this operation. %s done already and stays so. The rest is not touched.", view.CountIs(uint64(op.Done), "object")),
 		Do: act(func(err error) error {
+			if errors.Is(err, stored.ErrNotFound) {
+				return notFound("The list of operations shows all that are known.", "There is no operation %q.", op.ID)
+			}
 			return unavailable(err, "Try again.", "%s did not cancel the operation. It goes on", from.System())
 		}, func(ctx context.Context, _ url.Values) (view.Outcome, error) {
 			return done("Cancelled. What was done stays done, and the rest is not touched."), from.CancelOperation(ctx, op.ID)
