@@ -289,7 +289,7 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// A stop saves that a page has ended whose items were all in work, also where nothing but the position tells which these were.
+// A stop saves that a page has ended whose items were all in work, also where only the position states which these were.
 func TestStopAtTheEndOfAPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, hang := newBucket(), make(chan struct{})

@@ -49,7 +49,7 @@ func TestSearchHoldsABoundedWindow(t *testing.T) {
 	require.Equal(t, 300, looked)
 }
 
-// What a list shows of its messages does not hold their payloads and headers.
+// The messages of a list do not keep their payloads and headers in memory.
 func TestFoundMessagesAreBrief(t *testing.T) {
 	source := &heavy{last: 60}
 	info := &jetstream.StreamInfo{State: jetstream.StreamState{FirstSeq: 1, LastSeq: source.last}}
