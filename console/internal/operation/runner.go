@@ -27,7 +27,6 @@ const runnerGroup = "console"
 type Runner struct {
 	records *memory
 	kinds   map[string]bulk.Kind
-	log     *slog.Logger
 	bulk    *bulk.Runner
 
 	mu sync.Mutex
@@ -51,7 +50,6 @@ type task struct {
 // NewRunner makes a runner that runs nothing before [Runner.Run]. Pages add their kinds of operations before.
 func NewRunner(log *slog.Logger) *Runner {
 	r := &Runner{
-		log:     log,
 		records: &memory{all: map[string]bulk.Operation{}, continued: map[string]bool{}}, kinds: map[string]bulk.Kind{}, refused: map[string][]string{},
 		waits: map[string]string{}, chosen: map[string]chosen{},
 	}
