@@ -196,7 +196,7 @@ func TestTableViolationsFire(t *testing.T) {
 }
 
 // systemLines are the most lines of each system, of the command and of the console, without its tests. The feed's test server counts as a test.
-var systemLines = map[string]int{"broker": 12190, "relay": 6885, "feed": 6485, "cmd": 9695, "console": 11640}
+var systemLines = map[string]int{"broker": 12190, "relay": 6885, "feed": 6485, "cmd": 9695, "console": 11636}
 
 // TestTheSystemsAreSmall holds the code of broker, relay, feed, command and console against their limits.
 func TestTheSystemsAreSmall(t *testing.T) {

@@ -124,7 +124,8 @@ func (b *Broker) beginDead(ctx context.Context, verb string, filter map[string]s
 	return b.start(ctx, "/dead-jobs/"+verb, body)
 }
 
-// start starts an operation, and returns its path and the number of its jobs, which is -1 if the operation has begun and the broker does not state it.
+// start starts an operation, and returns its path and the number of its jobs, which is -1 if the operation has begun and the broker does not
+// state it.
 func (b *Broker) start(ctx context.Context, path string, body map[string]any) (at string, n int, err error) {
 	header, err := b.call.Send(ctx, http.MethodPost, path, nil, body, nil)
 	if err != nil {

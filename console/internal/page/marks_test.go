@@ -57,11 +57,15 @@ func TestFailuresThatWereLookedAt(t *testing.T) {
 		looks func(context.Context, Request) view.Part
 	}{
 		"relay": {
-			url.Values{"name": {"billing"}}, relay.one, func() state.State { return relay.latest.Next(t.Context()).Value.receivers[0].now },
+			url.Values{"name": {"billing"}},
+			relay.one,
+			func() state.State { return relay.latest.Next(t.Context()).Value.receivers[0].now },
 			"2 failed messages", relay.Overview,
 		},
 		"broker": {
-			url.Values{"channel": {"ch"}, "consumer": {"billing"}}, broker.one, func() state.State { return broker.latest.Next(t.Context()).Value.consumers[0].now },
+			url.Values{"channel": {"ch"}, "consumer": {"billing"}},
+			broker.one,
+			func() state.State { return broker.latest.Next(t.Context()).Value.consumers[0].now },
 			"2 dead jobs", broker.Overview,
 		},
 	} {
