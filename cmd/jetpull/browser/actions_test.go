@@ -281,6 +281,20 @@ func pages(name string) []string {
 	}
 }
 
+// Each page passes the rules of axe-core at each width, in light and in dark.
+func TestEveryPageIsAccessible(t *testing.T) {
+	t.Parallel()
+	startBrowser(t)
+	f := newFakes("orders")
+	b := openTab(t, serve(t, f.config()), wide)
+	steps[0].act(t, clicks{b}, f) // the log of actions has one
+	for _, page := range pages("orders") {
+		b.open(page)
+		b.eventually("orders")
+		b.audit()
+	}
+}
+
 // hostile are names that attack the page, its layout or its reader.
 var hostile = []string{
 	`<script>alert(1)</script>`,

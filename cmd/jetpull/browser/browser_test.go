@@ -275,11 +275,21 @@ func (b *tab) clickOn(selector string) {
 	require.NoError(b.t, err)
 }
 
-// audit holds the page against the rules of axe-core, at 1280 and 360 pixels, in light and dark.
+// looks are those in which an audit looks at a page, and allLooks those in which it does where tests may take long.
+var (
+	looks    = []look{wide, narrow}
+	allLooks = []look{wide, {1280, "dark"}, {800, "light"}, {800, "dark"}, {360, "light"}, narrow}
+)
+
+// audit holds the page against the rules of axe-core. With -short it looks in two ways, and else at each width in light and in dark.
 func (b *tab) audit() {
 	b.t.Helper()
+	looks := looks
+	if !testing.Short() {
+		looks = allLooks
+	}
 	evaluate[int](b, axe+";0")
-	for _, l := range []look{wide, {1280, "dark"}, {360, "light"}, narrow} {
+	for _, l := range looks {
 		b.look(l)
 		found := evaluate[[]string](b, `axe.run({resultTypes: ["violations"]}).then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.target.join(" ") + ": " + n.failureSummary)))`)
 		require.Empty(b.t, found, "axe finds at %d px, %s", l.width, l.scheme)

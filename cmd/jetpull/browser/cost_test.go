@@ -207,7 +207,7 @@ func BenchmarkOpenPages(b *testing.B) {
 
 // BenchmarkPages measures how long a page takes to be answered, with many objects. It reports the 95th percentile.
 func BenchmarkPages(b *testing.B) {
-	fake := many(1000)
+	fake := many(10_000)
 	const letters = 1_000_000
 	fake.streams = []*jetstream.StreamInfo{{
 		Config: jetstream.StreamConfig{Name: "DLQ"},
@@ -264,14 +264,30 @@ func BenchmarkPages(b *testing.B) {
 		_, err := store.CreatePartition(ctx, feed.Partition{ID: fmt.Sprintf("partition-%05d", i)}, feed.Item{ID: "a"})
 		require.NoError(b, err)
 	}
+	fill(b, store, "vast", 3_000_000)
 	base := serve(b, console.Config{NATS: fake, Broker: broker, Relay: relay, Feed: store})
 	for _, page := range []string{
 		"overview", "consumers", "consumers?q=consumer-09&sort=rate", "consumer?stream=STREAM_00&name=consumer-0000", "streams", "deadletters",
 		"deadletters?reason=reason+7", "feed", "feed?status=Failed",
-		"partition?id=partition-00042", "broker", "broker?sort=queued", "brokerconsumer?channel=orders&consumer=consumer-0001", "channel?name=orders",
+		"partition?id=partition-00042", "partition?id=vast", "broker", "broker?sort=queued", "brokerconsumer?channel=orders&consumer=consumer-0001", "channel?name=orders",
 		"relay", "receiver?name=consumer-0001", "failed", "failed?receiver=consumer-0001", "operations", "log",
 	} {
 		b.Run(page, func(b *testing.B) { measurePage(b, base+page) })
+	}
+}
+
+// fill makes a partition with many items.
+func fill(b *testing.B, store *feed.Store, partition string, items int) {
+	b.Helper()
+	_, err := store.CreatePartition(b.Context(), feed.Partition{ID: partition})
+	require.NoError(b, err)
+	const batch = 10_000
+	for from := 0; from < items; from += batch {
+		more := make([]feed.Item, batch)
+		for i := range more {
+			more[i].ID = strconv.Itoa(from + i)
+		}
+		require.NoError(b, store.Insert(b.Context(), partition, more...))
 	}
 }
 
