@@ -74,7 +74,13 @@ func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 	if p.Status == feed.Complete {
 		st = state.State{Level: state.Green, Sentence: "Complete: the partition is closed."}
 	}
-	items := f.items(ctx, r, id)
+	query := feed.Query{Partition: id, Status: feed.Status(q.Get("status")), After: q.Get("after"), Limit: pageSize + 1}
+	title := "Items"
+	if more && (query.Status == "" || query.Status == feed.Available) {
+		// No other items of a vast partition can be listed in a short time, except the failed ones.
+		query.Status, query.Gate, title = feed.Available, &p.Gate, "Items that wait at the gate"
+	}
+	items := f.items(ctx, r, title, query)
 	return &view.Page{
 		Nav: "feed", Title: id, Crumbs: []view.Link{{Text: "Feed", Href: "feed"}},
 		Filter: &view.Filter{Path: "partition", Fields: []view.Field{
@@ -95,16 +101,16 @@ func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 // itemsPatience is how long the page of a partition waits for its items, which take longer the more it has.
 const itemsPatience = time.Second
 
-func (f *Feed) items(ctx context.Context, r Request, partition string) view.Part {
+func (f *Feed) items(ctx context.Context, r Request, title string, query feed.Query) view.Part {
 	q := r.Query
 	ctx, cancel := context.WithTimeout(ctx, itemsPatience)
 	defer cancel()
-	found, err := f.source.Items(ctx, feed.Query{Partition: partition, Status: feed.Status(q.Get("status")), After: q.Get("after"), Limit: pageSize + 1})
+	found, err := f.source.Items(ctx, query)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err = fmt.Errorf("the partition has too many items to list these in %s; choose the failed ones, or use jetpull feed items: %w",
 			view.Span(itemsPatience), ctx.Err())
 	}
-	part := view.Part{ID: "items", Title: "Items", Source: reading(feedName, r, err)}
+	part := view.Part{ID: "items", Title: title, Source: reading(feedName, r, err)}
 	if err != nil {
 		return part
 	}
@@ -115,7 +121,7 @@ func (f *Feed) items(ctx context.Context, r Request, partition string) view.Part
 		found = found[:pageSize]
 		list.Next = with(q, "after", found[pageSize-1].ID)
 	}
-	show(list, itemColumns(partition), found, func(it feed.Item) string { return "i-" + it.ID })
+	show(list, itemColumns(query.Partition), found, func(it feed.Item) string { return "i-" + it.ID })
 	part.List = list
 	return part
 }

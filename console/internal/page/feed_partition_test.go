@@ -18,7 +18,7 @@ import (
 	"github.com/jetpull/jetpull/feed"
 )
 
-// vast is a feed with a partition whose items cannot be listed in time, and a database that loses the answers to changes.
+// vast is a feed with a partition of which only the items that wait at its gate can be listed in time, and a database that loses the answers to changes.
 type vast struct {
 	*shelf
 	answer error
@@ -28,7 +28,10 @@ func (v *vast) CountsUpTo(_ context.Context, _ string, most int) (map[int]feed.C
 	return map[int]feed.Counts{0: {Failed: 3, Available: most}}, true, nil
 }
 
-func (v *vast) Items(ctx context.Context, _ feed.Query) ([]feed.Item, error) {
+func (v *vast) Items(ctx context.Context, q feed.Query) ([]feed.Item, error) {
+	if q.Gate != nil && q.Status == feed.Available {
+		return []feed.Item{{ID: "waits"}}, nil
+	}
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
@@ -47,7 +50,10 @@ func TestAVastPartition(t *testing.T) {
 		require.Equal(t, view.Bad, p.Parts[0].ProblemTone)
 		require.Contains(t, p.Parts[0].List.Found, "more than 10,000 items")
 		require.Equal(t, "10,000+", p.Parts[0].List.Rows[0].Cells[3].Text)
-		require.Contains(t, p.Parts[1].Source.Error, "too many items")
+		require.Equal(t, "waits", p.Parts[1].List.Rows[0].Cells[0].Text)
+		complete, err := build(t.Context(), Request{Query: url.Values{"id": {"p00001"}, "status": {"Complete"}}, Now: time.Now()})
+		require.NoError(t, err)
+		require.Contains(t, complete.Parts[1].Source.Error, "too many items")
 		skip := p.Action("skip")
 		for err, want := range map[error]string{
 			feed.ErrNotDone:                        "nothing was changed",

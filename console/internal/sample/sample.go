@@ -20,6 +20,9 @@ const (
 	current = time.Second
 	// Patience is how long a page waits for a source before it shows the last sample in grey.
 	Patience = 2 * time.Second
+	// A source that takes longer than slow to answer has much to count. It is asked less often, so that answering takes at most one part in rare
+	// of its time.
+	slow, rare = 250 * time.Millisecond, 20
 )
 
 // Sampler runs the requests to all sources. It may be used by several goroutines.
@@ -138,7 +141,15 @@ type Sample[T any] struct {
 }
 
 // Stale reports whether the sample is older than it should be while a page is open.
-func (s Sample[T]) Stale() bool { return s.Err != nil || time.Since(s.At) > Patience }
+func (s Sample[T]) Stale() bool { return s.Err != nil || time.Since(s.At) > Patience+s.rest() }
+
+// rest is the least time until a slow source is asked again.
+func (s Sample[T]) rest() time.Duration {
+	if s.Took <= slow {
+		return 0
+	}
+	return rare * s.Took
+}
 
 // Add has the sampler ask a source.
 func Add[T any](s *Sampler, ask func(context.Context) (T, error)) *Latest[T] {
@@ -177,7 +188,7 @@ func (l *Latest[T]) run(ask func(context.Context) (T, error)) {
 // pause waits for the next request. The interval is computed again when a page is opened, since that kicks. Intervals begin at multiples of
 // their length: however long each source takes to answer, all are asked at the same times, and an open page is rendered once for all answers.
 func (l *Latest[T]) pause() {
-	interval, now := l.sampler.interval(), time.Now()
+	interval, now := max(l.sampler.interval(), l.Get().rest()), time.Now()
 	timer := time.NewTimer(now.Truncate(interval).Add(interval).Sub(now))
 	defer timer.Stop()
 	select {
@@ -204,14 +215,14 @@ func (l *Latest[T]) state() (sample Sample[T], begun, ended uint64) {
 	return sample, l.begun, l.ended
 }
 
-// Fresh is a sample of the last second. If there is none, it asks the source and waits for the answer for up to [Patience]. If the
+// Fresh is a sample of the last second, or of a longer time if the source is slow. If there is none, it asks the source and waits for the answer for up to [Patience]. If the
 // last request has failed, it does not wait: the last sample is returned with the error.
 func (l *Latest[T]) Fresh(ctx context.Context) Sample[T] {
 	sample, want, ended := l.state()
 	if ended == want {
 		want++
 	}
-	if sample.Err != nil || time.Since(sample.At) <= current {
+	if sample.Err != nil || time.Since(sample.At) <= max(current, sample.rest()) {
 		return sample
 	}
 	return l.await(ctx, want)

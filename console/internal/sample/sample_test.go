@@ -48,6 +48,28 @@ func TestASourceIsAskedOncePerInterval(t *testing.T) {
 	})
 }
 
+// A source that takes a second to answer is asked every 20 s while pages are open, and no page waits for it again. What follows an action does.
+func TestASlowSourceIsAskedLessOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New()
+		defer s.Close()
+		var asked atomic.Int64
+		l := Add(s, func(context.Context) (int, error) {
+			time.Sleep(time.Second)
+			return int(asked.Add(1)), nil
+		})
+		require.Equal(t, 1, l.Fresh(t.Context()).Value, "the first page waits")
+		defer s.Watch()()
+		time.Sleep(10 * time.Minute)
+		require.InDelta(t, 10*time.Minute/(rare*time.Second), asked.Load(), 3)
+		began := time.Now()
+		sample := l.Fresh(t.Context())
+		require.Equal(t, began, time.Now())
+		require.False(t, sample.Stale())
+		require.Greater(t, l.Next(t.Context()).Value, sample.Value)
+	})
+}
+
 func TestSourcesAreAskedAtTheSameTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New()
@@ -87,10 +109,10 @@ func TestAPageWaitsForASource(t *testing.T) {
 		})
 		synctest.Wait()
 		time.Sleep(3 * time.Second)
-		slow.Store(int64(time.Second))
+		slow.Store(int64(200 * time.Millisecond))
 		begun := time.Now()
 		require.False(t, l.Fresh(t.Context()).Stale())
-		require.Equal(t, time.Second, time.Since(begun))
+		require.Equal(t, 200*time.Millisecond, time.Since(begun))
 		time.Sleep(3 * time.Second)
 		slow.Store(int64(time.Hour))
 		begun = time.Now()
