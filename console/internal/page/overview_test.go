@@ -95,7 +95,7 @@ func TestSourceIsJudged(t *testing.T) {
 		}
 		require.Equal(t, view.Warn, tone)
 		slow.Store(0)
-		one, tone = after(5 * time.Second)
+		one, tone = after(15 * time.Second)
 		require.Equal(t, []any{"", view.Plain}, []any{one.Problem, tone})
 		away.Store(true)
 		one, tone = after(9 * time.Second)

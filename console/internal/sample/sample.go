@@ -20,9 +20,8 @@ const (
 	current = time.Second
 	// Patience is how long a page waits for a source before it shows the last sample in grey.
 	Patience = 2 * time.Second
-	// A source that takes longer than slow to answer has much to count. It is asked less often, so that answering takes at most one part in rare
-	// of its time.
-	slow, rare = 250 * time.Millisecond, 20
+	// slow is the time of an answer from which on a source has much to count. It is asked as often as while no page is open.
+	slow = 250 * time.Millisecond
 )
 
 // Sampler runs the requests to all sources. It may be used by several goroutines.
@@ -143,12 +142,12 @@ type Sample[T any] struct {
 // Stale reports whether the sample is older than it should be while a page is open.
 func (s Sample[T]) Stale() bool { return s.Err != nil || time.Since(s.At) > Patience+s.rest() }
 
-// rest is the least time until a slow source is asked again.
+// rest is the least time until the source is asked again.
 func (s Sample[T]) rest() time.Duration {
-	if s.Took <= slow {
-		return 0
+	if s.Took >= slow {
+		return idleInterval
 	}
-	return rare * s.Took
+	return 0
 }
 
 // Add has the sampler ask a source.
