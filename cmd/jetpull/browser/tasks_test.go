@@ -2,6 +2,7 @@ package test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -43,6 +44,16 @@ var tasks = []task{
 		})
 		o.press("Resume")
 		o.f.called(t, "nats resume orders")
+	}},
+	{"requeue the dead letters of one reason and time", 5, func(t *testing.T, o *operator) {
+		o.nav("deadletters")
+		o.follow("deadletters?reason=orders&stream=orders")
+		o.fill("span", "the last hour")
+		o.until("the time in the address", func(string) bool { return strings.Contains(o.url(), "span=hour") })
+		o.press("Requeue all that match…")
+		o.press("Requeue all that match")
+		o.eventually("Done. Began to requeue dead letters: 20 objects.")
+		o.f.called(t, "nats publish orders")
 	}},
 	{"find a message by its id", 3, findBy("id")},
 	{"find a message by a header", 3, findBy("header")},

@@ -35,14 +35,13 @@ func (b *Broker) deadJobs(ctx context.Context, r Request, of jobs) (view.Part, *
 	for _, reason := range s.reasons {
 		reasons = append(reasons, view.Option{Value: reason, Text: reason})
 	}
-	filter := &view.Filter{Path: "brokerconsumer", Fields: []view.Field{
+	filter := &view.Filter{Path: "brokerconsumer", Fields: append([]view.Field{
 		{Name: "channel", Value: of.Channel, Hidden: true},
 		{Name: "consumer", Value: of.Consumer, Hidden: true},
 		searchField(q, "message", "Message of a dead job", ""),
 		entry(q, "producer", "Producer", ""),
 		choice(q, "reason", "Reason", reasons),
-		timeField(q, "since", "Dead since"), timeField(q, "until", "Dead until"),
-	}}
+	}, timeFields(q, "Dead since", "Dead until")...)}
 	var next string
 	s.found, next, s.err = s.list(ctx, s.filter, q.Get("next"))
 	part := view.Part{ID: "dead", Title: "Dead jobs", Source: reading(brokerName, r, s.err)}

@@ -63,13 +63,12 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 	messages, err := b.search(ctx, r, name)
 	return &view.Page{
 		Nav: "broker", Title: name, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}}, Parts: []view.Part{head, scheduled, messages},
-		Filter: &view.Filter{Path: "channel", Fields: []view.Field{
+		Filter: &view.Filter{Path: "channel", Fields: append([]view.Field{
 			{Name: "name", Value: name, Hidden: true},
 			searchField(q, "id", "Message", ""),
 			entry(q, "event", "Event type", "order.*"),
 			entry(q, "header", "Metadata header", "X-Tenant:acme"),
-			timeField(q, "since", "Received since"), timeField(q, "until", "Until"),
-		}},
+		}, timeFields(q, "Received since", "Until")...)},
 	}, err
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/console/internal/state"
 	"github.com/jetpull/jetpull/console/internal/view"
 	"github.com/jetpull/jetpull/internal/deadletter"
@@ -46,8 +47,9 @@ type letterStream struct {
 }
 
 type letter struct {
-	seq uint64
-	at  time.Time
+	seq    uint64
+	at     time.Time
+	reason string
 }
 
 // letterStreams are the streams with dead letters, and what is known of the others.
@@ -201,7 +203,7 @@ func (d *DeadLetters) add(ctx context.Context, look search, from uint64, letters
 		if len(letters) == maxScanned {
 			return false
 		}
-		letters = append(letters, letter{m.Sequence, m.Time})
+		letters = append(letters, letter{m.Sequence, m.Time, m.Header.Get(jetpull.HeaderDeadReason)})
 		return true
 	})
 	return letters, next, err

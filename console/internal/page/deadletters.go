@@ -73,6 +73,9 @@ type letterFilter struct {
 }
 
 func parseLetterFilter(q url.Values) (f letterFilter, err error) {
+	if q, err = spanned(q); err != nil {
+		return f, err
+	}
 	f = letterFilter{Stream: q.Get("stream"), Origin: q.Get("origin"), Consumer: q.Get("consumer"), Reason: strings.TrimSpace(q.Get("reason"))}
 	for name, to := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
 		if text := q.Get(name); text != "" {
@@ -214,15 +217,36 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 			part.Actions = append(part.Actions, d.marks.action(present, r))
 		}
 	}
-	page.Filter = &view.Filter{Path: "deadletters", Fields: []view.Field{
+	if f == (letterFilter{Stream: f.Stream}) && i >= 0 {
+		part.Facts = reasons(f.Stream, s.Value.found[i].letters)
+	}
+	page.Filter = &view.Filter{Path: "deadletters", Fields: append([]view.Field{
 		{Name: "stream", Label: "Stored in", Value: f.Stream, Options: options},
 		searchField(q, "reason", "Reason", "part of the error"),
 		entry(q, "origin", "From stream", ""),
 		entry(q, "consumer", "Consumer", ""),
-		timeField(q, "since", "Since"), timeField(q, "until", "Until"),
-	}}
+	}, timeFields(q, "Since", "Until")...)}
 	page.Parts = []view.Part{part}
 	return page, nil
+}
+
+// reasons are those that several dead letters have, with their number. Each leads to these.
+func reasons(stream string, letters []letter) (facts []view.Fact) {
+	counts := map[string]int{}
+	for _, one := range letters {
+		counts[one.reason]++
+	}
+	const most = 8
+	for _, reason := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(counts[b]-counts[a], strings.Compare(a, b))
+	}) {
+		if len(facts) < most && reason != "" && counts[reason] > 1 {
+			facts = append(facts, view.Fact{
+				Name: view.Text(reason).Text, Value: leads(view.Int(counts[reason]), link("deadletters", "stream", stream, "reason", reason)),
+			})
+		}
+	}
+	return facts
 }
 
 func (d *DeadLetters) rows(q url.Values, f *letterFilter, total string, found []brief, next uint64) *view.List {

@@ -298,3 +298,36 @@ func TestLookedAt(t *testing.T) {
 		require.Equal(t, state.Red, next().Level, "a mark that is not stored does not count")
 	})
 }
+
+// The reasons that several dead letters have are links with their number, and a time can be chosen by its name.
+func TestReasonsAndTimesOfDeadLetters(t *testing.T) {
+	source := newStream("DLQ", "dlq")
+	watchLetters(t, source, func(d *DeadLetters, next func() state.State) {
+		source.letter(3, "card refused")
+		source.letter(5, "no stock")
+		source.letter(1, "only once")
+		next()
+		list := func(q url.Values) (*view.Page, error) { return d.list(t.Context(), Request{Query: q, Now: time.Now()}) }
+		page, err := list(url.Values{})
+		require.NoError(t, err)
+		var reasons []string
+		for _, fact := range page.Parts[0].Facts {
+			reasons = append(reasons, fact.Name+": "+fact.Value.Text+" "+fact.Value.Href)
+		}
+		require.Equal(t, []string{
+			"no stock: 5 deadletters?reason=no+stock&stream=DLQ", "card refused: 3 deadletters?reason=card+refused&stream=DLQ",
+		}, reasons)
+		count := func(span string) int {
+			page, err := list(url.Values{"span": {span}})
+			require.NoError(t, err)
+			return len(page.Parts[0].List.Rows)
+		}
+		require.Equal(t, []int{9, 9, 0}, []int{count("hour"), count("day"), count("yesterday")})
+		time.Sleep(2 * time.Hour)
+		require.Equal(t, []int{0, 9, 0}, []int{count("hour"), count("day"), count("yesterday")})
+		time.Sleep(22*time.Hour + time.Minute)
+		require.Equal(t, []int{0, 0, 9}, []int{count("hour"), count("day"), count("yesterday")})
+		_, err = list(url.Values{"span": {"yesterdy"}})
+		require.ErrorContains(t, err, "yesterdy")
+	})
+}

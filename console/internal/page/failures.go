@@ -318,8 +318,8 @@ func (f *Failures) form(q url.Values) *view.Filter {
 		entry(q, "source", "Source or producer", ""),
 		entry(q, "message", "Message", ""),
 		choice(q, "reason", "Reason", reasons),
-		timeField(q, "since", "Since"), timeField(q, "until", "Until"),
 	}
+	fields = append(fields, timeFields(q, "Since", "Until")...)
 	if f.relay != nil {
 		fields = append(fields, choice(q, "stage", "Stage", options("", "all", "from_sender", "from sender", "to_receiver", "to receiver",
 			"from_receiver", "from receiver", "to_sender", "to sender")))

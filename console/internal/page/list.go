@@ -187,6 +187,36 @@ func timeField(q url.Values, name, label string) view.Field {
 	return view.Field{Name: name, Label: label + " (UTC)", Value: q.Get(name), Type: "datetime-local"}
 }
 
+// timeFields select a time by its bounds, or by a name.
+func timeFields(q url.Values, since, until string) []view.Field {
+	return []view.Field{
+		timeField(q, "since", since), timeField(q, "until", until),
+		choice(q, "span", "or in", options("", "any time", "hour", "the last hour", "day", "the last 24 hours", "yesterday", "yesterday (UTC)")),
+	}
+}
+
+// spanned is a query with the bounds of the time that it names. Bounds that the user has typed stay.
+func spanned(q url.Values) (url.Values, error) {
+	now := time.Now().UTC().Truncate(time.Minute)
+	today := now.Truncate(24 * time.Hour)
+	bounds := map[string]time.Time{}
+	switch name := q.Get("span"); name {
+	case "":
+	case "hour":
+		bounds["since"] = now.Add(-time.Hour)
+	case "day":
+		bounds["since"] = now.Add(-24 * time.Hour)
+	case "yesterday":
+		bounds["since"], bounds["until"] = today.Add(-24*time.Hour), today
+	default:
+		return nil, invalid("Choose one of the list.", "%q is no time.", name)
+	}
+	for bound, at := range bounds {
+		q = with(q, bound, cmp.Or(q.Get(bound), at.Format(time.RFC3339)))
+	}
+	return q, nil
+}
+
 func parseTime(text string) (time.Time, error) {
 	for _, layout := range []string{"2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339} {
 		if at, err := time.Parse(layout, text); err == nil {
@@ -198,6 +228,10 @@ func parseTime(text string) (time.Time, error) {
 
 // parameters are the values that a query has for some names, which a system takes as its filter. Times are those that the systems take.
 func parameters(q url.Values, names ...string) (map[string]string, error) {
+	q, err := spanned(q)
+	if err != nil {
+		return nil, err
+	}
 	filter := map[string]string{}
 	for _, name := range names {
 		if value := strings.TrimSpace(q.Get(name)); value != "" {

@@ -95,6 +95,9 @@ func (f *messageFilter) fits(m *jetstream.RawStreamMsg) bool {
 
 // filter is that of a query.
 func (m *Messages) filter(ctx context.Context, q url.Values, info *jetstream.StreamInfo) (f messageFilter, err error) {
+	if q, err = spanned(q); err != nil {
+		return f, err
+	}
 	f = messageFilter{
 		subject: strings.TrimSpace(q.Get("subject")), text: q.Get("q"), header: strings.TrimSpace(q.Get("header")), id: strings.TrimSpace(q.Get("id")),
 		low: max(1, info.State.FirstSeq), high: info.State.LastSeq, info: info,
@@ -177,7 +180,7 @@ func (m *Messages) messages(ctx context.Context, r Request) (*view.Page, error) 
 	part.List = list
 	return &view.Page{
 		Nav: "streams", Title: name, Crumbs: []view.Link{{Text: "Messages", Href: "streams"}, {Text: "Stream", Href: link("stream", "name", name)}},
-		Static: q.Get("seq") != "" || q.Get("until") != "" || f.reads(),
+		Static: q.Get("seq") != "" || f.high < info.State.LastSeq || f.reads(),
 		Filter: messageFields(q, name, open), Parts: []view.Part{part},
 	}, nil
 }
@@ -187,8 +190,8 @@ func messageFields(q url.Values, stream string, open bool) *view.Filter {
 		{Name: "stream", Value: stream, Hidden: true},
 		searchField(q, "subject", "Subject", "orders.*"),
 		{Name: "seq", Label: "Up to sequence", Value: q.Get("seq"), Type: "number", Placeholder: "newest"},
-		timeField(q, "since", "Since"), timeField(q, "until", "Until"),
 	}
+	fields = append(fields, timeFields(q, "Since", "Until")...)
 	if open {
 		fields = append(fields,
 			searchField(q, "q", "Payload has", "part of the payload"),

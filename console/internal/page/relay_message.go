@@ -195,13 +195,12 @@ func (y *Relay) messages(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	page := &view.Page{
 		Nav: "relay", Title: "Messages of the relay", Crumbs: []view.Link{{Text: "Relay", Href: "relay"}},
-		Filter: &view.Filter{Path: "relaymessages", Fields: []view.Field{
+		Filter: &view.Filter{Path: "relaymessages", Fields: append([]view.Field{
 			searchField(q, "message", "Message", "its whole ID"),
 			choice(q, "status", "Status", states),
 			entry(q, "receiver", "Receiver", ""),
 			entry(q, "source", "Source", ""),
-			timeField(q, "since", "Changed since"), timeField(q, "until", "Changed until"),
-		}},
+		}, timeFields(q, "Changed since", "Changed until")...)},
 	}
 	var answer struct {
 		Items []struct {
