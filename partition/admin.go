@@ -58,7 +58,7 @@ func (s *Set) Status(ctx context.Context) ([]Partition, error) {
 
 // look reads the record, without the members whose last heartbeat was removed or overwritten.
 func (s *Set) look(ctx context.Context) (*record, error) {
-	if _, _, err := s.made(ctx); err != nil {
+	if _, err := s.made(ctx); err != nil {
 		return nil, err
 	}
 	r, err := load(ctx, s, s.cfg.Partitions)

@@ -39,17 +39,17 @@ func (s *Set) bucketConfig(stream *jetstream.StreamInfo) jetstream.StreamConfig 
 
 // openBucket creates or adopts the bucket, and refuses the set if it was made otherwise.
 func (s *Set) openBucket(ctx context.Context, stream *jetstream.StreamInfo) error {
-	made, bucket, err := s.made(ctx)
+	made, err := s.made(ctx)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		if s.bucket, err = s.js.CreateStream(ctx, s.bucketConfig(stream)); err == nil { // without a record, members wait for the TTL
+		if _, err = s.js.CreateStream(ctx, s.bucketConfig(stream)); err == nil { // without a record, members wait for the TTL
 			err = newRecord(s.cfg.Partitions).store(ctx, s)
 		}
 		if err == nil || !errors.Is(err, errChanged) && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return err
 		}
-		made, bucket, err = s.made(ctx) // of another process, which was faster
+		made, err = s.made(ctx) // of another process, which was faster
 	}
-	if s.bucket = bucket; err != nil || made.Config == s.cfg && made.Created.Equal(stream.Created) {
+	if err != nil || made.Config == s.cfg && made.Created.Equal(stream.Created) {
 		return err
 	}
 	if !made.Created.Equal(stream.Created) {
@@ -61,27 +61,27 @@ func (s *Set) openBucket(ctx context.Context, stream *jetstream.StreamInfo) erro
 }
 
 // made looks for the bucket, and returns what the set was made of. It refuses a set that is not as this one, unless that is not known yet.
-func (s *Set) made(ctx context.Context) (m made, bucket jetstream.Stream, err error) {
+func (s *Set) made(ctx context.Context) (m made, err error) {
 	if err := s.check(ctx); err != nil {
-		return m, nil, err
+		return m, err
 	}
-	bucket, err = s.js.Stream(ctx, "KV_"+s.bucketName())
+	bucket, err := s.js.Stream(ctx, "KV_"+s.bucketName())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		err = jetstream.ErrBucketNotFound
 	}
 	if err != nil {
-		return m, nil, fmt.Errorf("partition: bucket %q of set %q: %w", s.bucketName(), s.cfg.Name, err)
+		return m, fmt.Errorf("partition: bucket %q of set %q: %w", s.bucketName(), s.cfg.Name, err)
 	}
 	text := bucket.CachedInfo().Config.Metadata[madeKey]
 	// Anybody who may create a bucket writes its metadata, which could name the consumers of another set.
 	if err := json.Unmarshal([]byte(text), &m); err != nil || m.complete() != nil || m.Name != s.cfg.Name {
-		return made{}, nil, fmt.Errorf("partition: bucket %q is not of a set: its metadata has %s=%.200q", s.bucketName(), madeKey, text)
+		return made{}, fmt.Errorf("partition: bucket %q is not of a set: its metadata has %s=%.200q", s.bucketName(), madeKey, text)
 	}
 	if s.stream != "" && (m.Stream != s.stream || m.Partitions != s.cfg.Partitions || m.Subject != s.cfg.Subject) {
-		return m, nil, invalid("set %q was made on stream %q with %d partitions of %q, not on %q with %d of %q; open it as it is, or see Resize and Delete",
+		return m, invalid("set %q was made on stream %q with %d partitions of %q, not on %q with %d of %q; open it as it is, or see Resize and Delete",
 			s.cfg.Name, m.Stream, m.Partitions, m.Subject, s.stream, s.cfg.Partitions, s.cfg.Subject)
 	}
-	return m, bucket, nil
+	return m, nil
 }
 
 // subject is that of a key of the bucket, as nats.go has it.
@@ -94,7 +94,7 @@ func (s *Set) subject(key string) string {
 }
 
 func (s *Set) read(ctx context.Context, key string) (*jetstream.RawStreamMsg, error) {
-	m, err := s.bucket.GetLastMsgForSubject(ctx, "$KV."+s.bucketName()+"."+key)
+	m, err := jsstream.Next(ctx, s.js, "KV_"+s.bucketName(), 1, "$KV."+s.bucketName()+"."+key) // it has one message of a subject
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return &jetstream.RawStreamMsg{}, nil
 	}

@@ -157,6 +157,9 @@ func (c *session) handBack(ctx context.Context, msgs []*jetpull.Msg) error {
 	}
 	// The consumer takes in what is sent to it in that order, so its answer to the last says that it has the others. This one changes nothing.
 	_, err := c.set.js.Conn().RequestWithContext(ctx, msgs[len(msgs)-1].Reply(), []byte("+WPI"))
+	if err == nil && c.set.js.Conn().Stats().Reconnects != c.reconnects {
+		return errMissed
+	}
 	return err
 }
 
@@ -166,8 +169,6 @@ func (c *session) consume(ctx context.Context, h jetpull.Handler, guard jetpull.
 }
 
 func (c *session) missed() bool { return c.sub.Missed() > 0 || c.pins.Load() > 1 }
-
-func (c *session) unbroken() bool { return c.set.js.Conn().Stats().Reconnects == c.reconnects }
 
 func (c *session) close() {
 	if c.sub != nil {
@@ -180,7 +181,7 @@ func (c *session) close() {
 // probe asks for what a member will ask for, with requests that change nothing, so that a permission that is missing shows before the member owns
 // anything. The server answers each of them, with an error, unless the user may not send it. It also refuses a set that was resized.
 func (s *Set) probe(ctx context.Context) error {
-	if _, _, err := s.made(ctx); err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) { // a server that has just started may not know it
+	if _, err := s.made(ctx); err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) { // a server that has just started may not know it
 		return err
 	}
 	consumer := s.stream + "." + s.consumer(0)

@@ -30,36 +30,34 @@ const (
 	together   = 2 * time.Millisecond   // how long a write of the record takes, more or less
 )
 
-// member is a membership. Consume begins another one when it is lost. The goroutine of that call owns the fields from the second group on. Each run
-// has a goroutine, which it waits for.
+// member is a call of Consume. The goroutine of that call owns the fields from the second group on. A membership, the third group, begins anew when
+// it was lost. Each run has a goroutine, which the member waits for.
 type member struct {
+	set      *Set
 	table    table
 	consumer func(partition int) consumer
-	resets   bool // the server can reset consumers
 	options  options
 	handler  jetpull.Handler
-	cfg      Config
-	counts   *counts
 	log      *slog.Logger
 	clock    func() moment
 	ended    chan *run
 	hints    chan hint
-	id       string
-	former   string // the ID of the membership before, of which no handler runs
-	lease    *lease // begins when the member has joined
 
-	joined  bool
-	beats   uint64 // heartbeats that were sent
-	sent    moment // when the last one that was stored was sent
 	known   moment // when the bucket was read last
 	rival   string // the ID of the member that has the name
 	leaving bool
-	left    moment // since when this member leaves, or the one before did
+	left    moment // since when this member leaves
 	err     error  // why it leaves
 	refused uint   // how many writes of the record in a row
 	runs    map[int]*run
-	working int // runs that have not ended
-	seen    map[string]sighting
+
+	id     string
+	former string // the ID of the membership before, of which no handler runs
+	lease  *lease // begins when the member has joined
+	joined bool
+	beats  uint64 // heartbeats that were sent
+	sent   moment // when the last one that was stored was sent
+	seen   map[string]sighting
 }
 
 // hint is a write that the connection brought.
@@ -76,29 +74,20 @@ const overwritten = "0"
 
 func newMember(s *Set, o options, h jetpull.Handler) *member {
 	return &member{
-		options: o, handler: h, cfg: s.cfg, resets: s.resets, counts: &s.counts, clock: clock, id: nuid.Next(),
-		log:   o.logger.With("set", s.cfg.Name, "member", o.name),
-		ended: make(chan *run, s.cfg.Partitions), hints: make(chan hint, 256), runs: map[int]*run{}, seen: map[string]sighting{},
+		set: s, options: o, handler: h, clock: clock, log: o.logger.With("set", s.cfg.Name, "member", o.name),
+		ended: make(chan *run, s.cfg.Partitions), hints: make(chan hint, 256), runs: map[int]*run{},
 	}
 }
 
-// members runs one membership after the other, until one has left. The one after a lost one removes that from the record, also if it is to leave.
-func members(ctx context.Context, join func() *member) error {
-	m := join()
-	m.known = m.clock()
-	for {
-		err := m.run(ctx)
-		if err != nil || !m.joined || !errors.Is(context.Cause(m.lease), ErrMembershipLost) {
-			return err
-		}
-		m.counts.lost.Add(1)
-		before := m
-		m = join()
-		m.former, m.known, m.left = before.id, before.known, before.left
-	}
+// begin begins a membership. If it follows a lost one, it removes that from the record, also if this member is to leave.
+func (m *member) begin(ctx context.Context) {
+	m.former, m.id = m.id, nuid.Next()
+	m.joined, m.beats, m.seen = false, 0, map[string]sighting{}
+	m.lease = &lease{clock: m.clock, ttl: m.set.cfg.TTL}
+	m.lease.Context, m.lease.end = context.WithCancelCause(context.WithoutCancel(ctx)) // handlers get the values of ctx
 }
 
-// run is the loop of the member. It returns when the member has left or was lost, and no handler runs.
+// run is the loop of the member. It returns when the member has left, and no handler runs.
 func (m *member) run(ctx context.Context) error {
 	stop, err := m.table.hear(func(key string, value []byte) {
 		select {
@@ -110,8 +99,8 @@ func (m *member) run(ctx context.Context) error {
 		return err
 	}
 	defer stop()
-	m.lease = &lease{clock: m.clock, ttl: m.cfg.TTL}
-	m.lease.Context, m.lease.end = context.WithCancelCause(context.WithoutCancel(ctx)) // handlers get the values of ctx
+	m.known = m.clock()
+	m.begin(ctx)
 	look, soon := time.NewTimer(0), true
 	defer look.Stop()
 	for done := ctx.Done(); ; {
@@ -125,16 +114,20 @@ func (m *member) run(ctx context.Context) error {
 				continue
 			}
 		case r := <-m.ended:
-			r.over = true
-			m.working--
+			delete(m.runs, r.partition)
 			if r.err != nil {
 				m.leave(r.err)
 			}
 		case <-look.C:
 			next, done := m.look(ctx)
+			switch over := m.joined && !m.lease.valid(); {
+			case len(m.runs) > 0:
+			case over && m.err == nil && errors.Is(context.Cause(m.lease), ErrMembershipLost):
+				m.set.counts.lost.Add(1)
+				m.begin(ctx)
+				next = 0
 			// After the TTL, others have removed what this member could not remove.
-			done = m.leaving && (done || m.err != nil || m.clock().since(m.left) >= m.cfg.TTL)
-			if m.working == 0 && (m.joined && !m.lease.valid() || !m.joined && done) {
+			case over, !m.joined && m.leaving && (done || m.err != nil || m.clock().since(m.left) >= m.set.cfg.TTL):
 				return m.err
 			}
 			look.Reset(max(next, together))
@@ -159,10 +152,10 @@ func (m *member) heard(h hint) {
 }
 
 func (m *member) leave(why error) {
-	if m.left == (moment{}) {
-		m.left = m.clock()
+	if !m.leaving {
+		m.leaving, m.left = true, m.clock()
 	}
-	m.leaving, m.err = true, errors.Join(m.err, why)
+	m.err = errors.Join(m.err, why)
 	for _, r := range m.runs {
 		r.stop(errors.New("this member leaves"))
 	}
@@ -177,13 +170,13 @@ func (m *member) look(parent context.Context) (next time.Duration, done bool) {
 		}
 		m.beat(parent)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), m.cfg.TTL/heartbeats)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), m.set.cfg.TTL/heartbeats)
 	defer cancel()
-	r, err := load(ctx, m.table, m.cfg.Partitions)
+	r, err := load(ctx, m.table, m.set.cfg.Partitions)
 	if err != nil {
 		m.log.Debug("partition: the bucket cannot be read", "error", err)
 		// A server that has just started may not know it.
-		missing := errors.Is(err, jetstream.ErrStreamNotFound) && m.clock().mono-m.known.mono >= m.cfg.TTL
+		missing := errors.Is(err, jetstream.ErrStreamNotFound) && m.clock().mono-m.known.mono >= m.set.cfg.TTL
 		if missing || errors.Is(err, nats.ErrConnectionClosed) {
 			m.lease.end(fmt.Errorf("%w: the bucket is gone", ErrMembershipLost))
 			m.leave(fmt.Errorf("partition: the bucket was deleted, or the connection is closed: %w", err))
@@ -230,8 +223,8 @@ func (m *member) look(parent context.Context) (next time.Duration, done bool) {
 	case !in && m.joined:
 		m.lease.end(nil)
 	}
-	for _, n := range starts {
-		m.start(n, r.Owners[n])
+	for n, before := range starts {
+		m.start(n, before)
 	}
 	return next, true
 }
@@ -243,11 +236,11 @@ func (m *member) spread() time.Duration {
 
 // beat stores a heartbeat, if it is time for one.
 func (m *member) beat(parent context.Context) {
-	if m.beats > 0 && m.clock().since(m.sent) < m.cfg.TTL/heartbeats {
+	if m.beats > 0 && m.clock().since(m.sent) < m.set.cfg.TTL/heartbeats {
 		return
 	}
 	// A timeout of its own: if the bucket is gone, a write gets no answer, since members hear it.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), m.cfg.TTL/heartbeats)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), m.set.cfg.TTL/heartbeats)
 	defer cancel()
 	sent := m.clock()
 	m.beats++
@@ -261,7 +254,7 @@ func (m *member) beat(parent context.Context) {
 func (m *member) silent(ctx context.Context, r *record) (gone []string, next time.Duration) {
 	seen := map[string]sighting{}
 	if next = retryPause; m.joined {
-		next = max(retryPause/4, m.cfg.TTL/heartbeats-m.clock().since(m.sent))
+		next = max(retryPause/4, m.set.cfg.TTL/heartbeats-m.clock().since(m.sent))
 	}
 	for name, seat := range r.Members {
 		if seat.ID == m.former {
@@ -272,12 +265,12 @@ func (m *member) silent(ctx context.Context, r *record) (gone []string, next tim
 		}
 		key := memberKey + seat.ID
 		w, known := m.seen[key]
-		rest := m.cfg.TTL - (m.clock().mono - w.at.mono)
+		rest := m.set.cfg.TTL - (m.clock().mono - w.at.mono)
 		if !known || rest <= 0 {
 			rest = retryPause
 			value, err := m.table.read(ctx, key)
 			if err == nil && (!known || w.beat != string(value.Data)) {
-				w, known, rest = sighting{string(value.Data), m.clock()}, true, m.cfg.TTL
+				w, known, rest = sighting{string(value.Data), m.clock()}, true, m.set.cfg.TTL
 			} else if err == nil && m.table.write(ctx, key, 0, value.Sequence) == nil {
 				gone, w.beat = append(gone, name), overwritten
 			}
@@ -290,32 +283,32 @@ func (m *member) silent(ctx context.Context, r *record) (gone []string, next tim
 	return gone, next
 }
 
-// change changes the record by what this member has to change, stops runs, and returns those to start when the record is stored.
-func (m *member) change(r *record) (starts []int, changed bool) {
+// change changes the record by what this member has to change, stops runs, and returns those to start when the record is stored: by the partitions, how
+// the owner before has left them.
+func (m *member) change(r *record) (starts map[int]owner, changed bool) {
 	name := m.options.name
 	own, taken := r.Members[name]
-	if taken && own.ID != m.id || !taken && (m.leaving || m.beats == 0 || m.clock().since(m.sent) >= m.cfg.TTL/2) {
+	if taken && own.ID != m.id || !taken && (m.leaving || m.beats == 0 || m.clock().since(m.sent) >= m.set.cfg.TTL/2) {
 		return nil, false
 	}
 	changed = !taken || own.Leaves != m.leaving
 	r.Members[name] = seat{m.id, m.leaving}
+	starts = map[int]owner{}
 	owns := false
 	for n, target := range r.targets() {
 		o, run := &r.Owners[n], m.runs[n]
-		idle := run == nil || run.over
 		switch {
-		case o.Member == "" && target == name && idle:
-			o.Member, o.Since, changed = name, time.Now().UnixMilli(), true
-			delete(m.runs, n)
-			starts = append(starts, n)
-		case o.Member == name && target == name && idle:
-			starts = append(starts, n)
+		case o.Member == "" && target == name && run == nil:
+			starts[n] = *o
+			*o, changed = owner{Member: name, Since: time.Now().UnixMilli()}, true
+		case o.Member == name && target == name && run == nil:
+			starts[n] = owner{From: name}
 		case o.Member == name && target == name:
-		case o.Member == name && idle:
-			*o, changed = owner{From: name, InOrder: run == nil && o.InOrder || run != nil && run.inOrder}, true
+		case o.Member == name && run == nil:
+			*o, changed = owner{From: name}, true
 		case o.Member == name:
 			run.stop(fmt.Errorf("it goes to member %s", target))
-		case !idle: // whatever the lease says
+		case run != nil: // whatever the lease says
 			m.lease.end(fmt.Errorf("%w: the record of the set gives partition %d to %q", ErrMembershipLost, n, o.Member))
 			return nil, false
 		}

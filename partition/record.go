@@ -28,13 +28,12 @@ type seat struct {
 	Leaves bool   `json:"leaves,omitempty"` // it takes nothing any more
 }
 
-// owner is the owner of a partition, and how the one before has left it.
+// owner is the owner of a partition. If it has none, From is the one that had it last.
 type owner struct {
-	Member  string `json:"m,omitempty"` // "": it has none
-	Since   int64  `json:"t,omitempty"` // Unix time in milliseconds, by the owner's clock
-	From    string `json:"f,omitempty"`
-	Gone    bool   `json:"g,omitempty"` // others have removed From from the record
-	InOrder bool   `json:"o,omitempty"` // From has handed back all that it had not acknowledged: the consumer need not be reset
+	Member string `json:"m,omitempty"`
+	Since  int64  `json:"t,omitempty"` // Unix time in milliseconds, by the owner's clock
+	From   string `json:"f,omitempty"`
+	Gone   bool   `json:"g,omitempty"` // others have removed From from the record
 }
 
 const (

@@ -27,14 +27,13 @@ type consumer interface {
 	subscribe(ctx context.Context) error
 	// fetch returns up to n messages that the server delivers at once: first those that were handed back, in the order of the NAKs.
 	fetch(ctx context.Context, n int) ([]*jetpull.Msg, error)
-	// handBack hands messages back in this order, and returns when the server has taken that in.
+	// handBack hands messages back in this order, and returns when the server has taken that in. It fails if that is not sure: the connection must
+	// have been the same since subscribe.
 	handBack(ctx context.Context, msgs []*jetpull.Msg) error
 	// consume runs h until ctx ends. guard is around h and all middleware.
 	consume(ctx context.Context, h jetpull.Handler, guard jetpull.Middleware) error
 	// missed reports whether a delivery was lost, or went to another client, or the consumer got another leader, which forgets what was handed back.
 	missed() bool
-	// unbroken reports whether the connection has been the same since subscribe.
-	unbroken() bool
 	close()
 }
 
@@ -57,28 +56,23 @@ type run struct {
 	handlers sync.WaitGroup
 	answered time.Time // when a session did last begin or end
 
-	// Read by the member when the run is in ended.
-	inOrder bool  // all that is not acknowledged was handed back
-	err     error // why the member must leave
+	missed bool // the consumer may not deliver in order: it has to be reset
 
-	over bool // belongs to the member: the run has ended
+	err error // why the member must leave: read when the run is in ended
 }
 
-// start begins a run of a partition that the record gives to this member.
-func (m *member) start(n int, o owner) {
-	r, why := &run{member: m, partition: n, lease: m.lease, inOrder: o.InOrder, answered: time.Now()}, "it had no owner"
-	switch before := m.runs[n]; {
-	case before != nil:
-		r.inOrder, why = before.inOrder, "this member had it before"
-	case o.Gone:
-		m.counts.takeovers.Add(1)
-		why = fmt.Sprintf("member %s is gone without releasing it", o.From)
-	case o.From != "":
-		why = fmt.Sprintf("member %s released it", o.From)
+// start begins a run of a partition that the record gives to this member. before is how its last owner has left it.
+func (m *member) start(n int, before owner) {
+	r, why := &run{member: m, partition: n, lease: m.lease, missed: before.Gone, answered: time.Now()}, "it had no owner"
+	switch {
+	case before.Gone:
+		m.set.counts.takeovers.Add(1)
+		why = fmt.Sprintf("member %s is gone without releasing it", before.From)
+	case before.From != "":
+		why = fmt.Sprintf("member %s released it", before.From)
 	}
 	r.ctx, r.stop = context.WithCancelCause(r.lease)
 	m.runs[n] = r
-	m.working++
 	go func() {
 		r.own(why)
 		m.ended <- r
@@ -88,17 +82,17 @@ func (m *member) start(n int, o owner) {
 // own consumes the partition until the run is stopped.
 func (r *run) own(why string) {
 	m, log := r.member, r.member.log.With("partition", r.partition)
-	m.counts.owned.Add(1)
-	m.counts.assigned.Add(1)
+	m.set.counts.owned.Add(1)
+	m.set.counts.assigned.Add(1)
 	log.Info("partition: this member owns a partition", "why", why)
 	m.options.onAssign(r.partition, why)
 	for r.ctx.Err() == nil {
 		err := r.consume()
-		r.inOrder = err == nil || r.inOrder && !errors.Is(err, errMissed)
+		r.missed = r.missed || errors.Is(err, errMissed)
 		if r.ctx.Err() != nil { // what ended the handling does not count
 			break
 		}
-		late := time.Since(r.answered) > m.cfg.TTL // a server that has just started may not know the consumer yet
+		late := time.Since(r.answered) > m.set.cfg.TTL // a server that has just started may not know the consumer yet
 		missing := errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) ||
 			errors.Is(err, jetpull.ErrConsumerDeleted)
 		switch {
@@ -112,10 +106,10 @@ func (r *run) own(why string) {
 		log.Debug("partition: consuming again", "error", err)
 		_ = watch.Sleep(r.ctx, retryPause)
 	}
-	m.counts.owned.Add(-1)
-	m.counts.revoked.Add(1)
+	m.set.counts.owned.Add(-1)
+	m.set.counts.revoked.Add(1)
 	why = context.Cause(r.ctx).Error()
-	log.Info("partition: this member has ended its work on a partition", "why", why, "in_order", r.inOrder)
+	log.Info("partition: this member has ended its work on a partition", "why", why)
 	m.options.onRevoke(r.partition, why)
 }
 
@@ -170,36 +164,38 @@ func (r *run) begin(ctx context.Context, c consumer) error {
 	if err := c.unpin(ctx); err != nil {
 		return fmt.Errorf("partition: take the consumer: %w", err)
 	}
-	_, pending, err := c.state(ctx)
+	before, pending, err := c.state(ctx)
 	if err != nil {
 		return err
 	}
-	behind := pending > 0 && !r.inOrder
-	if behind && r.member.resets {
-		r.member.counts.resets.Add(1)
-		err = c.reset(ctx)
+	behind := pending > 0 && r.missed
+	if behind && r.member.set.resets {
+		r.member.set.counts.resets.Add(1)
+		if err = c.reset(ctx); err == nil {
+			before, pending, err = c.state(ctx)
+		}
 	}
 	if err == nil {
 		err = c.subscribe(ctx) // from now on, missed notices a former owner that pulls again
 	}
-	waits := behind && !r.member.resets
+	waits := behind && !r.member.set.resets
 	if err == nil && waits { // all that the last owner holds has expired after that
-		err = watch.Sleep(r.ctx, r.member.cfg.AckWait+gatherMost)
+		err = watch.Sleep(r.ctx, r.member.set.cfg.AckWait+gatherMost)
 	}
 	if err == nil {
-		err = r.gather(ctx, c, !waits)
+		err = r.gather(ctx, c, before, pending, !waits)
 	}
 	return err
 }
 
 // gather has the server redeliver in the order of the stream what was handed back. It redelivers in the order of the NAKs, which is that in which
 // handlers ended. So gather takes all of it, and hands it back in order. If it does not get all, a delivery or NAK was lost, a handler has handed its
-// message back with a delay, or a former owner has pulled again. whole says that it has to get all.
-func (r *run) gather(ctx context.Context, c consumer, whole bool) error {
-	most := min(gatherMost, r.member.cfg.AckWait/2) // no message that is held here expires
+// message back with a delay, or a former owner has pulled again. whole says that it has to get all. before and pending are the state of the consumer
+// when this member had taken it.
+func (r *run) gather(ctx context.Context, c consumer, before uint64, pending int, whole bool) (err error) {
+	most := min(gatherMost, r.member.set.cfg.AckWait/2) // no message that is held here expires
 	ctx, cancel := context.WithTimeout(ctx, closeMost+most)
 	defer cancel()
-	before, pending, err := c.state(ctx)
 	var held []*jetpull.Msg
 	now := before
 	for begin := time.Now(); err == nil && pending > len(held) && time.Since(begin) < most; _ = watch.Sleep(ctx, retryPause/20) {
@@ -213,7 +209,7 @@ func (r *run) gather(ctx context.Context, c consumer, whole bool) error {
 		slices.SortFunc(held, func(a, b *jetpull.Msg) int { return cmp.Compare(a.Sequence(), b.Sequence()) })
 		err = c.handBack(ctx, held)
 	}
-	if err == nil && (now != before+uint64(len(held)) || whole && pending > len(held) || !c.unbroken()) {
+	if err == nil && (now != before+uint64(len(held)) || whole && pending > len(held)) {
 		return errMissed
 	}
 	return err
@@ -245,8 +241,6 @@ type lease struct {
 	ttl   time.Duration
 }
 
-var errSilent = fmt.Errorf("%w: no heartbeat was stored within the TTL", ErrMembershipLost)
-
 // leaseChecks is how often within the TTL the clocks are compared: a timer stops while the machine sleeps, as the monotonic clock does.
 const leaseChecks = 20
 
@@ -262,7 +256,7 @@ func (l *lease) watch() {
 // valid reports whether the lease goes on. It is over when this was asked too late.
 func (l *lease) valid() bool {
 	if l.clock().since(*l.sent.Load()) >= l.ttl*9/10 {
-		l.end(errSilent)
+		l.end(fmt.Errorf("%w: no heartbeat was stored within the TTL", ErrMembershipLost))
 	}
 	return l.Err() == nil
 }

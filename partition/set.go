@@ -24,9 +24,8 @@ type Set struct {
 	js     jetstream.JetStream
 	stream string
 	cfg    Config
-	api    string           // the prefix of API subjects
-	bucket jetstream.Stream // has the record
-	resets bool             // the server can reset consumers
+	api    string // the prefix of API subjects
+	resets bool   // the server can reset consumers
 	counts counts
 }
 
@@ -100,11 +99,11 @@ func Load(ctx context.Context, js jetstream.JetStream, name string) (*Set, error
 	case !validName(name):
 		return nil, invalid("Name %q: use 1 to 64 letters, digits, '-' and '_'", name)
 	}
-	made, bucket, err := s.made(ctx)
+	made, err := s.made(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s.stream, s.cfg, s.bucket = made.Stream, made.Config, bucket
+	s.stream, s.cfg = made.Stream, made.Config
 	return s, nil
 }
 
@@ -165,12 +164,10 @@ func (s *Set) Consume(ctx context.Context, h jetpull.Handler, opts ...Option) er
 		o.logger.Warn("partition: this member owns nothing, and tries to join again", "set", s.cfg.Name, "member", o.name, "error", err)
 		_ = watch.Sleep(ctx, retryPause)
 	}
-	return members(ctx, func() *member {
-		m := newMember(s, o, h)
-		m.table = s
-		m.consumer = func(n int) consumer { return &session{set: s, name: s.consumer(n), opts: o} }
-		return m
-	})
+	m := newMember(s, o, h)
+	m.table = s
+	m.consumer = func(n int) consumer { return &session{set: s, name: s.consumer(n), opts: o} }
+	return m.run(ctx)
 }
 
 // Option is an option of [Set.Consume]. If an option is given twice, the last one applies; options of [With] add up.

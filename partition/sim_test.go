@@ -55,18 +55,15 @@ func (w *world) join(ctx context.Context, name string) *simMember {
 		panic(err)
 	}
 	cfg := Config{Name: "sim", Partitions: len(w.parts), TTL: time.Second, AckWait: simAckWait}
-	set := &Set{cfg: cfg, resets: w.resets}
+	if w.plant == earlyRemoval && name == "p0" {
+		cfg.TTL /= 4
+	}
+	m := newMember(&Set{cfg: cfg, resets: w.resets}, o, p.work)
+	m.table, m.clock = p, p.clock
+	m.consumer = func(n int) consumer { return &simSession{simConsumer: &simConsumer{p, n}, part: p.parts[n]} }
 	go func() {
 		defer close(s.left)
-		s.err = members(ctx, func() *member {
-			m := newMember(set, o, p.work)
-			m.table, m.clock = p, p.clock
-			if w.plant == earlyRemoval && name == "p0" {
-				m.cfg.TTL /= 4
-			}
-			m.consumer = func(n int) consumer { return &simSession{simConsumer: &simConsumer{p, n}, part: p.parts[n]} }
-			return m
-		})
+		s.err = m.run(ctx)
 	}()
 	return s
 }

@@ -161,12 +161,6 @@ func (c *simSession) subscribe(ctx context.Context) error {
 	})
 }
 
-func (c *simSession) unbroken() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.breaks == c.breaksBefore
-}
-
 func (c *simSession) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeMost)
 	defer cancel()
@@ -211,11 +205,10 @@ func (c *simSession) handBack(ctx context.Context, msgs []*jetpull.Msg) error {
 	if c.plant == noGather {
 		c.rng.Shuffle(len(msgs), func(i, j int) { msgs[i], msgs[j] = msgs[j], msgs[i] })
 	}
-	before := c.breaks
 	c.mu.Unlock()
 	return c.call(ctx, func() error {
-		if c.breaks != before {
-			return nil // the NAKs were lost with the connection
+		if c.breaks != c.breaksBefore {
+			return errMissed
 		}
 		for _, m := range msgs {
 			c.note("%s sorts %d of %d", c.name, m.Sequence(), c.n)
