@@ -115,10 +115,10 @@ func (s *Set) Resize(ctx context.Context, partitions int) error {
 	if err := to.cfg.complete(); err != nil {
 		return err
 	}
-	stream, infos, err := s.infos(ctx)
-	if err == nil {
-		err = s.refuseWork(ctx)
+	if err := s.refuseWork(ctx); err != nil {
+		return err
 	}
+	stream, infos, err := s.infos(ctx)
 	if err != nil {
 		return err
 	}

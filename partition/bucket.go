@@ -42,7 +42,7 @@ func (s *Set) openBucket(ctx context.Context, stream *jetstream.StreamInfo) erro
 	made, err := s.made(ctx)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		if _, err = s.js.CreateStream(ctx, s.bucketConfig(stream)); err == nil { // without a record, members wait for the TTL
-			err = newRecord(s.cfg.Partitions).store(ctx, s)
+			err = s.write(ctx, recordKey, newRecord(s.cfg.Partitions), 0)
 		}
 		if err == nil || !errors.Is(err, errChanged) && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return err

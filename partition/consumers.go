@@ -27,9 +27,6 @@ type infos map[int]*jetstream.ConsumerInfo
 
 // infos returns the stream, and the infos of the set's consumers, also over the number of partitions.
 func (s *Set) infos(ctx context.Context) (jetstream.Stream, infos, error) {
-	if err := s.check(ctx); err != nil {
-		return nil, nil, err
-	}
 	stream, err := s.js.Stream(ctx, s.stream)
 	if err != nil {
 		return nil, nil, fmt.Errorf("partition: stream %q: %w", s.stream, err)

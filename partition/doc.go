@@ -25,8 +25,8 @@
 // releases its key.
 //
 // A member that leaves gives up each partition as soon as its handlers have returned, and the next owner repeats no message that was acknowledged. It
-// begins as after a crash if the DrainTimeout was over before, or if messages are left that it does not get within a second: they were lost with a
-// connection, ManualAck left them unsettled, or NakWithDelay has delayed them.
+// begins as after a crash if messages are left that it does not get within a second: they were lost with a connection, their handlers ran for longer
+// than DrainTimeout, ManualAck left them unsettled, or NakWithDelay has delayed them.
 //
 // A member that crashes, or is cut off, is removed by another one that has seen no newer heartbeat of it for [Config.TTL]. Its successor takes the
 // pin from it and resets the consumer to its acknowledgement floor, so that older messages are delivered before newer ones, at once. The reset
@@ -45,22 +45,14 @@
 //
 // # Permissions
 //
-// A member of set SET on stream STREAM publishes to these subjects, and subscribes to _INBOX.> and $KV.partition-SET.>:
-//
-//	$JS.API.STREAM.INFO.STREAM              $JS.API.CONSUMER.INFO.STREAM.*
-//	$JS.API.STREAM.MSG.GET.STREAM           $JS.API.CONSUMER.MSG.NEXT.STREAM.*
-//	$JS.API.CONSUMER.LIST.STREAM            $JS.API.CONSUMER.UNPIN.STREAM.*
-//	$JS.API.STREAM.INFO.KV_partition-SET    $JS.API.CONSUMER.RESET.STREAM.*
-//	$JS.API.STREAM.MSG.GET.KV_partition-SET $JS.ACK.STREAM.>
-//	$KV.partition-SET.>
-//
-// A process that creates or changes the set also needs $JS.API.CONSUMER.CREATE.STREAM.>, $JS.API.STREAM.CREATE.KV_partition-SET and
-// $JS.API.STREAM.UPDATE.KV_partition-SET. A member asks for what it needs before it joins. Without an answer on one of these subjects it owns
-// nothing, logs that at level warn with the subject, and tries again. A user that may write to the bucket can stop the set, and can have two members
-// handle a partition for up to the TTL. Nothing in the bucket acknowledges a message.
+// [The page on permissions] lists the subjects that a member needs. It asks for them before it joins. Without an answer on one of them it owns nothing,
+// logs that at level warn with the subject, and tries again. A user that may write to the bucket can stop the set, and can have two members handle a
+// partition for up to the TTL. Nothing in the bucket acknowledges a message.
 //
 // # Changing the number of partitions
 //
 // With another number of partitions, keys belong to other partitions. So stop the publishers, wait until [Set.Status] shows nothing pending, stop the
 // members, call [Set.Resize], and open the set with the new number. [Open] refuses a number that differs from that of the set.
+//
+// [The page on permissions]: https://github.com/jetpull/jetpull/blob/main/docs/permissions.md#partitions
 package partition

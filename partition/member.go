@@ -206,7 +206,7 @@ func (m *member) look(parent context.Context) (next time.Duration, done bool) {
 	}
 	starts, changed := m.change(r)
 	if changed || len(gone) > 0 {
-		if err := r.store(ctx, m.table); err != nil {
+		if err := m.table.write(ctx, recordKey, r, r.revision); err != nil {
 			m.log.Debug("partition: the record is changed again", "error", err)
 			if m.refused++; errors.Is(err, errChanged) {
 				return m.spread(), false

@@ -88,10 +88,6 @@ func newRecord(partitions int) *record {
 	return &record{Owners: make([]owner, partitions), Members: map[string]seat{}}
 }
 
-func (r *record) store(ctx context.Context, t table) error {
-	return t.write(ctx, recordKey, r, r.revision)
-}
-
 // expel removes a member, and leaves its partitions without an owner.
 func (r *record) expel(name string) {
 	delete(r.Members, name)

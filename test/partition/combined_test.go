@@ -145,10 +145,10 @@ func TestTheRecordIsDeleted(t *testing.T) {
 	require.NoError(t, <-result)
 }
 
-// memberPermissions are those of the package documentation, for a set "set" on the stream ORDERS.
+// memberPermissions are those of docs/permissions.md without the ones that create, for a set "set" on the stream ORDERS.
 func memberPermissions() (publish, subscribe []string) {
 	return []string{
-		"$JS.API.STREAM.INFO.ORDERS", "$JS.API.CONSUMER.LIST.ORDERS", "$JS.API.STREAM.MSG.GET.ORDERS",
+		"$JS.API.STREAM.INFO.ORDERS", "$JS.API.CONSUMER.LIST.ORDERS",
 		"$JS.API.STREAM.INFO.KV_partition-set", "$JS.API.STREAM.MSG.GET.KV_partition-set", "$KV.partition-set.>",
 		"$JS.API.CONSUMER.INFO.ORDERS.*", "$JS.API.CONSUMER.MSG.NEXT.ORDERS.*", "$JS.API.CONSUMER.UNPIN.ORDERS.*", "$JS.API.CONSUMER.RESET.ORDERS.*",
 		"$JS.ACK.ORDERS.>",
