@@ -118,14 +118,13 @@ func (r *record) targets() []string {
 			share[o.Member]--
 		}
 	}
+	var takers []string // for each partition that is left
+	for _, m := range members {
+		takers = append(takers, slices.Repeat([]string{m}, share[m])...)
+	}
 	for n := range target {
-		for target[n] == "" && len(members) > 0 {
-			if m := members[0]; share[m] > 0 {
-				target[n] = m
-				share[m]--
-			} else {
-				members = members[1:]
-			}
+		if target[n] == "" && len(takers) > 0 {
+			target[n], takers = takers[0], takers[1:]
 		}
 	}
 	return target

@@ -82,7 +82,6 @@ func (m *member) start(n int, before owner) {
 // own consumes the partition until the run is stopped.
 func (r *run) own(why string) {
 	m, log := r.member, r.member.log.With("partition", r.partition)
-	m.set.counts.owned.Add(1)
 	m.set.counts.assigned.Add(1)
 	log.Info("partition: this member owns a partition", "why", why)
 	m.options.onAssign(r.partition, why)
@@ -106,7 +105,6 @@ func (r *run) own(why string) {
 		log.Debug("partition: consuming again", "error", err)
 		_ = watch.Sleep(r.ctx, retryPause)
 	}
-	m.set.counts.owned.Add(-1)
 	m.set.counts.revoked.Add(1)
 	why = context.Cause(r.ctx).Error()
 	log.Info("partition: this member has ended its work on a partition", "why", why)

@@ -44,15 +44,17 @@ type Stats struct {
 }
 
 type counts struct {
-	owned                                               atomic.Int64
 	assigned, revoked, takeovers, resets, lost, refused atomic.Uint64
 }
 
 // Stats returns the counters.
 func (s *Set) Stats() Stats {
 	c := &s.counts
+	revoked := c.revoked.Load() // before assigned, so that the difference is never below 0
+	assigned := c.assigned.Load()
 	return Stats{
-		int(c.owned.Load()), c.assigned.Load(), c.revoked.Load(), c.takeovers.Load(), c.resets.Load(), c.lost.Load(), c.refused.Load(),
+		Owned: int(assigned - revoked), Assigned: assigned, Revoked: revoked, //nolint:gosec // at most 1,024 partitions for each member
+		Takeovers: c.takeovers.Load(), Resets: c.resets.Load(), Lost: c.lost.Load(), Refused: c.refused.Load(),
 	}
 }
 
