@@ -87,10 +87,10 @@ func (r *run) own(why string) {
 	m.options.onAssign(r.partition, why)
 	for r.ctx.Err() == nil {
 		err := r.consume()
-		r.missed = r.missed || errors.Is(err, errMissed)
 		if r.ctx.Err() != nil { // what ended the handling does not count
 			break
 		}
+		r.missed = r.missed || errors.Is(err, errMissed)
 		late := time.Since(r.answered) > m.set.cfg.TTL // a server that has just started may not know the consumer yet
 		missing := errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) ||
 			errors.Is(err, jetpull.ErrConsumerDeleted)
