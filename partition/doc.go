@@ -45,9 +45,9 @@
 //
 // # Permissions
 //
-// [The page on permissions] lists the subjects that a member needs. It asks for them before it joins. Without an answer on one of them it owns nothing,
-// logs that at level warn with the subject, and tries again. A user that may write to the bucket can stop the set, and can have two members handle a
-// partition for up to the TTL. Nothing in the bucket acknowledges a message.
+// [The page on permissions] lists the subjects that a member needs. It asks for them before it joins. Without an answer on one of them it owns
+// nothing, logs that at level warn with the subject, and tries again. A user that may write to the bucket can stop the set, and can have two members
+// handle a partition for up to the TTL. Nothing in the bucket acknowledges a message.
 //
 // # Changing the number of partitions
 //

@@ -283,8 +283,8 @@ func (m *member) silent(ctx context.Context, r *record) (gone []string, next tim
 	return gone, next
 }
 
-// change changes the record by what this member has to change, stops runs, and returns those to start when the record is stored: by the partitions, how
-// the owner before has left them.
+// change changes the record by what this member has to change, stops runs, and returns those to start when the record is stored: for each partition,
+// how its last owner has left it.
 func (m *member) change(r *record) (starts map[int]owner, changed bool) {
 	name := m.options.name
 	own, taken := r.Members[name]
