@@ -48,7 +48,7 @@ func TestASourceIsAskedOncePerInterval(t *testing.T) {
 	})
 }
 
-// A source that takes a second to answer is asked as if no page were open, and no page waits for it again. What follows an action does.
+// A source that takes a second to answer is asked as if no page were open, and no page waits for it again. A page after an action waits.
 func TestASlowSourceIsAskedLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New()
