@@ -28,8 +28,11 @@ var powerPoints = []string{
 	"before-next", "after-next", "after-result", "before-poll", "before-polled", "before-callback", "after-callback", "after-callback-stored",
 }
 
-// later is the path of the receiver that answers 202.
-const later = "/later"
+// Paths of receivers that answer 202 and 400.
+const (
+	later   = "/later"
+	refused = "/refused"
+)
 
 // blackouts are relays on one store that loses power again and again. Peers and senders count what happened before the power failed.
 type blackouts struct {
@@ -89,8 +92,12 @@ func (b *blackouts) peer(counts map[string]int) *peer {
 		b.light(func() {
 			switch {
 			case r.Method == http.MethodPost:
-				if counts[id]++; r.Path == later {
+				counts[id]++
+				switch r.Path {
+				case later:
 					code = http.StatusAccepted // the relay polls for the response
+				case refused:
+					code = http.StatusBadRequest
 				}
 			case counts[id] == 0:
 				code = http.StatusNotFound

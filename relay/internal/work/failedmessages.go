@@ -47,7 +47,8 @@ func (w *operator) failedMessages() worker {
 var errNotRedriven = errors.New("not redriven")
 
 // Redrive tries a failed message again. Its steps can be repeated after a crash. The record is first, so that only one of two
-// concurrent redrives succeeds. The list is last, so that nothing gets lost.
+// concurrent redrives succeeds. The list is last, so that nothing gets lost. If a loss of power takes the record and not the entry, the
+// worker that finds the entry reads FAILED, and puts the message on the list again.
 func (w *operator) Redrive(ctx context.Context, item *store.Item) error {
 	if item.Reason == machine.Malformed {
 		return fmt.Errorf("%w: it cannot be read", errNotRedriven)
@@ -104,9 +105,6 @@ func (w *operator) redriveRecord(ctx context.Context, e *store.Entry, item *stor
 		// A process has died between the record and the enqueue.
 	default:
 		return fmt.Errorf("%w: it is %s", errNotRedriven, e.Status)
-	}
-	if err := w.store.OnDisk(ctx, e.Revision); err != nil {
-		return err
 	}
 	if e.Status == machine.Arrived || e.Status == machine.Sending {
 		return w.enqueue(ctx, store.ToReceiver, e)
