@@ -97,7 +97,7 @@ func (bug leftOut) run(t *testing.T, planted bool) (broken string) {
 	b.send(bug.message)
 	close(accepted)
 	if q := bug.acknowledged; q != "" {
-		eventually(t, func() bool { return !b.queued(node, q, bug.message) }, "its entry is not acknowledged")
+		eventually(t, func() bool { return begun.Load() && !b.queued(node, q, bug.message) }, "its entry is not acknowledged")
 		b.cover(q)
 	}
 	if bug.hold != "" {
