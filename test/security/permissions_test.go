@@ -3,14 +3,9 @@ package security
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
-	"os"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -115,31 +110,15 @@ var parts = map[string]func(ctx context.Context, js jetstream.JetStream, p *prob
 	},
 }
 
-// line is a line of a block with a subject.
-var line = regexp.MustCompile(`(?m)^  "([^"]+)".*$`)
-
 // section returns the configuration in a section of docs/permissions.md.
 func section(t *testing.T, heading string) string {
-	t.Helper()
-	page, err := os.ReadFile("../../docs/permissions.md")
-	require.NoError(t, err)
-	_, text, ok := strings.Cut(string(page), "\n## "+heading+"\n")
-	require.True(t, ok, heading)
-	_, text, ok = strings.Cut(text, "```conf\n")
-	require.True(t, ok, heading)
-	text, _, _ = strings.Cut(text, "```")
-	return text
-}
-
-// withPart is a configuration with a user that may do all, and one with permissions.
-func withPart(permissions string) string {
-	return fmt.Sprintf("accounts {A {jetstream: enabled, users: [{user: all, password: pw}, {user: part, password: pw, permissions: {%s}}]}}", permissions)
+	return servertest.PermissionsOf(t, "../..", heading)
 }
 
 // attempt does a part with permissions, until the name of a subject is reported, and returns how it ended and all that was reported.
 func attempt(t *testing.T, part, permissions, named string) (printed string, err error) {
 	t.Helper()
-	srv := servertest.RunServer(t, servertest.WithConfig(withPart(permissions)))
+	srv := servertest.RunServer(t, servertest.WithConfig(servertest.PartConfig(permissions)))
 	fill(t, srv.JetStream(t, srv.Connect(t, nats.UserInfo("all", "pw"))))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -159,11 +138,11 @@ func TestPermissionsOfParts(t *testing.T) {
 			require.NoError(t, err)
 			require.NotContains(t, strings.ToLower(printed), "permission", "it needs more")
 		})
-		for _, found := range line.FindAllStringSubmatch(block, -1) {
-			t.Run(part+" without "+found[1], func(t *testing.T) {
+		for subject, rest := range servertest.WithoutEach(block) {
+			t.Run(part+" without "+subject, func(t *testing.T) {
 				t.Parallel()
-				named, _, _ := strings.Cut(strings.TrimSuffix(found[1], ".>"), "*")
-				printed, _ := attempt(t, part, strings.Replace(block, found[0], `  "none"`, 1), named)
+				named := strings.TrimSuffix(servertest.Literal(subject), ".")
+				printed, _ := attempt(t, part, rest, named)
 				require.Regexp(t, `(?i)permission`, printed)
 				require.Contains(t, printed, named)
 			})
@@ -192,15 +171,17 @@ func TestPermissionsOfAnotherAccount(t *testing.T) {
 	started(t, nc, js)
 }
 
-// At a leaf node the subjects have the domain of the hub. The hub's own clients need those without it.
+// At a leaf node the subjects have the domain of the hub, for its clients and for the user of its connection. The hub's own clients need those without it.
 func TestPermissionsWithADomain(t *testing.T) {
 	addresses, err := servertest.FreeAddresses(1)
 	require.NoError(t, err)
-	hub := servertest.RunServer(t, servertest.WithDomain("hub"), servertest.WithConfig(withPart(section(t, "A worker"))),
+	atLeaf := section(t, "A domain and a leaf node")
+	users := strings.Replace(servertest.PartConfig(section(t, "A worker")), "users: [", "users: [{user: leaf, password: pw, permissions: {"+atLeaf+"}}, ", 1)
+	hub := servertest.RunServer(t, servertest.WithDomain("hub"), servertest.WithConfig(users),
 		servertest.WithOptions(func(o *server.Options) { o.LeafNode.Host, o.LeafNode.Port = "127.0.0.1", addresses[0].Port }))
 	fill(t, hub.JetStream(t, hub.Connect(t, nats.UserInfo("all", "pw"))))
-	remote := &server.RemoteLeafOpts{LocalAccount: "A", URLs: []*url.URL{{Scheme: "nats-leaf", Host: addresses[0].String(), User: url.UserPassword("all", "pw")}}}
-	leaf := servertest.RunServer(t, servertest.WithDomain("leaf"), servertest.WithConfig(withPart(section(t, "A domain and a leaf node"))),
+	remote := &server.RemoteLeafOpts{LocalAccount: "A", URLs: []*url.URL{{Scheme: "nats-leaf", Host: addresses[0].String(), User: url.UserPassword("leaf", "pw")}}}
+	leaf := servertest.RunServer(t, servertest.WithDomain("leaf"), servertest.WithConfig(servertest.PartConfig(atLeaf)),
 		servertest.WithOptions(func(o *server.Options) { o.LeafNode.Remotes = []*server.RemoteLeafOpts{remote} }))
 	require.Eventually(t, func() bool { return leaf.Unwrap().NumLeafNodes() == 1 }, time.Minute, 10*time.Millisecond)
 	for _, srv := range []*servertest.Server{hub, leaf} {
@@ -208,59 +189,6 @@ func TestPermissionsWithADomain(t *testing.T) {
 		js, err := jetstream.NewWithDomain(nc, "hub")
 		require.NoError(t, err)
 		started(t, nc, js)
-	}
-}
-
-// The claims of the page are the lists of its block.
-func TestPermissionsAsJWT(t *testing.T) {
-	page, err := os.ReadFile("../../docs/permissions.md")
-	require.NoError(t, err)
-	_, text, _ := strings.Cut(string(page), "```json\n")
-	text, _, _ = strings.Cut(text, "```")
-	var claims struct{ Pub, Sub struct{ Allow []string } }
-	require.NoError(t, json.Unmarshal([]byte(text), &claims))
-	var subjects []string
-	for _, found := range line.FindAllStringSubmatch(section(t, "A worker"), -1) {
-		subjects = append(subjects, found[1])
-	}
-	require.Equal(t, subjects, append(claims.Pub.Allow, claims.Sub.Allow...))
-}
-
-// The systems and the console work with the permissions of their sections.
-func TestPermissionsOfSystems(t *testing.T) {
-	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	defer receiver.Close()
-	serve := func(part string) (*servertest.Server, string) {
-		srv := servertest.RunServer(t, servertest.WithConfig(withPart(section(t, part))))
-		return srv, strings.Replace(srv.URL(), "nats://", "nats://part:pw@", 1)
-	}
-	_, at := serve("Broker")
-	b := start(t, "broker", append(manyLogins, "--nats", at)...)
-	b.must(t, http.MethodPut, "/producer/shop", formType, "token=pt")
-	b.must(t, http.MethodPut, "/channel/orders", formType, "token=ct")
-	b.must(t, http.MethodPut, "/channel/orders/consumer/push", formType, url.Values{"callbackUrl": {receiver.URL}}.Encode())
-	tokens := http.Header{"X-Broker-Channel-Token": {"ct"}, "X-Broker-Producer-Id": {"shop"}, "X-Broker-Producer-Token": {"pt"}, "X-Broker-Message-Id": {"m"}}
-	require.Equal(t, http.StatusCreated, b.ask(t, http.MethodPost, "/channel/orders/broadcast", tokens, "x").status)
-	admin := http.Header{"Authorization": {"Bearer " + adminToken}}
-	require.Eventually(t, func() bool {
-		return strings.Contains(string(b.ask(t, http.MethodGet, "/channel/orders/message/m", admin, "").body), "DELIVERED")
-	}, time.Minute, 10*time.Millisecond)
-	require.Equal(t, http.StatusOK, b.ask(t, http.MethodGet, "/readyz", nil, "").status)
-
-	_, at = serve("Relay")
-	r := start(t, "relay", append(manyLogins, "--nats", at)...)
-	r.must(t, http.MethodPut, "/v1/receivers/ci", "application/json", fmt.Sprintf(`{"post_endpoint":%q,"rate_limit":100}`, receiver.URL))
-	r.must(t, http.MethodPut, "/v1/senders/shop", "application/json", fmt.Sprintf(`{"callback_endpoint":%q,"token":"t","sources":["shop"]}`, receiver.URL))
-	r.must(t, http.MethodPost, "/v1/messages?wait=30s", "application/json", `{"source_id":"shop","message_id":"m","receiver":"ci","payload":1}`)
-	require.Equal(t, http.StatusOK, r.ask(t, http.MethodGet, "/readyz", nil, "").status)
-
-	srv, at := serve("Console")
-	fill(t, srv.JetStream(t, srv.Connect(t, nats.UserInfo("all", "pw"))))
-	console, reader, _ := newConsole(t, "--nats", at)
-	for _, page := range []string{"/overview", "/consumers", "/consumer?stream=ORDERS&name=worker", "/messages?stream=ORDERS", "/deadletters?stream=DEAD", "/sets"} {
-		a := console.ask(t, http.MethodGet, page, reader, "")
-		require.Equal(t, http.StatusOK, a.status, page)
-		require.NotContains(t, strings.ToLower(string(a.body)), "permission", page)
 	}
 }
 

@@ -33,25 +33,31 @@ func (l *Log) String() string {
 	return l.text.String()
 }
 
-// Denied is a system whose user may publish to all subjects of its account but one.
+// Denied is a system whose user lacks a permission.
 type Denied[N any] struct {
 	Node  *N // nil if it did not start
 	Log   *Log
 	named string
 }
 
-// StartDenied starts a system on a server that denies its user a subject. It returns when the start has ended. A start that goes on although the
-// log names the subject is ended. If the system did not start, the log must name the subject.
+// StartDenied is [StartLimited] with a user that may publish to all subjects but one.
 func StartDenied[N any](tb testing.TB, subject string, start func(ctx context.Context, url string, log *slog.Logger) (*N, error)) *Denied[N] {
 	tb.Helper()
-	srv := RunServer(tb, WithConfig(fmt.Sprintf(`accounts { SYSTEM: { jetstream: enabled, users: [
-		{user: system, password: p, permissions: {publish: {allow: ">", deny: %q}}} ] } }`, subject)))
-	d := &Denied[N]{Log: &Log{}, named: `Permissions Violation for Publish to \"` + strings.TrimSuffix(subject, ">")}
+	return StartLimited(tb, fmt.Sprintf(`publish: {allow: ">", deny: %q}`, subject), subject, start)
+}
+
+// StartLimited starts a system on a server whose user has permissions, of which that for a subject is missing. It returns when the start has ended.
+// A start that goes on although the log names the subject is ended. If the system did not start, the log must name the subject.
+func StartLimited[N any](tb testing.TB, permissions, subject string, start func(ctx context.Context, url string, log *slog.Logger) (*N, error),
+) *Denied[N] {
+	tb.Helper()
+	srv := RunServer(tb, WithConfig(PartConfig(permissions)))
+	d := &Denied[N]{Log: &Log{}, named: ` to \"` + Literal(subject)}
 	ctx, cancel := context.WithCancel(tb.Context())
 	defer cancel()
 	started := make(chan *N, 1)
 	go func() {
-		n, err := start(ctx, strings.Replace(srv.URL(), "nats://", "nats://system:p@", 1), slog.New(slog.NewTextHandler(d.Log, nil)))
+		n, err := start(ctx, srv.PartURL(), slog.New(slog.NewTextHandler(d.Log, nil)))
 		if err != nil {
 			n = nil
 		}
@@ -80,7 +86,7 @@ func StartDenied[N any](tb testing.TB, subject string, start func(ctx context.Co
 // Named reports whether the log names the subject, at the level of warnings.
 func (d *Denied[N]) Named() bool {
 	for line := range strings.Lines(d.Log.String()) {
-		if strings.Contains(line, "level=WARN") && strings.Contains(line, d.named) {
+		if strings.Contains(line, "level=WARN") && strings.Contains(line, "Permissions Violation") && strings.Contains(line, d.named) {
 			return true
 		}
 	}

@@ -1,0 +1,63 @@
+package servertest
+
+import (
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// PermissionsOf returns the configuration of a user in a section of docs/permissions.md. root is the path of the repository.
+func PermissionsOf(tb testing.TB, root, heading string) string {
+	tb.Helper()
+	page, err := os.ReadFile(filepath.Join(root, "docs", "permissions.md"))
+	require.NoError(tb, err)
+	_, text, ok := strings.Cut(string(page), "\n## "+heading+"\n")
+	require.True(tb, ok, heading)
+	_, text, ok = strings.Cut(text, "```conf\n")
+	require.True(tb, ok, heading)
+	text, _, _ = strings.Cut(text, "```")
+	return text
+}
+
+// permission is a line of a configuration of permissions with a subject.
+var permission = regexp.MustCompile(`(?m)^  "([^"]+)".*$`)
+
+// Subjects are those of the lines of permissions.
+func Subjects(permissions string) (all []string) {
+	for _, found := range permission.FindAllStringSubmatch(permissions, -1) {
+		all = append(all, found[1])
+	}
+	return all
+}
+
+// WithoutEach yields the subject of each line of permissions, and the permissions without that line.
+func WithoutEach(permissions string) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for _, found := range permission.FindAllStringSubmatch(permissions, -1) {
+			if !yield(found[1], strings.Replace(permissions, found[0], `  "none"`, 1)) {
+				return
+			}
+		}
+	}
+}
+
+// Literal is a subject up to its first wildcard.
+func Literal(subject string) string {
+	before, _, _ := strings.Cut(strings.TrimSuffix(subject, ">"), "*")
+	return before
+}
+
+// PartConfig is the configuration of an account with JetStream and two users: all, and part, who has permissions. The password of both is pw.
+func PartConfig(permissions string) string {
+	const config = "accounts {A {jetstream: enabled, users: [{user: all, password: pw}, {user: part, password: pw, permissions: {%s}}]}}"
+	return fmt.Sprintf(config, permissions)
+}
+
+// PartURL is the URL of a server for the user part of [PartConfig].
+func (s *Server) PartURL() string { return strings.Replace(s.URL(), "nats://", "nats://part:pw@", 1) }
