@@ -66,11 +66,7 @@ func (p *Pool[M]) Run(ctx context.Context) error {
 	defer cancel()
 	q := &p.queue
 	q.mu.Lock()
-	work := p.work
-	if p.set.Batch > 0 {
-		work = p.workBatches
-	}
-	q.begin = func(s *slot[M]) { p.workers.Go(func() { work(ctx, handlers, s) }) }
+	q.begin = func(s *slot[M]) { p.workers.Go(func() { p.work(ctx, handlers, s) }) }
 	q.started = 1
 	q.begin(&q.slots[0])
 	q.mu.Unlock()
@@ -164,18 +160,20 @@ func (p *Pool[M]) work(call, handlers context.Context, s *slot[M]) {
 			p.workers.Go(func() { p.work(call, handlers, s) })
 		}
 	}()
-	for {
+	for more := true; more; {
 		if call.Err() != nil {
 			p.End(nil) // no message is begun after the end of ctx
 		}
-		e := p.queue.next(s, 0)
-		if e == nil {
-			clean = true
-			p.End(nil)
-			return
+		if p.set.Batch > 0 {
+			more = p.handleBatch(handlers, s)
+		} else if e := p.queue.next(s, 0); e != nil {
+			p.handle(handlers, s, e)
+		} else {
+			more = false
 		}
-		p.handle(handlers, s, e)
 	}
+	clean = true
+	p.End(nil)
 }
 
 // Close ends the pool. Messages that are still handled are settled by their workers.
