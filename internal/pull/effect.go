@@ -39,6 +39,9 @@ type Effect struct {
 	Pin    *Pin
 }
 
+// Pin is a pin id of a priority group.
+type Pin struct{ Group, ID string }
+
 // effects are what the driver is to do.
 type effects struct {
 	list  []Effect

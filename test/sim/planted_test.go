@@ -62,7 +62,7 @@ var planted = []struct {
 		bug:  "\treturn false && !errors",
 	},
 	{
-		name: "a message is given up though its dead letter is not stored", file: "internal/worker/deadletter.go",
+		name: "a message is given up though its dead letter is not stored", file: "internal/worker/settle.go",
 		text: "\tcase err == nil:\n\t\tp.terminate(e, try, DeadLettered, why)\n",
 		bug:  "\tcase !last:\n\t\tp.terminate(e, try, DeadLettered, why)\n",
 	},
