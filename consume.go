@@ -125,7 +125,7 @@ func (s *Subscription) consume(ctx context.Context, set *settings, h Handler) er
 		})
 	}
 	set.run.onStart()
-	r := s.open(callConsume, set, h, nil)
+	r := s.open(callConsume, set, h)
 	r.report.Log.Debug("jetpull: consuming", "concurrency", set.run.Workers)
 	var err, drained error
 	for next := r; next != nil; next, err = r.next(ctx) {

@@ -71,9 +71,8 @@ type run struct {
 	confirming atomic.Bool  // ackAgain waits for a confirmation
 }
 
-// open starts reading ahead. Without a handler the caller settles what it takes. before is the run of the same call that has
-// ended; nil: it is the first.
-func (s *Subscription) open(c callKind, set *settings, h Handler, before *run) *run {
+// open starts reading ahead. Without a handler the caller settles what it takes.
+func (s *Subscription) open(c callKind, set *settings, h Handler) *run {
 	session := s.session.Load()
 	o, cfg := &set.run, &session.cfg
 	log := set.log().With("stream", s.stream, "consumer", s.consumer)
@@ -105,9 +104,6 @@ func (s *Subscription) open(c callKind, set *settings, h Handler, before *run) *
 			"max_request_expires", d, "pull_every", pull.LeastLife)
 	}
 	r.pool = worker.New(ops, pool, session.pool(h != nil, s.trip))
-	if before != nil && before.session.created.Equal(session.created) {
-		r.pool.Remember(before.pool)
-	}
 	_, _, window := r.pool.Size()
 	r.demand.Ref, r.demand.Ask = r, pull.Ask{
 		Mode: pull.Standing, Terms: set.terms, MaxBytes: set.maxBytes, Window: window, Workers: pool.Workers, Bytes: pool.PrefetchBytes,
@@ -286,7 +282,7 @@ func (r *run) next(ctx context.Context) (*run, error) {
 		return nil, err
 	}
 	r.endPool()
-	return s.open(r.kind, &set, r.handler, r), nil
+	return s.open(r.kind, &set, r.handler), nil
 }
 
 // endPool ends the run's pool and takes the run off the list.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 )
 
@@ -45,16 +44,6 @@ func (p *Pool[M]) Follow(c Consumer) {
 	if q.n > 0 {
 		p.checkWithin(p.ops.Now(), 0)
 	}
-}
-
-// Remember takes over the settled messages of a pool of the same call and consumer that has ended. It is not called for a
-// consumer that was recreated.
-func (p *Pool[M]) Remember(before *Pool[M]) {
-	before.queue.mu.Lock()
-	defer before.queue.mu.Unlock()
-	h := &p.queue.history
-	*h = before.queue.history
-	h.ids, h.settlements = slices.Clone(h.ids), slices.Clone(h.settlements) // the pool before may still take messages, to hand them back
 }
 
 // DrainGrace is how long after DrainTimeout a call waits for handlers whose context it has cancelled.

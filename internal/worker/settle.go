@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"time"
 )
@@ -40,18 +39,20 @@ type attempt struct {
 	err    error
 }
 
-// again retries e after a delay: in place if messages are ordered by key, else by the server.
+// again retries e after a delay: in place if messages are ordered by key, else by the server, which does not if this was its last delivery.
 func (p *Pool[M]) again(s *slot[M], e *entry[M], try attempt, delay time.Duration) {
-	m := e.msg // once it waits for its retry, e is another worker's
-	if p.ops.Key != nil && p.retryInPlace(s, e, delay) {
+	m, id, last := e.msg, e.id, p.isLast(e) // once it waits for its retry, e is another worker's
+	if p.ops.Key != nil && !last && p.retryInPlace(s, e, delay) {
 		p.ops.Failed(m, try.number, Retried, delay, try.err)
 		return
 	}
-	last := p.isLast(e)
-	p.nak(e, try, delay)
-	if last {
-		p.ops.Report.LastDeliveries(true, e.id.Seq)
+	p.ops.Report.Error(p.ops.Nak(p.removeEntry(e), delay))
+	if !last {
+		p.ops.Failed(m, try.number, Retried, delay, try.err)
+		return
 	}
+	p.ops.Failed(m, try.number, HandedBack, delay, try.err)
+	p.ops.Report.LastDeliveries(true, id.Seq)
 }
 
 // isLast reports whether the server does not deliver the message again, as far as is known: an edit can change it at any time.
@@ -59,16 +60,6 @@ func (p *Pool[M]) isLast(e *entry[M]) bool {
 	p.queue.mu.Lock()
 	defer p.queue.mu.Unlock()
 	return p.queue.consumer.isLast(e.delivered)
-}
-
-// nak hands e back. The server redelivers it, unless this was its last delivery.
-func (p *Pool[M]) nak(e *entry[M], try attempt, delay time.Duration) {
-	m, outcome := e.msg, Retried
-	if p.isLast(e) {
-		outcome = HandedBack
-	}
-	p.ops.Report.Error(p.ops.Nak(p.removeEntry(e), delay))
-	p.ops.Failed(m, try.number, outcome, delay, try.err)
 }
 
 // terminate ends a message for good.
@@ -145,16 +136,17 @@ func (p *Pool[M]) giveUp(ctx context.Context, s *slot[M], e *entry[M], try attem
 	p.queue.mu.Lock()
 	e.insists = true
 	p.queue.mu.Unlock()
-	var err error
-	ended, last := p.ended, false
+	ended := p.ended
 	for wait := deadLetterPause; ; wait = min(2*wait, deadLetterPauseMost) {
-		if err = p.ops.DeadLetter(ctx, e.msg, reason, try.number); err == nil {
-			break
+		err := p.ops.DeadLetter(ctx, e.msg, reason, try.number)
+		if err == nil {
+			p.terminate(e, try, DeadLettered, why)
+			return
 		}
 		p.ops.Report.Error(err)
-		last = p.isLast(e)
-		if !last || ctx.Err() != nil || errors.Is(err, ErrFinal) {
-			break
+		if !p.isLast(e) || ctx.Err() != nil || errors.Is(err, ErrFinal) {
+			p.again(s, e, try, delay)
+			return
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -164,14 +156,5 @@ func (p *Pool[M]) giveUp(ctx context.Context, s *slot[M], e *entry[M], try attem
 		case <-ctx.Done():
 		}
 		timer.Stop()
-	}
-	switch {
-	case err == nil:
-		p.terminate(e, try, DeadLettered, why)
-	case last:
-		p.ops.Report.Error(fmt.Errorf("jetpull: stream sequence %d was delivered for the last time and has no dead letter: %w", e.id.Seq, err))
-		p.nak(e, try, delay)
-	default:
-		p.again(s, e, try, delay)
 	}
 }
