@@ -15,6 +15,7 @@ import (
 
 	"github.com/jetpull/jetpull/internal/crash"
 	"github.com/jetpull/jetpull/internal/pull"
+	"github.com/jetpull/jetpull/internal/running"
 	"github.com/jetpull/jetpull/internal/transport"
 	"github.com/jetpull/jetpull/internal/wire"
 	"github.com/jetpull/jetpull/internal/worker"
@@ -89,7 +90,7 @@ func (s *Subscription) open(c callKind, set *settings, h Handler) *run {
 		pool.Workers = 1
 	} else {
 		ops.Handle, ops.Key = h, o.orderedBy
-		if o.expiresAt != nil || o.crashes != nil || o.limiter != nil {
+		if o.expiresAt != nil || o.crashes != nil || o.limiter != nil || o.service != nil {
 			ops.Begin = r.begin
 		}
 		if o.batch != nil {
@@ -150,39 +151,51 @@ func (r *run) ops() worker.Ops[*Msg] {
 // errExpired gives up a message by ExpiresAt.
 var errExpired = &worker.Refusal{Reason: "expired"}
 
-// begin says whether a message may begin, by ExpiresAt, MaxCrashes and Limited.
-func (r *run) begin(ctx context.Context, m *Msg) (func(), error) {
+// begin says whether a message may begin, by ExpiresAt, MaxCrashes and Limited, and makes the context of its handler, by Limited and Named.
+func (r *run) begin(ctx context.Context, m *Msg) (begun context.Context, end func(), err error) {
 	o := &r.set.run
 	if o.expiresAt != nil {
 		if at := o.expiresAt(m); !at.IsZero() && !time.Now().Before(at) {
-			return nil, errExpired
+			return nil, nil, errExpired
 		}
 	}
-	recorded := func() {}
 	if o.crashes != nil && crash.WasDelivered(ctx, m.Sequence(), m.Delivered()) {
 		id, _, _ := m.identify()
-		end, err := o.crashes.Begin(ctx, crash.Message{Stream: r.sub.stream, Consumer: r.sub.consumer, ID: id})
-		if err != nil {
-			return nil, err
+		if end, err = o.crashes.Begin(ctx, crash.Message{Stream: r.sub.stream, Consumer: r.sub.consumer, ID: id}); err != nil {
+			return nil, nil, err
 		}
-		recorded = end
 	}
-	if o.limiter == nil {
-		return recorded, nil
+	if o.limiter != nil {
+		key := o.limitKey(m)
+		release, err := o.limiter.TryAcquire(key)
+		if release == nil {
+			if end != nil {
+				end()
+			}
+			if err != nil { // it is closed
+				return nil, nil, &worker.Wait{Until: worker.For(time.Second), Err: fmt.Errorf("jetpull: Limited: %w", err)}
+			}
+			return nil, nil, &worker.Wait{Until: func(ctx context.Context) { _ = o.limiter.Await(ctx, key) }}
+		}
+		end = both(release, end)
+		if limited, done := o.limiter.Context(ctx, key); limited != ctx {
+			ctx, end = limited, both(done, end)
+		}
 	}
-	key := o.limitKey(m)
-	release, err := o.limiter.TryAcquire(key)
-	switch {
-	case err != nil: // it is closed
-		recorded()
-		return nil, &worker.Wait{Until: worker.For(time.Second), Err: fmt.Errorf("jetpull: Limited: %w", err)}
-	case release == nil:
-		recorded()
-		return nil, &worker.Wait{Until: func(ctx context.Context) { _ = o.limiter.Await(ctx, key) }}
-	case o.crashes == nil: // a function that calls both would be allocated
-		return release, nil
+	if o.service != nil {
+		one := running.Message{Sequence: m.Sequence(), Subject: m.Subject(), Since: time.Now(), Attempt: m.Delivered()}
+		named, done := o.service.Begin(ctx, one, ErrCancelled)
+		ctx, end = named, both(done, end)
 	}
-	return func() { release(); recorded() }, nil
+	return ctx, end, nil
+}
+
+// both calls two functions, of which the second can be nil.
+func both(first, second func()) func() {
+	if second == nil { // or else each message would have a function of its own
+		return first
+	}
+	return func() { first(); second() }
 }
 
 // failureOf is the part of a batch's error that a message has.

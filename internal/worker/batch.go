@@ -42,10 +42,14 @@ func (p *Pool[M]) handleBatch(ctx context.Context, s *slot[M]) (more bool) {
 	var begun []*entry[M]
 	var ms []M
 	var ends []func()
+	handler := ctx // what ends the context of one message ends that of its batch
 	for _, e := range all {
-		end, err := p.begin(ctx, e)
+		limited, end, err := p.begin(handler, e)
 		if err == nil {
-			begun, ms, ends = append(begun, e), append(ms, e.msg), append(ends, end)
+			handler, begun, ms = limited, append(begun, e), append(ms, e.msg)
+			if end != nil {
+				ends = append(ends, end)
+			}
 			continue
 		}
 		p.conclusion(s, e, func() {
@@ -59,7 +63,7 @@ func (p *Pool[M]) handleBatch(ctx context.Context, s *slot[M]) (more bool) {
 	if len(begun) == 0 {
 		return len(all) > 0
 	}
-	p.call(ctx, func(ctx context.Context) error { return p.ops.HandleBatch(ctx, ms) }, func(err error) {
+	p.call(handler, func(ctx context.Context) error { return p.ops.HandleBatch(ctx, ms) }, func(err error) {
 		for _, end := range ends {
 			end()
 		}

@@ -17,19 +17,21 @@ type Verdict struct {
 
 // handle runs the handler for e, and settles e by the result.
 func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
-	end, err := p.begin(ctx, e)
+	begun, end, err := p.begin(ctx, e)
 	for wait, ok := errors.AsType[*Wait](err); ok; wait, ok = errors.AsType[*Wait](err) {
 		if !p.hold(ctx, s, e, wait) {
 			return
 		}
-		end, err = p.begin(ctx, e)
+		begun, end, err = p.begin(ctx, e)
 	}
 	if err != nil {
 		p.conclude(ctx, s, e, err)
 		return
 	}
-	p.call(ctx, func(ctx context.Context) error { return p.ops.Handle(ctx, e.msg) }, func(err error) {
-		end()
+	p.call(begun, func(ctx context.Context) error { return p.ops.Handle(ctx, e.msg) }, func(err error) {
+		if end != nil {
+			end()
+		}
 		p.conclude(ctx, s, e, err)
 	})
 }
