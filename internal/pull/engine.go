@@ -101,9 +101,6 @@ func (e *Engine) Left(n uint64) bool {
 	return len(e.leaving.inboxes) > 0 && e.leaving.inboxes[0].number <= n
 }
 
-// Closed reports whether Close was called.
-func (e *Engine) Closed() bool { return e.closed }
-
 // Down reports whether the connection is down.
 func (e *Engine) Down() bool { return e.down }
 

@@ -325,7 +325,7 @@ func (w *world) end() {
 		w.drained(w.draining[0])
 	}
 	_, outstanding := w.e.Stats()
-	w.must(outstanding == 0 && !w.e.Busy() && !w.e.Left(w.e.Retired()) && w.e.Closed(), "%d messages are awaited after the end", outstanding)
+	w.must(outstanding == 0 && !w.e.Busy() && !w.e.Left(w.e.Retired()) && w.e.closed, "%d messages are awaited after the end", outstanding)
 	for _, b := range w.boxes {
 		w.must(b.gone || !b.open, "%s is left", b.name)
 	}

@@ -183,10 +183,8 @@ func (d *Driver) send(f *pull.Effect) {
 // on in the background, and takes as long as an inbox may take to drain, at most.
 func (d *Driver) Close(ctx context.Context, err error) error {
 	d.Do(func(e *pull.Engine, now pull.At) {
-		if !e.Closed() {
-			d.end(err)
-			e.Close(now, err)
-		}
+		d.end(err)
+		e.Close(now, err)
 	})
 	d.AwaitQuiet(ctx)
 	d.reader.timer.Stop() // or it would keep the driver in memory until it fires
