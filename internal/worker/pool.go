@@ -104,13 +104,12 @@ type Pool[M any] struct {
 	workers sync.WaitGroup // and messages that are parked
 	closed  bool           // under the queue's lock
 
-	// Its end. End stops the queue: messages that arrive are handed back, and workers get no more when the queue is over. Then it closes
-	// ended. After Close the pool is closed: nothing is kept in progress or parked. Ops.Over says that no other pool can follow.
+	// Its end. End stops the queue: messages that arrive are handed back, and workers get no more when the queue is over. Then it ends
+	// open. After Close the pool is closed: nothing is kept in progress or parked. Ops.Over says that no other pool can follow.
 	halt    sync.Once
-	ended   chan struct{}   // closed when the call is to end, and messages that were not started are handed back
-	open    context.Context // until then; of messages that cannot begin yet
+	open    context.Context // until the call is to end, and messages that were not started are handed back
 	closing context.CancelFunc
-	err     error // why it ended by itself; read after ended
+	err     error // why it ended by itself; read after open
 	endedAt pull.At
 }
 
@@ -151,9 +150,8 @@ func (p *Pool[M]) End(err error) {
 			return p.ops.Handle != nil && (p.set.DrainBuffered && err == nil || p.queue.consumer.isLast(e.delivered))
 		})
 		p.closing()
-		close(p.ended)
 	})
-	<-p.ended
+	<-p.open.Done()
 }
 
 // handBackUnstarted stops the queue, and hands back the messages that no worker has begun, except those for which keep returns true. It

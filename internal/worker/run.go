@@ -11,7 +11,7 @@ import (
 
 // New returns a pool that has no messages.
 func New[M any](ops Ops[M], set Settings, consumer Consumer) *Pool[M] {
-	p := &Pool[M]{ops: ops, set: set, ackNone: consumer.AckNone, ended: make(chan struct{})}
+	p := &Pool[M]{ops: ops, set: set, ackNone: consumer.AckNone}
 	p.open, p.closing = context.WithCancel(context.Background())
 	p.keyless.Start = ops.Report.Notifier.Start
 	q := &p.queue
@@ -59,13 +59,11 @@ func (p *Pool[M]) Run(ctx context.Context) error {
 	q.started = 1
 	q.begin(&q.slots[0])
 	q.mu.Unlock()
-	var err error
 	select {
 	case <-ctx.Done():
-	case <-p.ended:
-		err = p.err
+	case <-p.open.Done():
 	}
-	p.End(err)
+	p.End(nil)
 	done := make(chan struct{})
 	go func() {
 		p.workers.Wait()

@@ -136,7 +136,7 @@ func (p *Pool[M]) giveUp(ctx context.Context, s *slot[M], e *entry[M], try attem
 	p.queue.mu.Lock()
 	e.insists = true
 	p.queue.mu.Unlock()
-	ended := p.ended
+	ended := p.open.Done()
 	for wait := deadLetterPause; ; wait = min(2*wait, deadLetterPauseMost) {
 		err := p.ops.DeadLetter(ctx, e.msg, reason, try.number)
 		if err == nil {
