@@ -109,7 +109,7 @@ func Unpin(ctx context.Context, js jetstream.JetStream, stream, consumer, group 
 	}
 	ctx, cancel := withDefaultTimeout(ctx)
 	defer cancel()
-	subject := wire.UnpinSubject(apiPrefix(js), stream, consumer)
+	subject := wire.ConsumerSubject(apiPrefix(js), "UNPIN", stream, consumer)
 	before, begun := js.Conn().LastError(), time.Now()
 	reply, err := js.Conn().RequestWithContext(ctx, subject, fmt.Appendf(nil, `{"group":%q}`, group)) // which is valid
 	if err != nil {

@@ -31,7 +31,8 @@ func (s *Subscription) start(inboxes *transport.Inboxes, took time.Duration) {
 	if cfg.AckPolicy != jetstream.AckNonePolicy {
 		onOrder = worker.OnOrder(cfg.MaxAckPending, maxPrefetch, s.trip)
 	}
-	s.driver = transport.New(s.nc, wire.NextSubject(apiPrefix(s.js), s.stream, s.consumer), s.session.Load().limits(), onOrder, inboxes, transport.Hooks{
+	pulls := wire.ConsumerSubject(apiPrefix(s.js), "MSG.NEXT", s.stream, s.consumer)
+	s.driver = transport.New(s.nc, pulls, s.session.Load().limits(), onOrder, inboxes, transport.Hooks{
 		Wrap:  s.wrap,
 		Pin:   s.pinChanged,
 		Doubt: func() { s.readWithin(0) },
@@ -263,11 +264,8 @@ func (r *run) Deliver(ms []pull.Message, done bool, err error) {
 	r.pool.End(err)
 }
 
-// Problem takes the reason for which a pull failed.
+// Problem takes the reason for which a pull failed; nil: pulls are answered again.
 func (r *run) Problem(err error) { r.report.Problem(r.sub.public(context.Background(), err)) }
-
-// Healthy logs that pulls are answered again.
-func (r *run) Healthy() { r.report.Healthy() }
 
 // next returns the run that follows r, which has ended because the consumer is another one, or gone and awaited; nil: the call is over.
 func (r *run) next(ctx context.Context) (*run, error) {
@@ -290,7 +288,7 @@ func (r *run) next(ctx context.Context) (*run, error) {
 			return nil, nil
 		}
 	}
-	r.report.Healthy()
+	r.report.Problem(nil)
 	if err := set.fits(r.kind, s.config()); err != nil {
 		return nil, err
 	}

@@ -103,7 +103,7 @@ func (e *Engine) conclude(now At, p *pull, o *ending) {
 // report reports the end of a pull to the caller of a standing demand.
 func (e *Engine) report(d *Demand, n news) {
 	if n.healthy && d.stand.heal() { // the consumer may have changed meanwhile
-		e.out.do(Effect{Kind: Healthy, Demand: d})
+		e.out.do(Effect{Kind: Problem, Demand: d})
 		e.out.do(Effect{Kind: Doubt})
 	}
 	if n.trouble != nil {

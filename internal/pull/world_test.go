@@ -96,9 +96,10 @@ func (w *world) perform(f *Effect) string {
 		w.taken[d] = append(w.taken[d], f.Msgs...)
 		return fmt.Sprint(d.Ref, "=", list(f.Msgs), errText("!", f.Err), map[bool]string{true: " end"}[f.Done])
 	case Problem:
+		if f.Err == nil {
+			return fmt.Sprint(d.Ref, " healthy")
+		}
 		return fmt.Sprint(d.Ref, errText(" ", f.Err))
-	case Healthy:
-		return fmt.Sprint(d.Ref, " healthy")
 	case PinGained:
 		return "pin " + f.Pin.ID
 	case PinLost:
