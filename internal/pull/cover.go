@@ -1,5 +1,7 @@
 package pull
 
+import "strconv"
+
 // cover drops the pulls that a share group no longer needs and sends pulls for the demands that no open pull covers, as planCall and planStanding
 // decide. Share groups that found no free slots are covered too, when some have become free.
 func (e *Engine) cover(now At, s *share) {
@@ -71,7 +73,8 @@ func (e *Engine) send(now At, d *Demand, o *order) {
 	} else if n > 0 {
 		ib, e.unused = e.unused[n-1], e.unused[:n-1]
 	} else {
-		ib = newInbox(e.base, e.seq-1)
+		prefix := e.base + "." + strconv.FormatUint(e.seq-1, 36) + "."
+		ib = &Inbox{Subject: prefix + "*", Prefix: prefix}
 	}
 	p := ib.serve(now, s, o.kind, e.seq)
 	if e.limits.Pinned {

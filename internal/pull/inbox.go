@@ -35,12 +35,6 @@ type Inbox struct {
 	memory pull // of the pull that is open on it
 }
 
-// newInbox returns a pooled inbox.
-func newInbox(base string, seq uint64) *Inbox {
-	prefix := base + "." + strconv.FormatUint(seq, 36) + "."
-	return &Inbox{Subject: prefix + "*", Prefix: prefix}
-}
-
 // serve begins a pull of a kind. The server caches what it knows of a reply subject, so no-wait pulls that follow each other have a
 // common one for replyLife, if the last is settled. Otherwise a late status could be taken for a later pull's. seq is the number of a new
 // reply subject.
@@ -62,14 +56,6 @@ func (ib *Inbox) close() {
 	p := ib.pull
 	ib.settled = p.kind == noWait && p.got > 0 && p.got == p.req.Batch && !p.ended && p.req.MaxBytes == 0
 	ib.pull = nil
-}
-
-// pullOf returns the open pull whose reply subject ends in token, or nil.
-func (ib *Inbox) pullOf(token string) *pull {
-	if p := ib.pull; p != nil && p.token == token && !p.ended {
-		return p
-	}
-	return nil
 }
 
 // leaving are the inboxes that were given up, although the remaining messages of their pulls can still arrive. The client's server can be

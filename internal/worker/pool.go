@@ -130,12 +130,7 @@ func (p *Pool[M]) Size() (waiting, running, window int) {
 }
 
 // Resume lets workers begin messages, after Paused.
-func (p *Pool[M]) Resume() {
-	p.queue.mu.Lock()
-	p.queue.some.Broadcast()
-	p.queue.startWorker()
-	p.queue.mu.Unlock()
-}
+func (p *Pool[M]) Resume() { p.queue.wakeAll() }
 
 // Err returns why the call ended by itself; nil: it did not. It may be called when Run or Next has reported the end.
 func (p *Pool[M]) Err() error { return p.err }
