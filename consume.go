@@ -114,18 +114,10 @@ func (s *Subscription) consume(ctx context.Context, set *settings, h Handler) er
 			return fmt.Errorf("jetpull: Named: the service %q: %w", set.run.named, err)
 		}
 		defer service.Stop()
-		h = set.run.around(h, func(ctx context.Context, m *Msg) (context.Context, func()) { // one that is cancelled ends its batch
-			one := running.Message{Sequence: m.Sequence(), Subject: m.Subject(), Since: time.Now(), Attempt: m.Delivered()}
-			return service.Begin(ctx, one, ErrCancelled)
-		})
-	}
-	if set.run.limiter != nil {
-		h = set.run.around(h, func(ctx context.Context, m *Msg) (context.Context, func()) {
-			return set.run.limiter.Context(ctx, set.run.limitKey(m))
-		})
+		set.run.service = service
 	}
 	set.run.onStart()
-	r := s.open(callConsume, set, h, nil)
+	r := s.open(callConsume, set, h)
 	r.report.Log.Debug("jetpull: consuming", "concurrency", set.run.Workers)
 	var err, drained error
 	for next := r; next != nil; next, err = r.next(ctx) {
@@ -141,27 +133,4 @@ func (s *Subscription) consume(ctx context.Context, set *settings, h Handler) er
 		return errors.Join(s.wrapError("consume", err), drained)
 	}
 	return drained
-}
-
-// around is h with what add adds to the context of its message, until it has returned. The handler of batches gets that of all its messages.
-func (o *runSettings) around(h Handler, add func(context.Context, *Msg) (context.Context, func())) Handler {
-	if batch := o.batch; batch != nil {
-		o.batch = func(ctx context.Context, ms []*Msg) error {
-			ends := make([]func(), len(ms))
-			for i, m := range ms {
-				ctx, ends[i] = add(ctx, m)
-			}
-			defer func() {
-				for _, end := range ends {
-					end()
-				}
-			}()
-			return batch(ctx, ms)
-		}
-	}
-	return func(ctx context.Context, m *Msg) error {
-		ctx, end := add(ctx, m)
-		defer end()
-		return h(ctx, m)
-	}
 }

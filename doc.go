@@ -44,8 +44,8 @@
 // flight when a connection or a server breaks are redelivered. So are messages whose acknowledgement was not sent when the
 // process ended: with several handlers, an acknowledgement waits up to 200 µs for others. A Consume remembers the last
 // thousand messages that it settled. If the server redelivers one of them, no handler is called. It forgets them when the
-// consumer is recreated or reset (nats.go's ResetConsumer), so that handlers get them again, or when it has settled none for
-// AckWait and 5 s. A message that it holds when it notices a reset is handled once. It notices a reset by the consumer's
+// consumer is recreated, gets other priority groups or is reset (nats.go's ResetConsumer), so that handlers get them again, or when
+// it has settled none for AckWait and 5 s. A message that it holds when it notices a reset is handled once. It notices a reset by the consumer's
 // sequence of a delivery, which falls to half or less. So it can miss one if other clients get most of the messages. A server
 // that crashes soon after the consumer was created can forget half of all deliveries, which looks the same: then handlers get
 // messages again. Other calls and processes do not share this memory. If the consumer was deleted, [ConfirmAcks] waits until

@@ -114,7 +114,7 @@ func (s *Subscription) Messages(ctx context.Context, opts ...MessagesOption) ite
 			yield(nil, err)
 			return
 		}
-		goesOn, err := s.open(callMessages, set, nil, nil).yieldAll(ctx, yield)
+		goesOn, err := s.open(callMessages, set, nil).yieldAll(ctx, yield)
 		switch {
 		case !goesOn:
 		case err != nil:

@@ -109,7 +109,7 @@ func Unpin(ctx context.Context, js jetstream.JetStream, stream, consumer, group 
 	}
 	ctx, cancel := withDefaultTimeout(ctx)
 	defer cancel()
-	subject := wire.UnpinSubject(apiPrefix(js), stream, consumer)
+	subject := wire.ConsumerSubject(apiPrefix(js), "UNPIN", stream, consumer)
 	before, begun := js.Conn().LastError(), time.Now()
 	reply, err := js.Conn().RequestWithContext(ctx, subject, fmt.Appendf(nil, `{"group":%q}`, group)) // which is valid
 	if err != nil {
@@ -177,18 +177,16 @@ func Advisories(ctx context.Context, js jetstream.JetStream, stream, consumer st
 					return
 				}
 			case strings.HasPrefix(m.Subject, pinnedAdvisory), strings.HasPrefix(m.Subject, unpinnedAdvisory):
-				if !yield(parseAdvisory(m)) {
+				var a PinAdvisory
+				if err = json.Unmarshal(m.Data, &a); err != nil {
+					a, err = PinAdvisory{}, fmt.Errorf("jetpull: advisory on %s: %w", m.Subject, err)
+				} else {
+					a.Pinned = strings.HasPrefix(m.Subject, pinnedAdvisory)
+				}
+				if !yield(a, err) {
 					return
 				}
 			}
 		}
 	}
-}
-
-func parseAdvisory(m *nats.Msg) (a PinAdvisory, err error) {
-	if err := json.Unmarshal(m.Data, &a); err != nil {
-		return PinAdvisory{}, fmt.Errorf("jetpull: advisory on %s: %w", m.Subject, err)
-	}
-	a.Pinned = strings.HasPrefix(m.Subject, pinnedAdvisory)
-	return a, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jetpull/jetpull/internal/crash"
 	"github.com/jetpull/jetpull/internal/pull"
+	"github.com/jetpull/jetpull/internal/running"
 	"github.com/jetpull/jetpull/internal/transport"
 	"github.com/jetpull/jetpull/internal/wire"
 	"github.com/jetpull/jetpull/internal/worker"
@@ -30,7 +31,8 @@ func (s *Subscription) start(inboxes *transport.Inboxes, took time.Duration) {
 	if cfg.AckPolicy != jetstream.AckNonePolicy {
 		onOrder = worker.OnOrder(cfg.MaxAckPending, maxPrefetch, s.trip)
 	}
-	s.driver = transport.New(s.nc, wire.NextSubject(apiPrefix(s.js), s.stream, s.consumer), s.session.Load().limits(), onOrder, inboxes, transport.Hooks{
+	pulls := wire.ConsumerSubject(apiPrefix(s.js), "MSG.NEXT", s.stream, s.consumer)
+	s.driver = transport.New(s.nc, pulls, s.session.Load().limits(), onOrder, inboxes, transport.Hooks{
 		Wrap:  s.wrap,
 		Pin:   s.pinChanged,
 		Doubt: func() { s.readWithin(0) },
@@ -71,9 +73,8 @@ type run struct {
 	confirming atomic.Bool  // ackAgain waits for a confirmation
 }
 
-// open starts reading ahead. Without a handler the caller settles what it takes. before is the run of the same call that has
-// ended; nil: it is the first.
-func (s *Subscription) open(c callKind, set *settings, h Handler, before *run) *run {
+// open starts reading ahead. Without a handler the caller settles what it takes.
+func (s *Subscription) open(c callKind, set *settings, h Handler) *run {
 	session := s.session.Load()
 	o, cfg := &set.run, &session.cfg
 	log := set.log().With("stream", s.stream, "consumer", s.consumer)
@@ -90,7 +91,7 @@ func (s *Subscription) open(c callKind, set *settings, h Handler, before *run) *
 		pool.Workers = 1
 	} else {
 		ops.Handle, ops.Key = h, o.orderedBy
-		if o.expiresAt != nil || o.crashes != nil || o.limiter != nil {
+		if o.expiresAt != nil || o.crashes != nil || o.limiter != nil || o.service != nil {
 			ops.Begin = r.begin
 		}
 		if o.batch != nil {
@@ -105,9 +106,6 @@ func (s *Subscription) open(c callKind, set *settings, h Handler, before *run) *
 			"max_request_expires", d, "pull_every", pull.LeastLife)
 	}
 	r.pool = worker.New(ops, pool, session.pool(h != nil, s.trip))
-	if before != nil && before.session.created.Equal(session.created) {
-		r.pool.Remember(before.pool)
-	}
 	_, _, window := r.pool.Size()
 	r.demand.Ref, r.demand.Ask = r, pull.Ask{
 		Mode: pull.Standing, Terms: set.terms, MaxBytes: set.maxBytes, Window: window, Workers: pool.Workers, Bytes: pool.PrefetchBytes,
@@ -154,39 +152,51 @@ func (r *run) ops() worker.Ops[*Msg] {
 // errExpired gives up a message by ExpiresAt.
 var errExpired = &worker.Refusal{Reason: "expired"}
 
-// begin says whether a message may begin, by ExpiresAt, MaxCrashes and Limited.
-func (r *run) begin(ctx context.Context, m *Msg) (func(), error) {
+// begin says whether a message may begin, by ExpiresAt, MaxCrashes and Limited, and makes the context of its handler, by Limited and Named.
+func (r *run) begin(ctx context.Context, m *Msg) (begun context.Context, end func(), err error) {
 	o := &r.set.run
 	if o.expiresAt != nil {
 		if at := o.expiresAt(m); !at.IsZero() && !time.Now().Before(at) {
-			return nil, errExpired
+			return nil, nil, errExpired
 		}
 	}
-	recorded := func() {}
 	if o.crashes != nil && crash.WasDelivered(ctx, m.Sequence(), m.Delivered()) {
 		id, _, _ := m.identify()
-		end, err := o.crashes.Begin(ctx, crash.Message{Stream: r.sub.stream, Consumer: r.sub.consumer, ID: id})
-		if err != nil {
-			return nil, err
+		if end, err = o.crashes.Begin(ctx, crash.Message{Stream: r.sub.stream, Consumer: r.sub.consumer, ID: id}); err != nil {
+			return nil, nil, err
 		}
-		recorded = end
 	}
-	if o.limiter == nil {
-		return recorded, nil
+	if o.limiter != nil {
+		key := o.limitKey(m)
+		release, err := o.limiter.TryAcquire(key)
+		if release == nil {
+			if end != nil {
+				end()
+			}
+			if err != nil { // it is closed
+				return nil, nil, &worker.Wait{Until: worker.For(time.Second), Err: fmt.Errorf("jetpull: Limited: %w", err)}
+			}
+			return nil, nil, &worker.Wait{Until: func(ctx context.Context) { _ = o.limiter.Await(ctx, key) }}
+		}
+		end = both(release, end)
+		if limited, done := o.limiter.Context(ctx, key); limited != ctx {
+			ctx, end = limited, both(done, end)
+		}
 	}
-	key := o.limitKey(m)
-	release, err := o.limiter.TryAcquire(key)
-	switch {
-	case err != nil: // it is closed
-		recorded()
-		return nil, &worker.Wait{Until: worker.For(time.Second), Err: fmt.Errorf("jetpull: Limited: %w", err)}
-	case release == nil:
-		recorded()
-		return nil, &worker.Wait{Until: func(ctx context.Context) { _ = o.limiter.Await(ctx, key) }}
-	case o.crashes == nil: // a function that calls both would be allocated
-		return release, nil
+	if o.service != nil {
+		one := running.Message{Sequence: m.Sequence(), Subject: m.Subject(), Since: time.Now(), Attempt: m.Delivered()}
+		named, done := o.service.Begin(ctx, one, ErrCancelled)
+		ctx, end = named, both(done, end)
 	}
-	return func() { release(); recorded() }, nil
+	return ctx, end, nil
+}
+
+// both calls two functions, of which the second can be nil.
+func both(first, second func()) func() {
+	if second == nil { // or else each message would have a function of its own
+		return first
+	}
+	return func() { first(); second() }
 }
 
 // failureOf is the part of a batch's error that a message has.
@@ -254,11 +264,8 @@ func (r *run) Deliver(ms []pull.Message, done bool, err error) {
 	r.pool.End(err)
 }
 
-// Problem takes the reason for which a pull failed.
+// Problem takes the reason for which a pull failed; nil: pulls are answered again.
 func (r *run) Problem(err error) { r.report.Problem(r.sub.public(context.Background(), err)) }
-
-// Healthy logs that pulls are answered again.
-func (r *run) Healthy() { r.report.Healthy() }
 
 // next returns the run that follows r, which has ended because the consumer is another one, or gone and awaited; nil: the call is over.
 func (r *run) next(ctx context.Context) (*run, error) {
@@ -281,12 +288,12 @@ func (r *run) next(ctx context.Context) (*run, error) {
 			return nil, nil
 		}
 	}
-	r.report.Healthy()
+	r.report.Problem(nil)
 	if err := set.fits(r.kind, s.config()); err != nil {
 		return nil, err
 	}
 	r.endPool()
-	return s.open(r.kind, &set, r.handler, r), nil
+	return s.open(r.kind, &set, r.handler), nil
 }
 
 // endPool ends the run's pool and takes the run off the list.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jetpull/jetpull/internal/crash"
 	"github.com/jetpull/jetpull/internal/pull"
+	"github.com/jetpull/jetpull/internal/running"
 	"github.com/jetpull/jetpull/internal/transport"
 	"github.com/jetpull/jetpull/internal/worker"
 	"github.com/jetpull/jetpull/limit"
@@ -68,7 +69,8 @@ type runSettings struct {
 	deadLetter    string
 	crashes       *crash.Counter // nil: no limit
 	named         string         // of the service; empty: there is none
-	batch         BatchHandler   // of ConsumeBatch
+	service       *running.Service
+	batch         BatchHandler // of ConsumeBatch
 	expiresAt     func(*Msg) time.Time
 	limiter       *limit.Limiter // nil: no limit
 	limitKey      func(*Msg) string

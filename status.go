@@ -133,7 +133,7 @@ func (s *Subscription) public(ctx context.Context, err error) error {
 		}
 		return timeoutError(cause)
 	case *pull.Refused:
-		return &StatusError{e.Status.Code, e.Status.Description, wire.NextSubject(apiPrefix(s.js), s.stream, s.consumer)}
+		return &StatusError{e.Status.Code, e.Status.Description, wire.ConsumerSubject(apiPrefix(s.js), "MSG.NEXT", s.stream, s.consumer)}
 	}
 	if err == pull.ErrEmpty { //nolint:errorlint // the engine does not wrap its own
 		return ErrNoMessages

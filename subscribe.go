@@ -127,7 +127,7 @@ const (
 // readInfo asks the server for a consumer's info, until ctx, which has a deadline, ends. It asks again if there is no leader, and if the
 // answer may have been lost with one.
 func readInfo(ctx context.Context, js jetstream.JetStream, stream, consumer string) (*jetstream.ConsumerInfo, error) {
-	subject := wire.InfoSubject(apiPrefix(js), stream, consumer)
+	subject := wire.ConsumerSubject(apiPrefix(js), "INFO", stream, consumer)
 	before, begun := js.Conn().LastError(), time.Now()
 	until, _ := ctx.Deadline()
 	var api *jetstream.APIError

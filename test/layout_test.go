@@ -25,8 +25,8 @@ var clientDirs = []string{
 // The client is small enough to be owned, and stays so. A line is a line of a
 // file that is no test, comments and blank ones included.
 const (
-	rootLines, rootFiles = 3260, 15
-	clientLines          = 9100
+	rootLines, rootFiles = 3150, 15
+	clientLines          = 8900
 	testLines            = 16500 // of its tests, those on real servers and the simulation included
 )
 

@@ -174,7 +174,7 @@ func (f *Feed) readBy(run context.Context, consumer *jetstream.ConsumerInfo) err
 	left := 0 // messages that the present pull may still get
 	for delivered := uint64(0); ; {
 		if left == 0 {
-			if err := nc.PublishRequest(wire.NextSubject(prefix, consumer.Stream, consumer.Name), inbox, request); err != nil {
+			if err := nc.PublishRequest(wire.ConsumerSubject(prefix, "MSG.NEXT", consumer.Stream, consumer.Name), inbox, request); err != nil {
 				return err
 			}
 			left = batch

@@ -11,9 +11,7 @@ type Group struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-
-	mu      sync.Mutex
-	stopped bool
+	mu     sync.Mutex // so that nothing starts after Stop
 }
 
 // New returns a group whose goroutines end with Stop.
@@ -27,7 +25,7 @@ func New() *Group {
 func (g *Group) Go(f func(ctx context.Context)) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.stopped {
+	if g.ctx.Err() != nil {
 		return false
 	}
 	g.wg.Go(func() { f(g.ctx) })
@@ -37,8 +35,7 @@ func (g *Group) Go(f func(ctx context.Context)) bool {
 // Stop ends the group's context and starts nothing from now on. It does not wait, and may be called again.
 func (g *Group) Stop() {
 	g.mu.Lock()
-	g.stopped = true
-	g.mu.Unlock()
+	defer g.mu.Unlock()
 	g.cancel()
 }
 

@@ -7,8 +7,7 @@ import (
 )
 
 // The consequences of an event. A pull ends: it is over, and given up if messages may still come for it. Both close it, which takes it off the
-// list. If none can come, its inbox is released for others. Conclude decides how its share group and demands go on. A demand is
-// finished when its caller waits no more.
+// list. Conclude decides how its share group and demands go on. A demand is finished when its caller waits no more.
 
 // spareShares is how many share groups are kept for the next calls with their terms.
 const spareShares = 32
@@ -42,7 +41,11 @@ func (e *Engine) end(now At, p *pull, o ending) {
 	} else {
 		e.close(p)
 		e.capacity.free += p.left
-		e.release(p.inbox)
+		if ib := p.inbox; ib.single || e.closed {
+			e.out.do(Effect{Kind: Unsubscribe, Inbox: ib})
+		} else {
+			e.unused = append(e.unused, ib)
+		}
 	}
 	e.conclude(now, p, &o)
 }
@@ -51,15 +54,6 @@ func (e *Engine) end(now At, p *pull, o ending) {
 func (e *Engine) close(p *pull) {
 	p.share.pulls = without(p.share.pulls, p)
 	p.inbox.close()
-}
-
-// release takes back an inbox on which nothing more can arrive.
-func (e *Engine) release(ib *Inbox) {
-	if ib.single || e.closed {
-		e.out.do(Effect{Kind: Unsubscribe, Inbox: ib})
-		return
-	}
-	e.unused = append(e.unused, ib)
 }
 
 // giveUp ends p, although messages may still arrive for it. If the connection is lost, nothing more can.
@@ -103,7 +97,7 @@ func (e *Engine) conclude(now At, p *pull, o *ending) {
 // report reports the end of a pull to the caller of a standing demand.
 func (e *Engine) report(d *Demand, n news) {
 	if n.healthy && d.stand.heal() { // the consumer may have changed meanwhile
-		e.out.do(Effect{Kind: Healthy, Demand: d})
+		e.out.do(Effect{Kind: Problem, Demand: d})
 		e.out.do(Effect{Kind: Doubt})
 	}
 	if n.trouble != nil {
@@ -179,7 +173,8 @@ func (e *Engine) late(s *share, m Message, size int) {
 		e.HandBack(m)
 		return
 	}
-	s.keep(m, size)
+	i, _ := slices.BinarySearchFunc(s.stash, m.Sequence(), func(a stashed, seq uint64) int { return int(a.msg.Sequence() - seq) })
+	s.stash = slices.Insert(s.stash, i, stashed{m, size}) // a call that ends can return messages that are older than some that have arrived since
 }
 
 // HandBack returns a message to the server. With ack policy none the server takes none back, so the message is lost.

@@ -7,13 +7,13 @@
 //
 // The files have floors. A function calls only functions of its own file, and of files on lower floors, which are further up here:
 //
-//	failure pin wait
+//	wait
 //	effect pull terms
-//	demand inbox leaving standing
+//	demand inbox standing
 //	engine share
-//	account plan request
+//	account plan
 //	cover
-//	calls clock frames outage
+//	calls clock frames
 //
-// A method stands in the file of its purpose: one that decides about pulls in plan.go, and one that fills in a pull in request.go.
+// A method stands in the file of its purpose: one that decides about pulls in plan.go, and one that fills in a pull in cover.go.
 package pull

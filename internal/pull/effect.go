@@ -17,8 +17,7 @@ const (
 	Nak                           // hand Msg back to the server
 	Wake                          // Demand is done
 	Deliver                       // hand Msgs to the standing Demand; it may be done
-	Problem                       // a pull of the standing Demand failed with Err
-	Healthy                       // pulls of the standing Demand are answered again
+	Problem                       // a pull of the standing Demand failed with Err; nil: its pulls are answered again
 	PinGained                     // Pin was gained
 	PinLost                       // Pin was lost
 	Doubt                         // the consumer may have changed, or be gone
@@ -38,6 +37,9 @@ type Effect struct {
 	Err    error
 	Pin    *Pin
 }
+
+// Pin is a pin id of a priority group.
+type Pin struct{ Group, ID string }
 
 // effects are what the driver is to do.
 type effects struct {

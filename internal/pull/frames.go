@@ -80,8 +80,8 @@ func (e *Engine) steady(now At, p *pull, size int, pin string) bool {
 func (e *Engine) Status(now At, ib *Inbox, token string, st wire.Status) {
 	e.at(now)
 	e.stats.Statuses[st.Code]++
-	p := ib.pullOf(token)
-	if p == nil {
+	p := ib.pull
+	if p == nil || p.token != token || p.ended {
 		return
 	}
 	p.heard(now)

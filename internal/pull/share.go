@@ -49,12 +49,6 @@ func (s *share) next(owner *Demand) *Demand {
 	return standing
 }
 
-// keep stashes a message. A call that ends can return messages that are older than some that have arrived since.
-func (s *share) keep(m Message, size int) {
-	i, _ := slices.BinarySearchFunc(s.stash, m.Sequence(), func(a stashed, seq uint64) int { return int(a.msg.Sequence() - seq) })
-	s.stash = slices.Insert(s.stash, i, stashed{m, size})
-}
-
 // reconnected lets pulls go out at once.
 func (s *share) reconnected() {
 	s.retryAt, s.tries = 0, 0

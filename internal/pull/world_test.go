@@ -96,9 +96,10 @@ func (w *world) perform(f *Effect) string {
 		w.taken[d] = append(w.taken[d], f.Msgs...)
 		return fmt.Sprint(d.Ref, "=", list(f.Msgs), errText("!", f.Err), map[bool]string{true: " end"}[f.Done])
 	case Problem:
+		if f.Err == nil {
+			return fmt.Sprint(d.Ref, " healthy")
+		}
 		return fmt.Sprint(d.Ref, errText(" ", f.Err))
-	case Healthy:
-		return fmt.Sprint(d.Ref, " healthy")
 	case PinGained:
 		return "pin " + f.Pin.ID
 	case PinLost:
@@ -325,7 +326,7 @@ func (w *world) end() {
 		w.drained(w.draining[0])
 	}
 	_, outstanding := w.e.Stats()
-	w.must(outstanding == 0 && !w.e.Busy() && !w.e.Left(w.e.Retired()) && w.e.Closed(), "%d messages are awaited after the end", outstanding)
+	w.must(outstanding == 0 && !w.e.Busy() && !w.e.Left(w.e.Retired()) && w.e.closed, "%d messages are awaited after the end", outstanding)
 	for _, b := range w.boxes {
 		w.must(b.gone || !b.open, "%s is left", b.name)
 	}

@@ -40,8 +40,7 @@ type Hooks struct {
 // without a lock. Deliver must not keep ms.
 type Sink interface {
 	Deliver(ms []pull.Message, done bool, err error)
-	Problem(err error)
-	Healthy()
+	Problem(err error) // nil: pulls are answered again
 }
 
 // Driver is the I/O around the pull engine of one consumer.
@@ -158,8 +157,6 @@ func (d *Driver) perform(f *pull.Effect) {
 		f.Demand.Ref.(Sink).Deliver(f.Msgs, f.Done, f.Err)
 	case pull.Problem:
 		f.Demand.Ref.(Sink).Problem(f.Err)
-	case pull.Healthy:
-		f.Demand.Ref.(Sink).Healthy()
 	case pull.PinGained, pull.PinLost:
 		d.hooks.Pin(f.Pin.Group, f.Pin.ID, f.Kind == pull.PinGained)
 	case pull.Doubt, pull.Prove:
@@ -183,10 +180,8 @@ func (d *Driver) send(f *pull.Effect) {
 // on in the background, and takes as long as an inbox may take to drain, at most.
 func (d *Driver) Close(ctx context.Context, err error) error {
 	d.Do(func(e *pull.Engine, now pull.At) {
-		if !e.Closed() {
-			d.end(err)
-			e.Close(now, err)
-		}
+		d.end(err)
+		e.Close(now, err)
 	})
 	d.AwaitQuiet(ctx)
 	d.reader.timer.Stop() // or it would keep the driver in memory until it fires

@@ -60,7 +60,6 @@ type noSink struct{}
 
 func (noSink) Deliver([]pull.Message, bool, error) {}
 func (noSink) Problem(error)                       {}
-func (noSink) Healthy()                            {}
 
 // Effects are carried out in order: a demand that leaves at once has its inbox subscribed before it is drained, so that no
 // subscription is left.

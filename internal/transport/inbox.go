@@ -128,10 +128,7 @@ func (d *Driver) roundTrip(ctx context.Context) bool {
 		once, cancel := context.WithTimeout(ctx, flushMost)
 		err := d.nc.FlushWithContext(once)
 		cancel()
-		d.mu.Lock()
-		closed := d.engine.Closed()
-		d.mu.Unlock()
-		if err == nil || closed {
+		if err == nil || d.Over.Err() != nil {
 			return err == nil
 		}
 	}

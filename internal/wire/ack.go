@@ -14,16 +14,11 @@ const AckPrefix = "$JS.ACK."
 //	$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>
 //	$JS.ACK.<domain>.<account hash>.<stream>.<consumer>.<delivered>. … .<pending>[.<token>]
 type Ack struct {
-	// Delivered counts the deliveries of this message, this one included.
-	Delivered uint64
-	// StreamSeq is the sequence of the message in the stream.
-	StreamSeq uint64
-	// ConsumerSeq is the sequence of this delivery in the consumer.
-	ConsumerSeq uint64
-	// Timestamp is when the stream stored the message, in nanoseconds since 1970 UTC.
-	Timestamp int64
-	// Pending is how many messages the consumer had left to deliver; 0 if the number is not decimal or over 18 digits.
-	Pending uint64
+	Delivered   uint64 // counts the deliveries of this message, this one included
+	StreamSeq   uint64 // of the message in the stream
+	ConsumerSeq uint64 // of this delivery in the consumer
+	Timestamp   int64  // when the stream stored the message, in nanoseconds since 1970 UTC
+	Pending     uint64 // messages that the consumer had left to deliver; 0 if the number is not decimal or over 18 digits
 }
 
 // ParseAck reads the reply subject of a delivered message, which is likely to begin with prefix: AckPrefix with stream and
@@ -92,14 +87,10 @@ func digits(s string) (n uint64, length int) {
 // Acknowledgement payloads, published to a message's reply subject. They are
 // shared by all callers and must not be written to.
 var (
-	// VerbAck settles the message.
-	VerbAck = []byte("+ACK")
-	// VerbNak hands the message back for redelivery.
-	VerbNak = []byte("-NAK")
-	// VerbProgress restarts the message's ack wait.
-	VerbProgress = []byte("+WPI")
-	// VerbTerm settles the message as one never to be redelivered.
-	VerbTerm = []byte("+TERM")
+	VerbAck      = []byte("+ACK")  // settles the message
+	VerbNak      = []byte("-NAK")  // hands the message back for redelivery
+	VerbProgress = []byte("+WPI")  // restarts the message's ack wait
+	VerbTerm     = []byte("+TERM") // settles the message as one never to be redelivered
 )
 
 // Nak returns the payload that hands a message back for redelivery after delay.

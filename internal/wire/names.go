@@ -18,19 +18,10 @@ func APIPrefix(prefix, domain string) string {
 	return "$JS.API."
 }
 
-// NextSubject is the subject to which pulls for a consumer are published. prefix is one that APIPrefix returns.
-func NextSubject(prefix, stream, consumer string) string {
-	return prefix + "CONSUMER.MSG.NEXT." + stream + "." + consumer
-}
-
-// InfoSubject is the subject of requests for a consumer's configuration and state.
-func InfoSubject(prefix, stream, consumer string) string {
-	return prefix + "CONSUMER.INFO." + stream + "." + consumer
-}
-
-// UnpinSubject is the subject of requests to remove the pin of the group in the request's body.
-func UnpinSubject(prefix, stream, consumer string) string {
-	return prefix + "CONSUMER.UNPIN." + stream + "." + consumer
+// ConsumerSubject is the subject of a request that concerns a consumer: of a pull with MSG.NEXT, for its configuration and state with INFO, and to
+// remove the pin of the group in the body with UNPIN. prefix is one that APIPrefix returns.
+func ConsumerSubject(prefix, request, stream, consumer string) string {
+	return prefix + "CONSUMER." + request + "." + stream + "." + consumer
 }
 
 // groupName is the server's own check (ADR-42).

@@ -10,9 +10,9 @@ import (
 )
 
 func TestSubjects(t *testing.T) {
-	require.Equal(t, "$JS.hub.API.CONSUMER.MSG.NEXT.S.C", NextSubject("$JS.hub.API.", "S", "C"))
-	require.Equal(t, "js.acme.CONSUMER.INFO.S.C", InfoSubject("js.acme.", "S", "C"))
-	require.Equal(t, "$JS.API.CONSUMER.UNPIN.S.C", UnpinSubject("$JS.API.", "S", "C"))
+	require.Equal(t, "$JS.hub.API.CONSUMER.MSG.NEXT.S.C", ConsumerSubject("$JS.hub.API.", "MSG.NEXT", "S", "C"))
+	require.Equal(t, "js.acme.CONSUMER.INFO.S.C", ConsumerSubject("js.acme.", "INFO", "S", "C"))
+	require.Equal(t, "$JS.API.CONSUMER.UNPIN.S.C", ConsumerSubject("$JS.API.", "UNPIN", "S", "C"))
 }
 
 func TestAPIPrefix(t *testing.T) {

@@ -8,27 +8,16 @@ import (
 // Request is the body of one pull: what to deliver at most, for how long, and under which priority terms. The
 // zero value of every field but Batch means that the field is not sent.
 type Request struct {
-	// Batch is the most messages to deliver. It is always sent.
-	Batch int `json:"batch"`
-	// Expires is how long the server keeps the pull waiting.
-	Expires time.Duration `json:"expires,omitempty"`
-	// NoWait ends the pull as soon as there is nothing more to deliver.
-	NoWait bool `json:"no_wait,omitempty"`
-	// Heartbeat is the interval of status 100 while nothing is delivered. The
-	// server refuses one that is more than half of Expires.
-	Heartbeat time.Duration `json:"idle_heartbeat,omitempty"`
-	// MaxBytes bounds subject, ack reply, headers and payload of all messages delivered together.
-	MaxBytes int `json:"max_bytes,omitempty"`
-	// Group is the priority group.
-	Group string `json:"group,omitempty"`
-	// MinPending is the overflow threshold on messages not yet delivered.
-	MinPending int64 `json:"min_pending,omitempty"`
-	// MinAckPending is the overflow threshold on messages delivered and not yet acknowledged.
-	MinAckPending int64 `json:"min_ack_pending,omitempty"`
-	// Priority orders pulls under the prioritized policy, 0 to 9, lower first.
-	Priority int `json:"priority,omitempty"`
-	// ID is the pin id that the server assigned to this client.
-	ID string `json:"id,omitempty"`
+	Batch         int           `json:"batch"`                     // the most messages to deliver; always sent
+	Expires       time.Duration `json:"expires,omitempty"`         // how long the server keeps the pull waiting
+	NoWait        bool          `json:"no_wait,omitempty"`         // it ends as soon as there is nothing more to deliver
+	Heartbeat     time.Duration `json:"idle_heartbeat,omitempty"`  // the interval of status 100 while nothing is delivered; at most half of Expires
+	MaxBytes      int           `json:"max_bytes,omitempty"`       // of subject, ack reply, headers and payload of all messages together
+	Group         string        `json:"group,omitempty"`           // the priority group
+	MinPending    int64         `json:"min_pending,omitempty"`     // the overflow threshold on messages not yet delivered
+	MinAckPending int64         `json:"min_ack_pending,omitempty"` // that on messages delivered and not yet acknowledged
+	Priority      int           `json:"priority,omitempty"`        // of the prioritized policy, 0 to 9, lower first
+	ID            string        `json:"id,omitempty"`              // the pin id that the server assigned to this client
 }
 
 // JSON returns r as JSON. The fields come in a fixed order, so equal requests are equal bytes: a no-wait pull is

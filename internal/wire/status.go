@@ -17,17 +17,12 @@ const (
 
 // Status is one status frame.
 type Status struct {
-	// Code is the three-digit code, 100 to 999.
-	Code int
-	// Description is the text behind the code, empty for a bare 503.
-	Description string
-	// Condition is the meaning of code and description.
-	Condition Condition
-	// PendingMsgs and PendingBytes are what the pull had left when it ended: requested less delivered.
-	// Neither is ever negative, and both are zero unless HasPending is set.
+	Code        int       // three digits, 100 to 999
+	Description string    // the text behind the code, empty for a bare 503
+	Condition   Condition // the meaning of both
+	// What the pull had left when it ended: requested less delivered. Both are zero unless HasPending says that the frame carried good numbers.
 	PendingMsgs, PendingBytes int64
-	// HasPending says that the frame carried both numbers and both were good.
-	HasPending bool
+	HasPending                bool
 }
 
 // ParseStatus reads the header of a status frame. It reports false if there is no three-digit code. The caller

@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jetpull/jetpull/internal/pull"
@@ -11,20 +10,6 @@ import (
 
 // confirmPause is how long after acknowledgements that were not confirmed they are sent again.
 const confirmPause = 100 * time.Millisecond
-
-// workBatches is work for batches.
-func (p *Pool[M]) workBatches(call, handlers context.Context, s *slot[M]) {
-	for {
-		if call.Err() != nil {
-			p.End(nil)
-		}
-		if p.fill(s); len(s.batch) == 0 {
-			p.End(nil)
-			return
-		}
-		p.handleBatch(handlers, s)
-	}
-}
 
 // fill marks the messages of the last batch as done, and gives a worker its next one: when it is full, when its first message has waited for
 // BatchDelay, or when there are no more messages.
@@ -48,17 +33,23 @@ func (p *Pool[M]) fill(s *slot[M]) {
 	}
 }
 
-// handleBatch runs the handler for the messages that may begin, and settles each by its own result.
-func (p *Pool[M]) handleBatch(ctx context.Context, s *slot[M]) {
+// handleBatch gets a batch, runs the handler for the messages of it that may begin, and settles each by its own result. It reports false if there
+// are no more messages.
+func (p *Pool[M]) handleBatch(ctx context.Context, s *slot[M]) (more bool) {
+	p.fill(s)
 	all := s.batch
 	s.batch = nil
 	var begun []*entry[M]
 	var ms []M
 	var ends []func()
+	handler := ctx // what ends the context of one message ends that of its batch
 	for _, e := range all {
-		end, err := p.begin(ctx, e)
+		limited, end, err := p.begin(handler, e)
 		if err == nil {
-			begun, ms, ends = append(begun, e), append(ms, e.msg), append(ends, end)
+			handler, begun, ms = limited, append(begun, e), append(ms, e.msg)
+			if end != nil {
+				ends = append(ends, end)
+			}
 			continue
 		}
 		p.conclusion(s, e, func() {
@@ -70,23 +61,25 @@ func (p *Pool[M]) handleBatch(ctx context.Context, s *slot[M]) {
 		})
 	}
 	if len(begun) == 0 {
-		return
+		return len(all) > 0
 	}
-	err := p.callBatch(ctx, ms)
-	for _, end := range ends {
-		end()
-	}
-	var confirm []M
-	for _, e := range begun {
-		failed := p.ops.Failure(err, e.msg)
-		if failed == nil && p.ops.Settled(e.msg) == Undecided && !p.ackNone && !p.set.ManualAck {
-			e.how = Acked
-			confirm, s.batch = append(confirm, e.msg), append(s.batch, e)
-			continue
+	p.call(handler, func(ctx context.Context) error { return p.ops.HandleBatch(ctx, ms) }, func(err error) {
+		for _, end := range ends {
+			end()
 		}
-		p.conclusion(s, e, func() { p.conclude(ctx, s, e, failed) })
-	}
-	p.confirm(ctx, confirm)
+		var confirm []M
+		for _, e := range begun {
+			failed := p.ops.Failure(err, e.msg)
+			if failed == nil && p.ops.Settled(e.msg) == Undecided && !p.ackNone && !p.set.ManualAck {
+				e.how = Acked
+				confirm, s.batch = append(confirm, e.msg), append(s.batch, e)
+				continue
+			}
+			p.conclusion(s, e, func() { p.conclude(ctx, s, e, failed) })
+		}
+		p.confirm(ctx, confirm)
+	})
+	return true
 }
 
 // conclusion settles a message of a batch as that of a worker of its own. If the worker still has it then, it is in the batch.
@@ -97,34 +90,6 @@ func (p *Pool[M]) conclusion(s *slot[M], e *entry[M], settle func()) {
 		s.batch = append(s.batch, e)
 	}
 	s.e = nil
-}
-
-// callBatch calls the handler of batches, with a context and a time limit of its own.
-func (p *Pool[M]) callBatch(ctx context.Context, ms []M) (err error) {
-	cancel := func() {}
-	if d := p.set.HandlerTimeout; d > 0 {
-		ctx, cancel = context.WithTimeoutCause(ctx, d, fmt.Errorf("%w: it is %v", ErrHandlerTimeout, d))
-	}
-	defer cancel()
-	done := make(chan error, 1)
-	go func() { // it may end its goroutine
-		err := errGoexit
-		defer func() {
-			if v := recover(); v != nil {
-				err = recovered("the handler", v)
-			}
-			done <- err
-		}()
-		err = p.ops.HandleBatch(ctx, ms)
-	}()
-	err = <-done
-	if cause := context.Cause(ctx); errors.Is(cause, ErrHandlerTimeout) {
-		err = cause
-	}
-	if err != nil {
-		err = readable(err)
-	}
-	return err
 }
 
 // confirm acknowledges messages, and repeats that until each is confirmed, the handlers' context ends, or nothing can be sent any more.
@@ -141,12 +106,7 @@ func (p *Pool[M]) confirm(ctx context.Context, ms []M) {
 			return
 		}
 		p.ops.Report.Error(err)
-		timer := time.NewTimer(confirmPause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		timer.Stop()
+		For(confirmPause)(ctx)
 		if ctx.Err() != nil || errors.Is(err, ErrFinal) {
 			return
 		}

@@ -39,13 +39,10 @@ func (r *Refusal) Error() string { return r.Reason }
 // Is says that no other attempt can succeed.
 func (r *Refusal) Is(target error) bool { return target == ErrFinal }
 
-// noEnd is a function of its own because a literal in a generic method is allocated at each call.
-func noEnd() {}
-
-// begin asks whether e may begin. The functions that decide it are the user's.
-func (p *Pool[M]) begin(ctx context.Context, e *entry[M]) (end func(), err error) {
+// begin asks whether e may begin, and returns the context of its handler. The functions that decide it are the user's.
+func (p *Pool[M]) begin(ctx context.Context, e *entry[M]) (begun context.Context, end func(), err error) {
 	if p.ops.Begin == nil {
-		return noEnd, nil
+		return ctx, nil, nil
 	}
 	defer func() {
 		if v := recover(); v != nil {

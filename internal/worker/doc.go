@@ -10,7 +10,7 @@
 //	pool
 //	keepalive
 //	deliver settle
-//	deadletter manual begin
+//	manual begin
 //	handle
 //	batch
 //	run

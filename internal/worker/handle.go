@@ -15,45 +15,49 @@ type Verdict struct {
 	After     time.Duration
 }
 
-// handle runs the handler for e, and settles e by the result. A handler that has run for HandlerTimeout has failed, whatever
-// it returns.
+// handle runs the handler for e, and settles e by the result.
 func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
-	end, err := p.begin(ctx, e)
+	begun, end, err := p.begin(ctx, e)
 	for wait, ok := errors.AsType[*Wait](err); ok; wait, ok = errors.AsType[*Wait](err) {
 		if !p.hold(ctx, s, e, wait) {
 			return
 		}
-		end, err = p.begin(ctx, e)
+		begun, end, err = p.begin(ctx, e)
 	}
 	if err != nil {
 		p.conclude(ctx, s, e, err)
 		return
 	}
-	limited, cancel := ctx, func() {}
-	if d := p.set.HandlerTimeout; d > 0 {
-		limited, cancel = context.WithTimeoutCause(ctx, d, fmt.Errorf("%w: it is %v", ErrHandlerTimeout, d))
-	}
-	returned := false
-	defer func() {
-		if !returned {
-			if v := recover(); v != nil {
-				err = recovered("the handler", v)
-			} else {
-				err = errGoexit
-			}
+	p.call(begun, func(ctx context.Context) error { return p.ops.Handle(ctx, e.msg) }, func(err error) {
+		if end != nil {
+			end()
 		}
-		if cause := context.Cause(limited); errors.Is(cause, ErrHandlerTimeout) {
+		p.conclude(ctx, s, e, err)
+	})
+}
+
+// call calls a handler, and then with its result, even if the handler panics or ends its goroutine. A handler that has run for HandlerTimeout
+// has failed, whatever it returns.
+func (p *Pool[M]) call(ctx context.Context, handler func(context.Context) error, then func(error)) {
+	cancel := func() {}
+	if d := p.set.HandlerTimeout; d > 0 {
+		ctx, cancel = context.WithTimeoutCause(ctx, d, fmt.Errorf("%w: it is %v", ErrHandlerTimeout, d))
+	}
+	err := errGoexit
+	defer func() {
+		if v := recover(); v != nil {
+			err = recovered("the handler", v)
+		}
+		if cause := context.Cause(ctx); errors.Is(cause, ErrHandlerTimeout) {
 			err = cause
 		}
 		cancel()
-		end()
 		if err != nil {
 			err = readable(err)
 		}
-		p.conclude(ctx, s, e, err)
+		then(err)
 	}()
-	err = p.ops.Handle(limited, e.msg)
-	returned = true
+	err = handler(ctx)
 }
 
 // conclude settles a message by its handler's result, unless the handler has settled it.

@@ -96,23 +96,19 @@ func (r *Reporter) Call(f func()) {
 	})
 }
 
-// Problem reports that a pull failed; only the first of a disturbance is logged.
+// Problem reports that a pull failed, or with nil that pulls are answered again. The beginning and the end of a disturbance are logged.
 func (r *Reporter) Problem(err error) {
-	if !r.disturbed.Swap(true) {
+	switch before := r.disturbed.Swap(err != nil); {
+	case err != nil && !before:
 		r.Later(slog.LevelWarn, "jetpull: pulling is disturbed", "error", err)
+	case err == nil && before:
+		r.Later(slog.LevelInfo, "jetpull: pulling is no longer disturbed")
 	}
 	r.Error(err)
 }
 
 // Disturbed reports whether pulling is disturbed.
 func (r *Reporter) Disturbed() bool { return r.disturbed.Load() }
-
-// Healthy reports that pulls are answered again.
-func (r *Reporter) Healthy() {
-	if r.disturbed.Swap(false) {
-		r.Later(slog.LevelInfo, "jetpull: pulling is no longer disturbed")
-	}
-}
 
 // Failed logs that a handler failed, with the outcome, and passes the error to OnError if no event reports it.
 func (r *Reporter) Failed(seq uint64, err error, outcome string, event bool) {

@@ -34,7 +34,7 @@ func TestOnError(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, all[:problemsMost+1], got, "in order, and no more wait")
 		require.Equal(t, 1, logged("OnError or OnEvent is too slow"))
-		for _, report := range []func(){func() { r.Problem(all[0]) }, r.Healthy} {
+		for _, report := range []func(){func() { r.Problem(all[0]) }, func() { r.Problem(nil) }} {
 			report()
 			report()
 		}

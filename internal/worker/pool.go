@@ -21,9 +21,9 @@ type Ops[M any] struct {
 
 	Redelivered *atomic.Uint64 // counts deliveries that are not the first of their message
 
-	// Begin says whether a message may begin, and returns what is called when its handler has returned. Its error is a [Wait], or that of a failed
-	// attempt; nil: every message may.
-	Begin  func(context.Context, M) (end func(), err error)
+	// Begin says whether a message may begin, and returns the context of its handler, and what is called when that has returned; nil: nothing. Its
+	// error is a [Wait], or that of a failed attempt; nil: every message may.
+	Begin  func(context.Context, M) (begun context.Context, end func(), err error)
 	Handle func(context.Context, M) error // nil: the caller settles what it takes
 	// HandleBatch handles a batch, in the place of Handle, and Failure is the part of its error that one message has. Confirm acknowledges messages and
 	// waits until that is confirmed. Its error matches ErrFinal if nothing can be sent any more.
@@ -104,13 +104,12 @@ type Pool[M any] struct {
 	workers sync.WaitGroup // and messages that are parked
 	closed  bool           // under the queue's lock
 
-	// Its end. End stops the queue: messages that arrive are handed back, and workers get no more when the queue is over. Then it closes
-	// ended. After Close the pool is closed: nothing is kept in progress or parked. Ops.Over says that no other pool can follow.
+	// Its end. End stops the queue: messages that arrive are handed back, and workers get no more when the queue is over. Then it ends
+	// open. After Close the pool is closed: nothing is kept in progress or parked. Ops.Over says that no other pool can follow.
 	halt    sync.Once
-	ended   chan struct{}   // closed when the call is to end, and messages that were not started are handed back
-	open    context.Context // until then; of messages that cannot begin yet
+	open    context.Context // until the call is to end, and messages that were not started are handed back
 	closing context.CancelFunc
-	err     error // why it ended by itself; read after ended
+	err     error // why it ended by itself; read after open
 	endedAt pull.At
 }
 
@@ -131,12 +130,7 @@ func (p *Pool[M]) Size() (waiting, running, window int) {
 }
 
 // Resume lets workers begin messages, after Paused.
-func (p *Pool[M]) Resume() {
-	p.queue.mu.Lock()
-	p.queue.some.Broadcast()
-	p.queue.startWorker()
-	p.queue.mu.Unlock()
-}
+func (p *Pool[M]) Resume() { p.queue.wakeAll() }
 
 // Err returns why the call ended by itself; nil: it did not. It may be called when Run or Next has reported the end.
 func (p *Pool[M]) Err() error { return p.err }
@@ -151,9 +145,8 @@ func (p *Pool[M]) End(err error) {
 			return p.ops.Handle != nil && (p.set.DrainBuffered && err == nil || p.queue.consumer.isLast(e.delivered))
 		})
 		p.closing()
-		close(p.ended)
 	})
-	<-p.ended
+	<-p.open.Done()
 }
 
 // handBackUnstarted stops the queue, and hands back the messages that no worker has begun, except those for which keep returns true. It

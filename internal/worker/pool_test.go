@@ -214,7 +214,7 @@ func TestRetries(t *testing.T) {
 			pool attempts=2 dead storing=3s wait=4s keepalive=off; do 1 err; in 1 n=2 -> h1; dead1 | +3s -> @2s wpi1; @3s term:failed 2 times: err 1`,
 		"until the drain ends": `
 			pool attempts=2 dead maxdeliver=2 drain=2s delays=9s; do 1 err; refused; in 1 n=2 -> h1; dead1 | stop -> dead1
-			+3s -> @1s dead1; @2s dead1; @2s nak:9s 1; @2s run: 1 ran, 0 left, 0 unstarted, 0 unsettled`,
+			+3s -> @1s dead1; @2s dead1; @2s nak:9s 1; @2s run: 1 ran, 0 left, 0 unstarted, 0 unsettled; @2s last[1]`,
 		"HandlerTimeout fails when the handler returns": `
 			pool timeout=2s delays=1s; do 1 hang; do 2 5s; in 1 2; +9s -> h1; @2s nak:1s 1; @2s h2; @7s nak:1s 2`,
 		"and with keys": `
@@ -294,7 +294,6 @@ func TestStop(t *testing.T) {
 func TestBeginAllocatesNothing(t *testing.T) {
 	p := &Pool[int]{}
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		end, _ := p.begin(t.Context(), nil)
-		end()
+		_, _, _ = p.begin(t.Context(), nil)
 	}))
 }

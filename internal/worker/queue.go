@@ -264,10 +264,11 @@ func (q *queue[M]) next(s *slot[M], until pull.At) *entry[M] {
 	return e
 }
 
-// wakeAll has all workers that wait look again.
+// wakeAll has all workers look again.
 func (q *queue[M]) wakeAll() {
 	q.mu.Lock()
 	q.some.Broadcast()
+	q.startWorker()
 	q.mu.Unlock()
 }
 

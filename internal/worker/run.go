@@ -6,13 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 )
 
 // New returns a pool that has no messages.
 func New[M any](ops Ops[M], set Settings, consumer Consumer) *Pool[M] {
-	p := &Pool[M]{ops: ops, set: set, ackNone: consumer.AckNone, ended: make(chan struct{})}
+	p := &Pool[M]{ops: ops, set: set, ackNone: consumer.AckNone}
 	p.open, p.closing = context.WithCancel(context.Background())
 	p.keyless.Start = ops.Report.Notifier.Start
 	q := &p.queue
@@ -47,16 +46,6 @@ func (p *Pool[M]) Follow(c Consumer) {
 	}
 }
 
-// Remember takes over the settled messages of a pool of the same call and consumer that has ended. It is not called for a
-// consumer that was recreated.
-func (p *Pool[M]) Remember(before *Pool[M]) {
-	before.queue.mu.Lock()
-	defer before.queue.mu.Unlock()
-	h := &p.queue.history
-	*h = before.queue.history
-	h.ids, h.settlements = slices.Clone(h.ids), slices.Clone(h.settlements) // the pool before may still take messages, to hand them back
-}
-
 // DrainGrace is how long after DrainTimeout a call waits for handlers whose context it has cancelled.
 const DrainGrace = time.Second
 
@@ -66,21 +55,15 @@ func (p *Pool[M]) Run(ctx context.Context) error {
 	defer cancel()
 	q := &p.queue
 	q.mu.Lock()
-	work := p.work
-	if p.set.Batch > 0 {
-		work = p.workBatches
-	}
-	q.begin = func(s *slot[M]) { p.workers.Go(func() { work(ctx, handlers, s) }) }
+	q.begin = func(s *slot[M]) { p.workers.Go(func() { p.work(ctx, handlers, s) }) }
 	q.started = 1
 	q.begin(&q.slots[0])
 	q.mu.Unlock()
-	var err error
 	select {
 	case <-ctx.Done():
-	case <-p.ended:
-		err = p.err
+	case <-p.open.Done():
 	}
-	p.End(err)
+	p.End(nil)
 	done := make(chan struct{})
 	go func() {
 		p.workers.Wait()
@@ -164,18 +147,20 @@ func (p *Pool[M]) work(call, handlers context.Context, s *slot[M]) {
 			p.workers.Go(func() { p.work(call, handlers, s) })
 		}
 	}()
-	for {
+	for more := true; more; {
 		if call.Err() != nil {
 			p.End(nil) // no message is begun after the end of ctx
 		}
-		e := p.queue.next(s, 0)
-		if e == nil {
-			clean = true
-			p.End(nil)
-			return
+		if p.set.Batch > 0 {
+			more = p.handleBatch(handlers, s)
+		} else if e := p.queue.next(s, 0); e != nil {
+			p.handle(handlers, s, e)
+		} else {
+			more = false
 		}
-		p.handle(handlers, s, e)
 	}
+	clean = true
+	p.End(nil)
 }
 
 // Close ends the pool. Messages that are still handled are settled by their workers.

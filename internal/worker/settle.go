@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 )
@@ -37,18 +39,20 @@ type attempt struct {
 	err    error
 }
 
-// again retries e after a delay: in place if messages are ordered by key, else by the server.
+// again retries e after a delay: in place if messages are ordered by key, else by the server, which does not if this was its last delivery.
 func (p *Pool[M]) again(s *slot[M], e *entry[M], try attempt, delay time.Duration) {
-	m := e.msg // once it waits for its retry, e is another worker's
-	if p.ops.Key != nil && p.retryInPlace(s, e, delay) {
+	m, id, last := e.msg, e.id, p.isLast(e) // once it waits for its retry, e is another worker's
+	if p.ops.Key != nil && !last && p.retryInPlace(s, e, delay) {
 		p.ops.Failed(m, try.number, Retried, delay, try.err)
 		return
 	}
-	last := p.isLast(e)
-	p.nak(e, try, delay)
-	if last {
-		p.ops.Report.LastDeliveries(true, e.id.Seq)
+	p.ops.Report.Error(p.ops.Nak(p.removeEntry(e), delay))
+	if !last {
+		p.ops.Failed(m, try.number, Retried, delay, try.err)
+		return
 	}
+	p.ops.Failed(m, try.number, HandedBack, delay, try.err)
+	p.ops.Report.LastDeliveries(true, id.Seq)
 }
 
 // isLast reports whether the server does not deliver the message again, as far as is known: an edit can change it at any time.
@@ -56,16 +60,6 @@ func (p *Pool[M]) isLast(e *entry[M]) bool {
 	p.queue.mu.Lock()
 	defer p.queue.mu.Unlock()
 	return p.queue.consumer.isLast(e.delivered)
-}
-
-// nak hands e back. The server redelivers it, unless this was its last delivery.
-func (p *Pool[M]) nak(e *entry[M], try attempt, delay time.Duration) {
-	m, outcome := e.msg, Retried
-	if p.isLast(e) {
-		outcome = HandedBack
-	}
-	p.ops.Report.Error(p.ops.Nak(p.removeEntry(e), delay))
-	p.ops.Failed(m, try.number, outcome, delay, try.err)
 }
 
 // terminate ends a message for good.
@@ -119,4 +113,48 @@ func (p *Pool[M]) retryInPlace(s *slot[M], e *entry[M], delay time.Duration) boo
 	q.mu.Unlock()
 	_ = p.ops.InProgress(m) // its handler may have taken nearly all of AckWait, without KeepAlive
 	return true
+}
+
+// deadLetterPause is how long after a failed try for a dead letter the next one follows, at first; it doubles up to
+// deadLetterPauseMost.
+const (
+	deadLetterPause     = time.Second
+	deadLetterPauseMost = 10 * time.Second
+)
+
+// giveUp ends a message that has failed for the last time. With a dead letter the original is terminated only
+// when the copy is stored; until then it is retried. After the last delivery that MaxDeliver allows there is no other:
+// the worker keeps the message in progress and tries until the copy is stored, the handlers' context ends, or
+// the connection is closed for good. So a stream of dead letters that is down stops the call.
+func (p *Pool[M]) giveUp(ctx context.Context, s *slot[M], e *entry[M], try attempt, delay time.Duration) {
+	reason := deadReason(try.err)
+	why := GivenUp(try.number, try.err)
+	if p.ops.DeadLetter == nil {
+		p.terminate(e, try, TermSent, why)
+		return
+	}
+	p.queue.mu.Lock()
+	e.insists = true
+	p.queue.mu.Unlock()
+	ended := p.open.Done()
+	for wait := deadLetterPause; ; wait = min(2*wait, deadLetterPauseMost) {
+		err := p.ops.DeadLetter(ctx, e.msg, reason, try.number)
+		if err == nil {
+			p.terminate(e, try, DeadLettered, why)
+			return
+		}
+		p.ops.Report.Error(err)
+		if !p.isLast(e) || ctx.Err() != nil || errors.Is(err, ErrFinal) {
+			p.again(s, e, try, delay)
+			return
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ended:
+			ended, wait = nil, deadLetterPause/2 // the call ends: try again at once
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
 }

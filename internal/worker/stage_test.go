@@ -127,7 +127,7 @@ func (s *stage) handle(ctx context.Context, m *msg) error {
 }
 
 // begin goes by the plan too: wait=5s, refuse or oops (a panic). Else the message begins.
-func (s *stage) begin(_ context.Context, m *msg) (func(), error) {
+func (s *stage) begin(ctx context.Context, m *msg) (context.Context, func(), error) {
 	s.mu.Lock()
 	do := ""
 	if plan := s.plan[m.id.Seq]; len(plan) > 0 && (strings.HasPrefix(plan[0], "wait=") || plan[0] == "refuse" || plan[0] == "oops") {
@@ -136,14 +136,14 @@ func (s *stage) begin(_ context.Context, m *msg) (func(), error) {
 	s.mu.Unlock()
 	switch {
 	case do == "refuse":
-		return nil, &Refusal{"too late"}
+		return nil, nil, &Refusal{"too late"}
 	case do == "oops":
 		panic(do)
 	case do != "":
 		s.note("w%d", m.id.Seq)
-		return nil, &Wait{Until: For(script.Duration(strings.TrimPrefix(do, "wait=")))}
+		return nil, nil, &Wait{Until: For(script.Duration(strings.TrimPrefix(do, "wait=")))}
 	}
-	return func() { s.note("e%d", m.id.Seq) }, nil
+	return ctx, func() { s.note("e%d", m.id.Seq) }, nil
 }
 
 // verdict is an error that asks for something.

@@ -62,9 +62,9 @@ var planted = []struct {
 		bug:  "\treturn false && !errors",
 	},
 	{
-		name: "a message is given up though its dead letter is not stored", file: "internal/worker/deadletter.go",
-		text: "\tcase err == nil:\n\t\tp.terminate(e, try, DeadLettered, why)\n",
-		bug:  "\tcase !last:\n\t\tp.terminate(e, try, DeadLettered, why)\n",
+		name: "a message is given up though its dead letter is not stored", file: "internal/worker/settle.go",
+		text: "\t\tif err == nil {\n\t\t\tp.terminate(e, try, DeadLettered, why)\n",
+		bug:  "\t\tif err == nil || !p.isLast(e) {\n\t\t\tp.terminate(e, try, DeadLettered, why)\n",
 	},
 	{
 		name: "a reset of the consumer is not noticed", file: "internal/worker/history.go",
