@@ -33,7 +33,7 @@ func (a *attempt) as(crashes *int64) sqlstore.Result {
 	it := &a.item
 	return sqlstore.Result{
 		Lease: a.h.Lease, Item: it.ID, Version: it.Version, Gate: it.Gate, Status: it.Status, Attempt: it.Attempt,
-		Errors: sqlstore.DecodeList(it.Errors, func(text string) string { return text }), Crashes: crashes,
+		Errors: it.Errors, Crashes: crashes,
 	}
 }
 

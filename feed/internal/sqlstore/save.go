@@ -19,7 +19,7 @@ type Result struct {
 	Gate    int
 	Status  string
 	Attempt int
-	Errors  []string
+	Errors  *string
 	History *string // nil: unchanged
 	Data    []byte  // nil: unchanged
 	Steps   int64   // 1: the step is over
@@ -70,7 +70,7 @@ func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, er
 				continue
 			}
 			set := map[string]any{
-				"gate": r.Gate, "status": r.Status, "attempt": r.Attempt, "errors": EncodeList(r.Errors), "not_before": nil,
+				"gate": r.Gate, "status": r.Status, "attempt": r.Attempt, "errors": r.Errors, "not_before": nil,
 				"step": gorm.Expr("step + ?", r.Steps), "version": r.Version + 1, "crashes": r.Crashes,
 			}
 			if r.Data != nil {
@@ -138,7 +138,7 @@ func (s *Store) saveBatch(ctx context.Context, t Terms, results []Result) ([]boo
 			array(results, func(r *Result) string { return r.ID }), array(results, func(r *Result) string { return r.Item }),
 			array(results, func(r *Result) int64 { return r.Version }), array(results, func(r *Result) int { return r.Gate }),
 			array(results, func(r *Result) string { return r.Status }), array(results, func(r *Result) int { return r.Attempt }),
-			array(results, func(r *Result) *string { return EncodeList(r.Errors) }), array(results, func(r *Result) int64 { return r.Steps }),
+			array(results, func(r *Result) *string { return r.Errors }), array(results, func(r *Result) int64 { return r.Steps }),
 			array(results, func(r *Result) bool { return r.Data == nil }), array(results, func(r *Result) []byte { return r.Data }),
 			array(results, (*Result).DelayMS), array(results, func(r *Result) int64 { return r.Epoch }),
 			array(results, func(r *Result) *string { return r.History }),
