@@ -118,7 +118,6 @@ func checkURL(name, text string) error {
 	return nil
 }
 
-// Process implements [Processor].
 func (p *httpProcessor) Process(ctx context.Context, it Item) (Response, error) {
 	if err := p.healthy(ctx); err != nil {
 		return Response{}, err

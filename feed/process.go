@@ -29,7 +29,6 @@ type Processor interface {
 	Process(ctx context.Context, it Item) (Response, error)
 }
 
-// apply applies the options of a processor.
 func apply[P any, O ~func(P) error](name string, p P, opts []O) error {
 	for _, o := range opts {
 		if o == nil {
@@ -74,7 +73,6 @@ type handler struct {
 	processor Processor
 }
 
-// Process implements [engine.Handler].
 func (h *handler) Process(ctx context.Context, row *sqlstore.Item) (sqlstore.Result, error) {
 	if row.Timer != nil {
 		return elapsed(row), nil
@@ -129,7 +127,6 @@ func (h *handler) result(row *sqlstore.Item, resp *Response) sqlstore.Result {
 	return r
 }
 
-// Failed implements [engine.Handler].
 func (h *handler) Failed(row *sqlstore.Item, err error) sqlstore.Result {
 	it := itemOf(row)
 	h.report(it, err)
@@ -153,7 +150,6 @@ func (h *handler) Failed(row *sqlstore.Item, err error) sqlstore.Result {
 	return r
 }
 
-// Conflict implements [engine.Handler].
 func (h *handler) Conflict(row *sqlstore.Item) { h.report(itemOf(row), ErrConflict) }
 
 func (h *handler) report(it Item, err error) {

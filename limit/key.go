@@ -58,7 +58,6 @@ func (l *Limiter) keyOf(text string) *key {
 	return k
 }
 
-// notify wakes the key's goroutine.
 func (k *key) notify() {
 	select {
 	case k.woken <- struct{}{}:
@@ -128,7 +127,6 @@ func (l *Limiter) check(k *key) {
 	}
 }
 
-// signal wakes the first caller that waits.
 func (k *key) signal() {
 	if len(k.waiters) > 0 && k.offer == nil {
 		select {
@@ -154,7 +152,6 @@ func (l *Limiter) offered(k *key) {
 	k.offer = offer
 }
 
-// accepted ends an offer.
 func (k *key) accepted() {
 	if k.offer != nil {
 		k.offer.Stop()

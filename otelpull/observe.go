@@ -148,7 +148,6 @@ func newObserver[S any](c config, stats func() S, attrs []attribute.KeyValue) *o
 	return &observer[S]{stats: stats, meter: c.meters.Meter(scope), set: metric.WithAttributes(attrs...)}
 }
 
-// observeFunc reports a value with attributes.
 type observeFunc func(n int64, attrs ...attribute.KeyValue)
 
 func (o *observer[S]) add(i metric.Int64Observable, read func(observeFunc, *S)) {

@@ -177,7 +177,6 @@ func (e *Engine) hold(l sqlstore.Taken, begun time.Time) {
 	e.consider(h)
 }
 
-// renew extends all leases.
 func (e *Engine) renew(now time.Time) {
 	if e.renewing > 0 || now.Before(e.timers.renew) {
 		return

@@ -14,7 +14,6 @@ const (
 	slowEvery, slowLogged = 10 * time.Second, 10
 )
 
-// runAttempt starts the handler of an item.
 func runAttempt(e *Engine, a *attempt) {
 	a.begun, a.report = time.Now(), slowAfter
 	if e.HandlerTimeout > 0 {

@@ -43,7 +43,6 @@ type watcherRow struct {
 	State string
 }
 
-// TableName is GORM's hook.
 func (watcherRow) TableName() string { return "feed_watchers" }
 
 // Cancel asks a watcher to cancel an attempt. It is a row of feed_cancels.

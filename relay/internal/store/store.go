@@ -155,7 +155,6 @@ func (s *Store) Close() {
 	s.running.Wait()
 }
 
-// create creates the streams.
 func (s *Store) create(ctx context.Context) (err error) {
 	for _, q := range []Queue{FromSender, ToReceiver, FromReceiver, ToSender} {
 		c := s.streamConfig(string(q), s.subject(q)+".>")
