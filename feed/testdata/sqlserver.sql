@@ -1,14 +1,17 @@
 -- acquire
 SELECT p.* FROM partitions p WHERE p.status = 'Available' AND ((((owner IS NULL OR owner = '') AND (claimant IS NULL OR claimant = '' OR claimant = @p1)) OR until IS NULL OR until <= SYSUTCDATETIME())) AND ((EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Available' AND i.gate = p.gate AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME())) OR (NOT EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Available' AND i.gate = p.gate) AND (EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Failed' AND i.gate = p.gate) OR EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Available' AND i.gate > p.gate) OR EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Failed' AND i.gate > p.gate) OR (p.sealed = @p2 AND NOT EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Failed') AND NOT EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Available')))))) ORDER BY p.until, p.id OFFSET 0 ROW FETCH NEXT 10 ROWS ONLY;
 UPDATE "partitions" SET "claimant"=@p1,"epoch"=epoch + 1,"owner"=@p2,"until"=DATEADD(millisecond, @p3, DATEADD(second, @p4, SYSUTCDATETIME())),"version"=version + 1 WHERE (id IN (@p5) AND status = 'Available') AND ((((owner IS NULL OR owner = '') AND (claimant IS NULL OR claimant = '' OR claimant = @p6)) OR until IS NULL OR until <= SYSUTCDATETIME()));
-SELECT id, epoch FROM "partitions" WHERE owner = @p1 AND id IN (@p2);
+SELECT id, epoch, gate FROM "partitions" WHERE owner = @p1 AND id IN (@p2);
 
 -- renew
-UPDATE "partitions" SET "until"=DATEADD(millisecond, @p1, DATEADD(second, @p2, SYSUTCDATETIME())),"version"=version + 1 WHERE owner = @p3 AND id IN (@p4);
-SELECT * FROM "partitions" WHERE owner = @p1 AND id IN (@p2);
+UPDATE partitions SET gate = gate WHERE id IN (@p1);
+SELECT * FROM "partitions" WHERE owner = @p1 AND id IN (@p2) ORDER BY id;
+UPDATE "partitions" SET "until"=DATEADD(millisecond, @p1, DATEADD(second, @p2, SYSUTCDATETIME())),"version"=version + 1 WHERE id IN (@p3);
 
 -- release
-UPDATE "partitions" SET "owner"=@p1,"until"=CASE WHEN claimant IS NULL OR claimant = '' THEN SYSUTCDATETIME() ELSE DATEADD(millisecond, @p2, DATEADD(second, @p3, SYSUTCDATETIME())) END,"version"=version + 1 WHERE owner = @p4 AND (id = @p5 AND epoch = @p6);
+UPDATE partitions SET gate = gate WHERE id IN (@p1);
+SELECT * FROM "partitions" WHERE owner = @p1 AND (id = @p2 AND epoch = @p3) ORDER BY id;
+UPDATE "partitions" SET "owner"=@p1,"until"=CASE WHEN claimant IS NULL OR claimant = '' THEN SYSUTCDATETIME() ELSE DATEADD(millisecond, @p2, DATEADD(second, @p3, SYSUTCDATETIME())) END,"version"=version + 1 WHERE id IN (@p4);
 
 -- claim
 SELECT CASE WHEN p.claimant IS NULL OR p.claimant = '' THEN p.owner ELSE p.claimant END AS owner, COUNT(*) AS n FROM partitions p WHERE p.status = 'Available' AND p.owner <> '' AND NOT p.until <= SYSUTCDATETIME() GROUP BY CASE WHEN p.claimant IS NULL OR p.claimant = '' THEN p.owner ELSE p.claimant END;

@@ -163,7 +163,7 @@ func (a *API) changeReceiver(put bool) httpserve.Handler {
 	return httpserve.ShowOf(httpserve.ReadBody, func(r *http.Request, data []byte) (any, error) {
 		receiver, err := a.store.Receivers.Change(r.Context(), r.PathValue("name"), put, func(old *store.Receiver) error {
 			if old.Deleted {
-				*old = store.Receiver{Revision: old.Revision}
+				*old = store.Receiver{Named: store.Named{Revision: old.Revision}}
 			}
 			disabled, body := old.Disabled, receiverPatch{receiverBody: viewReceiver(*old).receiverBody}
 			into := any(&body)
@@ -323,7 +323,7 @@ func (a *API) listSenders(_ *http.Request) (any, error) {
 
 func (a *API) deleteSender(w http.ResponseWriter, r *http.Request) error {
 	_, err := a.store.Senders.Change(r.Context(), r.PathValue("name"), false, func(old *store.Sender) error {
-		*old = store.Sender{Name: old.Name, Revision: old.Revision, Deleted: true}
+		*old = store.Sender{Named: store.Named{Name: old.Name, Revision: old.Revision, Deleted: true}}
 		return nil
 	})
 	return httpserve.Done(w, http.StatusNoContent, err)
