@@ -3,8 +3,6 @@ package engine
 import (
 	"context"
 	"time"
-
-	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 const (
@@ -20,8 +18,7 @@ func runAttempt(e *Engine, a *attempt) {
 		a.report = e.HandlerTimeout + slowGrace
 	}
 	e.running[a] = a.report
-	it := &a.item
-	a.row = sqlstore.RunningReport{Partition: it.PartitionID, Item: it.ID, Version: it.Version, Gate: it.Gate, Attempt: it.Attempt + 1}
+	a.item.Attempt++
 	a.ctx, a.cancel = context.WithCancelCause(a.h.ctx)
 	go worker{e}.run(a)
 }
