@@ -34,8 +34,8 @@ type attempt struct {
 	stored    bool      // its begin is in the row
 	until     time.Time // when it is too late to begin
 	begun     time.Time
-	report    time.Duration // after which its handler is reported
-	returned  atomic.Bool   // its handler has
+	report    time.Duration   // after which its handler is reported
+	returned  atomic.Bool     // its handler has
 	ctx       context.Context // of the handler
 	cancel    context.CancelCauseFunc
 }

@@ -120,7 +120,7 @@ func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds []string) (ta
 	err = s.Transact(ctx, func(tx *gorm.DB) error {
 		free := tx.Model(&Partition{}).Where("id IN ? AND status = 'Available'", ids).Where(s.Dialect.free(), t.Owner)
 		err := free.Updates(map[string]any{
-			"owner": t.Owner, "until": s.Dialect.later(t.Length + s.Dialect.slack), "claimant": nil,
+			"owner": t.Owner, "until": s.Dialect.later(t.Length + s.Dialect.Slack), "claimant": nil,
 			"epoch": gorm.Expr("epoch + 1"), "version": gorm.Expr("version + 1"),
 		}).Error
 		if err != nil {
@@ -143,8 +143,9 @@ func acquireBatch(ctx context.Context, s *Store, t Terms, n int, holds []string)
 		Where("NOT (COALESCE(p.owner, '') = ? AND p.id = ANY(?))", t.Owner, &mine).
 		Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate, Options: clause.LockingOptionsSkipLocked})
 	err = s.retry(ctx, func() error {
-		return s.DB.WithContext(ctx).Raw("UPDATE partitions SET owner = ?, until = "+s.Dialect.Later+", claimant = NULL, epoch = epoch + 1, version = "+
-			"version + 1 FROM (?) was WHERE partitions.id = was.id RETURNING partitions.id, epoch, gate, COALESCE(was.owner, '') <> '' AS over",
+		return s.DB.WithContext(ctx).Raw(`UPDATE partitions SET owner = ?, until = `+s.Dialect.Now+` + ? * interval '1 millisecond', claimant = NULL,
+			epoch = epoch + 1, version = version + 1 FROM (?) was WHERE partitions.id = was.id
+			RETURNING partitions.id, epoch, gate, COALESCE(was.owner, '') <> '' AS over`,
 			t.Owner, t.Length.Milliseconds(), free).Find(&taken).Error
 	})
 	return taken, err
@@ -176,7 +177,7 @@ func (s *Store) renew(ctx context.Context, t Terms, leases []Lease, wait time.Du
 	var renewed, rest []Partition
 	err := s.Transact(ctx, func(tx *gorm.DB) (err error) {
 		renewed, err = s.updateOwned(tx, leases, mine, wait, map[string]any{
-			"until": s.Dialect.later(t.Length + s.Dialect.slack), "version": gorm.Expr("version + 1"),
+			"until": s.Dialect.later(t.Length + s.Dialect.Slack), "version": gorm.Expr("version + 1"),
 		})
 		return err
 	})

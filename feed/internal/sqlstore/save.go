@@ -64,6 +64,10 @@ func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, er
 		if len(results) == 0 {
 			return tx.Exec("UPDATE items SET version = version WHERE 1 = 0").Error
 		}
+		now, err := s.Dialect.Clock(tx)
+		if err != nil {
+			return err
+		}
 		for i := range results {
 			r := &results[i]
 			if !held[r.Lease] {
@@ -80,7 +84,7 @@ func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, er
 				set["history"] = *r.History
 			}
 			if r.Delay > 0 {
-				set["not_before"] = s.Dialect.later(time.Duration(r.DelayMS()) * time.Millisecond)
+				set["not_before"] = now.Add(r.Delay)
 			}
 			done := tx.Model(&Item{}).Where("partition_id = ? AND id = ? AND version = ?", r.ID, r.Item, r.Version).Updates(set)
 			if done.Error != nil {
