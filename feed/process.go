@@ -189,7 +189,7 @@ func (it Item) History() []Attempt {
 	return decodeList[Attempt](it.history)
 }
 
-// decodeList reads a column that has a list as JSON. What another program has written there that is none counts as empty.
+// decodeList reads a column that has a list as JSON. A text of another program that is no list counts as an empty one.
 func decodeList[E any](column *string) (list []E) {
 	if column != nil {
 		_ = json.Unmarshal([]byte(*column), &list)
