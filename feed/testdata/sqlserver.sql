@@ -1,8 +1,9 @@
 -- acquire
 SELECT p.* FROM partitions p WHERE p.status = 'Available' AND ((((owner IS NULL OR owner = '') AND (claimant IS NULL OR claimant = '' OR claimant = @p1)) OR until IS NULL OR until <= SYSUTCDATETIME())) AND ((EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Available' AND i.gate = p.gate AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME())) OR (NOT EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Available' AND i.gate = p.gate) AND (EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Failed' AND i.gate = p.gate) OR EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Available' AND i.gate > p.gate) OR EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Failed' AND i.gate > p.gate) OR (p.sealed = @p2 AND NOT EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Failed') AND NOT EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Available')))))) ORDER BY p.until, p.id OFFSET 0 ROW FETCH NEXT 10 ROWS ONLY;
+UPDATE partitions SET gate = gate WHERE id IN (@p1);
+SELECT * FROM "partitions" WHERE (id IN (@p1) AND status = 'Available') AND ((((owner IS NULL OR owner = '') AND (claimant IS NULL OR claimant = '' OR claimant = @p2)) OR until IS NULL OR until <= SYSUTCDATETIME())) ORDER BY id;
 SELECT SYSUTCDATETIME();
-UPDATE "partitions" SET "claimant"=@p1,"epoch"=epoch + 1,"owner"=@p2,"until"=@p3,"version"=version + 1 WHERE (id IN (@p4) AND status = 'Available') AND ((((owner IS NULL OR owner = '') AND (claimant IS NULL OR claimant = '' OR claimant = @p5)) OR until IS NULL OR until <= SYSUTCDATETIME()));
-SELECT id, epoch, gate FROM "partitions" WHERE owner = @p1 AND id IN (@p2);
+UPDATE "partitions" SET "claimant"=@p1,"epoch"=epoch + 1,"owner"=@p2,"until"=@p3,"version"=version + 1 WHERE id IN (@p4);
 
 -- renew
 UPDATE partitions SET gate = gate WHERE id IN (@p1);

@@ -107,31 +107,24 @@ func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds []string) (ta
 	if err := s.present(); err != nil {
 		return nil, err
 	}
-	var rows []Partition
-	err = s.candidates(ctx, t, min(n, LeaseBatch)).Select("p.*").Find(&rows).Error
-	rows = slices.DeleteFunc(rows, func(r Partition) bool { return r.Owner != nil && *r.Owner == t.Owner && slices.Contains(holds, r.ID) })
-	if err != nil || len(rows) == 0 {
+	var found []Partition
+	err = s.candidates(ctx, t, min(n, LeaseBatch)).Select("p.*").Find(&found).Error
+	found = slices.DeleteFunc(found, func(r Partition) bool { return r.Owner != nil && *r.Owner == t.Owner && slices.Contains(holds, r.ID) })
+	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	ids, was := Map(rows, func(r *Partition) string { return r.ID }), map[string]*Partition{}
-	for i := range rows {
-		was[rows[i].ID] = &rows[i]
-	}
+	ids := Map(found, func(r *Partition) string { return r.ID })
 	err = s.Transact(ctx, func(tx *gorm.DB) error {
-		free := tx.Model(&Partition{}).Where("id IN ? AND status = 'Available'", ids).Where(s.Dialect.free(), t.Owner)
-		err := free.Updates(map[string]any{
+		free := s.DB.Where("id IN ? AND status = 'Available'", ids).Where(s.Dialect.free(), t.Owner)
+		rows, err := s.updateLocked(tx, ids, free, 0, map[string]any{
 			"owner": t.Owner, "until": s.Dialect.later(t.Length + s.Dialect.Slack), "claimant": nil,
 			"epoch": gorm.Expr("epoch + 1"), "version": gorm.Expr("version + 1"),
-		}).Error
-		if err != nil {
-			return err
-		}
-		return tx.Table("partitions").Select("id, epoch, gate").Where("owner = ? AND id IN ?", t.Owner, ids).Find(&taken).Error
+		})
+		taken = Map(rows, func(r *Partition) Taken {
+			return Taken{Lease{r.ID, r.Epoch + 1}, r.Gate, r.Owner != nil && *r.Owner != ""}
+		})
+		return err
 	})
-	for i := range taken {
-		l, was := &taken[i], was[taken[i].ID]
-		l.Over = was.Owner != nil && *was.Owner != "" || l.Epoch != was.Epoch+1 // or another watcher had it since it was read
-	}
 	return taken, err
 }
 
@@ -173,10 +166,11 @@ func (s *Store) Renew(ctx context.Context, t Terms, leases []Lease) (held map[Le
 }
 
 func (s *Store) renew(ctx context.Context, t Terms, leases []Lease, wait time.Duration, held map[Lease]Hold) error {
-	mine := s.DB.Where("owner = ? AND id IN ?", t.Owner, Map(leases, func(l *Lease) string { return l.ID }))
+	ids := Map(leases, func(l *Lease) string { return l.ID })
+	mine := s.DB.Where("owner = ? AND id IN ?", t.Owner, ids)
 	var renewed, rest []Partition
 	err := s.Transact(ctx, func(tx *gorm.DB) (err error) {
-		renewed, err = s.updateOwned(tx, leases, mine, wait, map[string]any{
+		renewed, err = s.updateLocked(tx, ids, mine, wait, map[string]any{
 			"until": s.Dialect.later(t.Length + s.Dialect.Slack), "version": gorm.Expr("version + 1"),
 		})
 		return err
@@ -208,7 +202,8 @@ func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
 		}
 		// One of them wakes a watcher that does not hold it to look for all.
 		err := s.Write(ctx, part[0].ID, func(tx *gorm.DB) error {
-			_, err := s.updateOwned(tx, part, s.DB.Where("owner = ?", t.Owner).Where(these), 0, s.Dialect.freed())
+			ids := Map(part, func(l *Lease) string { return l.ID })
+			_, err := s.updateLocked(tx, ids, s.DB.Where("owner = ?", t.Owner).Where(these), 0, s.Dialect.freed())
 			return err
 		})
 		if err != nil {
@@ -218,11 +213,11 @@ func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
 	return nil
 }
 
-// updateOwned changes partitions that a watcher has, and returns them as they were. It locks them first, in the order of their IDs, as a save
-// does: an UPDATE of several takes them in the order in which they lie in the table. With batches it waits for a locked row for so long, or
-// leaves it out.
-func (s *Store) updateOwned(tx *gorm.DB, leases []Lease, which *gorm.DB, wait time.Duration, set map[string]any) (rows []Partition, err error) {
-	locked := s.Dialect.lock(tx, Map(leases, func(l *Lease) string { return l.ID })...).Where(which).Order("id")
+// updateLocked changes those of some partitions for which a condition holds, and returns them as they were. It locks them first, in the order of
+// their IDs, as a save does: an UPDATE of several takes them in the order in which they lie in the table. With batches it waits for a locked row
+// for so long, or leaves it out.
+func (s *Store) updateLocked(tx *gorm.DB, ids []string, which *gorm.DB, wait time.Duration, set map[string]any) (rows []Partition, err error) {
+	locked := s.Dialect.lock(tx, ids...).Where(which).Order("id")
 	switch {
 	case s.batch && wait == 0:
 		locked = locked.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate, Options: clause.LockingOptionsSkipLocked})
