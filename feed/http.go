@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/propagation"
 
-	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/webhook"
 	"github.com/jetpull/jetpull/internal/watch"
 )
@@ -114,17 +112,12 @@ func NewHTTPProcessor(url string, opts ...HTTPOption) (Processor, error) {
 }
 
 func checkURL(name, text string) error {
-	if text == "" {
-		return invalid(name, "is empty; give the URL of an HTTP server, such as http://127.0.0.1:8080/item")
-	}
-	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return invalid(name, "%q is not the URL of an HTTP server, such as http://127.0.0.1:8080/item", mask.URL(text))
+	if err := webhook.CheckURL(text); err != nil {
+		return invalid(name, "%v", err)
 	}
 	return nil
 }
 
-// Process implements [Processor].
 func (p *httpProcessor) Process(ctx context.Context, it Item) (Response, error) {
 	if err := p.healthy(ctx); err != nil {
 		return Response{}, err

@@ -110,7 +110,7 @@ func TestHTTPAnswers(t *testing.T) {
 	}
 	_, err = NewHTTPProcessor("")
 	require.ErrorIs(t, err, ErrInvalid)
-	require.ErrorContains(t, err, "url: is empty")
+	require.ErrorContains(t, err, `url: URL "" is not absolute: give http://`)
 	for _, o := range []HTTPOption{Timeout(0), Secret("short"), Health("x")} {
 		_, err := NewHTTPProcessor(srv.URL, o)
 		require.ErrorIs(t, err, ErrInvalid)

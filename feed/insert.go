@@ -57,9 +57,9 @@ func (s *Store) Insert(ctx context.Context, partition string, items ...Item) err
 }
 
 // InsertTx is [Store.Insert] in the caller's transaction on the Store's database. tx is a *[sql.Tx], a [pgx.Tx] on PostgreSQL, or a *[gorm.DB]
-// that is in a transaction. The items exist once the caller commits. A rollback leaves nothing. On PostgreSQL and SQLite, watchers are woken
-// after the commit, on PostgreSQL within the time that passed since InsertTx if that is at most 3 s. Otherwise, and on other databases, they
-// find the items by polling. After an error, roll back.
+// that is in a transaction. The items exist once the caller commits. A rollback leaves nothing. If the commit comes within 3 s after InsertTx,
+// watchers are woken soon after it: on PostgreSQL those of all processes, otherwise those of this Store. Others find the items by polling. After
+// an error, roll back.
 //
 // The transaction locks the row of the partition until it ends, so keep it short: see [Store].
 func (s *Store) InsertTx(ctx context.Context, tx any, partition string, items ...Item) error {

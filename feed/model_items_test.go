@@ -69,7 +69,7 @@ func (tx *transaction) setItem(r *sqlstore.Result, epoch int64) bool {
 			continue
 		}
 		row := *it
-		row.Gate, row.Status, row.Attempt, row.Errors, row.NotBefore = r.Gate, r.Status, r.Attempt, sqlstore.EncodeList(r.Errors), nil
+		row.Gate, row.Status, row.Attempt, row.Errors, row.NotBefore = r.Gate, r.Status, r.Attempt, r.Errors, nil
 		row.Step, row.Version, row.Crashes = row.Step+r.Steps, row.Version+1, r.Crashes
 		if r.Data != nil {
 			row.Data = r.Data

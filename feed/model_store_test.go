@@ -155,7 +155,7 @@ func (w *twins) save(as sqlstore.Terms) (what, store, model string) {
 		r.ID = it.Partition
 		switch w.r.IntN(4) {
 		case 0:
-			r.Status, r.Steps, r.Errors = sqlstore.Failed, 0, []string{"broken"}
+			r.Status, r.Steps, r.Errors = sqlstore.Failed, 0, new(`["broken"]`)
 			r.History = new(fmt.Sprint("broken ", w.r.IntN(100)))
 		case 1:
 			r.Status, r.Attempt, r.Gate = sqlstore.Available, 0, r.Gate+w.r.IntN(2)

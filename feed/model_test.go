@@ -242,7 +242,7 @@ func (c *client) Acquire(ctx context.Context, t sqlstore.Terms, n int, holds []s
 			over := text(p.Owner) != ""
 			p.Owner, p.Until, p.Claimant, p.Epoch = &t.Owner, &until, nil, p.Epoch+1
 			tx.setPartition(p)
-			taken = append(taken, sqlstore.Taken{Lease: leaseOf(p.ID, p.Epoch), Over: over})
+			taken = append(taken, sqlstore.Taken{Lease: leaseOf(p.ID, p.Epoch), Gate: p.Gate, Over: over})
 		}
 		return nil
 	})

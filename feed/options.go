@@ -13,7 +13,6 @@ import (
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
-// config is the options of a watcher.
 type config struct {
 	engine.Config
 	maxRetries                           int

@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -28,7 +29,6 @@ type Processor interface {
 	Process(ctx context.Context, it Item) (Response, error)
 }
 
-// apply applies the options of a processor.
 func apply[P any, O ~func(P) error](name string, p P, opts []O) error {
 	for _, o := range opts {
 		if o == nil {
@@ -73,7 +73,6 @@ type handler struct {
 	processor Processor
 }
 
-// Process implements [engine.Handler].
 func (h *handler) Process(ctx context.Context, row *sqlstore.Item) (sqlstore.Result, error) {
 	if row.Timer != nil {
 		return elapsed(row), nil
@@ -86,7 +85,7 @@ func (h *handler) Process(ctx context.Context, row *sqlstore.Item) (sqlstore.Res
 	if err == nil && resp.Gate != nil && *resp.Gate < it.Gate {
 		err = Permanent(fmt.Errorf("%w: %d, item %d", errRegression, *resp.Gate, it.Gate))
 	}
-	return h.result(&it, &resp), err
+	return h.result(row, &resp), err
 }
 
 func (h *handler) traced(ctx context.Context, it Item) (resp Response, err error) {
@@ -114,28 +113,27 @@ func (h *handler) traced(ctx context.Context, it Item) (resp Response, err error
 }
 
 // result is what a Response makes of an item.
-func (h *handler) result(it *Item, resp *Response) sqlstore.Result {
-	r := sqlstore.Result{Item: it.ID, Version: it.Version, Gate: it.Gate, Status: sqlstore.Available, Data: resp.Data, Steps: 1}
+func (h *handler) result(row *sqlstore.Item, resp *Response) sqlstore.Result {
+	r := sqlstore.Result{Item: row.ID, Version: row.Version, Gate: row.Gate, Status: sqlstore.Available, Data: resp.Data, Steps: 1}
 	if resp.Gate != nil {
 		r.Gate = *resp.Gate
 	}
 	switch {
 	case resp.Done:
-		r.Status, r.Attempt, r.Errors = sqlstore.Complete, it.Attempt, it.Errors
-	case r.Gate == it.Gate:
+		r.Status, r.Attempt, r.Errors = sqlstore.Complete, row.Attempt, row.Errors
+	case r.Gate == row.Gate:
 		r.Delay = h.requeue
 	}
 	return r
 }
 
-// Failed implements [engine.Handler].
 func (h *handler) Failed(row *sqlstore.Item, err error) sqlstore.Result {
 	it := itemOf(row)
 	h.report(it, err)
 	r := sqlstore.Result{
 		Item: it.ID, Version: it.Version, Gate: it.Gate, Status: sqlstore.Available, Attempt: it.Attempt,
 		Errors:  appendLast(it.Errors, cleanText(err.Error(), maxErrorText)),
-		History: sqlstore.EncodeList(appendLast(it.History(), Attempt{time.Now().UTC(), it.Gate, it.Attempt, cleanText(err.Error(), maxAttemptText)})),
+		History: appendLast(it.History(), Attempt{time.Now().UTC(), it.Gate, it.Attempt, cleanText(err.Error(), maxAttemptText)}),
 	}
 	_, permanent := errors.AsType[*permanentError](err)
 	if permanent || (h.maxRetries >= 0 && r.Attempt > h.maxRetries) {
@@ -152,7 +150,6 @@ func (h *handler) Failed(row *sqlstore.Item, err error) sqlstore.Result {
 	return r
 }
 
-// Conflict implements [engine.Handler].
 func (h *handler) Conflict(row *sqlstore.Item) { h.report(itemOf(row), ErrConflict) }
 
 func (h *handler) report(it Item, err error) {
@@ -189,13 +186,22 @@ const (
 // History returns the failed attempts of all steps, oldest first, including those before a [Store.Retry]. It has the last 50, and each error is
 // cut at 512 bytes.
 func (it Item) History() []Attempt {
-	return sqlstore.DecodeList(it.history, func(text string) Attempt { return Attempt{Error: text} })
+	return decodeList[Attempt](it.history)
 }
 
-// appendLast appends to a list, of which it keeps the last.
-func appendLast[E any](list []E, e E) []E {
+// decodeList reads a column that has a list as JSON. A text of another program that is no list counts as an empty one.
+func decodeList[E any](column *string) (list []E) {
+	if column != nil {
+		_ = json.Unmarshal([]byte(*column), &list)
+	}
+	return list
+}
+
+// appendLast is a column with a list and one entry more. It keeps the last.
+func appendLast[E any](list []E, e E) *string {
 	list = append(slices.Clip(list), e)
-	return list[max(0, len(list)-maxErrors):]
+	text, _ := json.Marshal(list[max(0, len(list)-maxErrors):]) // it has no value that JSON lacks
+	return new(string(text))
 }
 
 // cleanText cuts a text, and cleans it for columns that hold no zero byte.

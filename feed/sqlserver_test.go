@@ -69,6 +69,8 @@ func (r *silentServer) QueryContext(_ context.Context, query string, args []driv
 		return &recordedRow{columns: []string{"gate"}, row: []driver.Value{nil}}, nil
 	case strings.Contains(query, "feed_limits"):
 		return &recordedRow{columns: []string{"state", "now"}, row: []driver.Value{"", time.Now()}}, nil
+	case query == "SELECT SYSUTCDATETIME()":
+		return &recordedRow{columns: []string{"now"}, row: []driver.Value{time.Now()}}, nil
 	case strings.HasPrefix(query, "SELECT SYSUTCDATETIME"):
 		return &recordedRow{columns: []string{"now", "ends", "due", "claims"}, row: []driver.Value{time.Now(), time.Now(), nil, int64(0)}}, nil
 	case strings.Contains(query, "COUNT(*) AS n") && strings.Contains(query, "claimant"):

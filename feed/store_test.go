@@ -69,7 +69,7 @@ func end(t *testing.T, s *Store, as sqlstore.Terms, l sqlstore.Lease, it Item, s
 		r.Steps = 1
 	}
 	if status == Failed {
-		r.Errors = []string{"broken"}
+		r.Errors = new(`["broken"]`)
 	}
 	saved, err := s.sql.Save(t.Context(), as, []sqlstore.Result{r})
 	require.NoError(t, err)

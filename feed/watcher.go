@@ -28,7 +28,7 @@ func NewWatcher(s *Store, p Processor, opts ...WatcherOption) *Watcher {
 	w := &Watcher{processor: p, config: newConfig(opts)}
 	if s != nil {
 		w.tables = s.sql
-		w.noLimits = s.sql.Dialect.Later == ""
+		w.noLimits = s.sql.Dialect.Slack > 0
 	}
 	return w
 }

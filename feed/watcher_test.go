@@ -319,7 +319,7 @@ func (s *Store) shiftClock(by string) {
 	shift := strings.NewReplacer("'now'", "'now', '"+by+"'", "statement_timestamp()", "(statement_timestamp() + interval '"+by+"')").Replace
 	d := *s.sql.Dialect
 	past := d.Past
-	d.Now, d.Later, d.Past = shift(d.Now), shift(d.Later), func(c string) string { return shift(past(c)) }
+	d.Now, d.Past = shift(d.Now), func(c string) string { return shift(past(c)) }
 	s.sql.Dialect = &d
 }
 

@@ -97,5 +97,4 @@ func bucketKey(name, key string) string {
 	return name + ".h" + hex.EncodeToString(sum[:])
 }
 
-// configKey has the configuration.
 func configKey(name string) string { return name + ".config" }

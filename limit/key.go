@@ -14,8 +14,8 @@ const never = time.Duration(1<<63 - 1)
 // The record always grants at least what this process has: hand and used to Open, slots to Run. So both shrink before a write that returns some,
 // and grow when one that takes more was stored.
 type key struct {
-	text, bucketKey string
-	woken           chan struct{} // wakes run
+	bucketKey string
+	woken     chan struct{} // wakes run
 
 	waiters []chan struct{} // the callers of Acquire that wait; the first gets a signal when it may be its turn
 	waiting time.Duration   // since when this process waits
@@ -47,18 +47,18 @@ type key struct {
 
 // keyOf returns the state of a key. Its goroutine ends when this process has nothing of the key any more.
 func (l *Limiter) keyOf(text string) *key {
-	k := l.keys[text]
+	bucketKey := bucketKey(l.name, text)
+	k := l.keys[bucketKey]
 	if k == nil {
 		now := l.clock().mono
-		k = &key{text: text, bucketKey: bucketKey(l.name, text), woken: make(chan struct{}, 1), wrote: now - l.cfg.TTL, retry: now}
+		k = &key{bucketKey: bucketKey, woken: make(chan struct{}, 1), wrote: now - l.cfg.TTL, retry: now}
 		k.right, k.end = context.WithCancelCause(context.Background())
-		l.keys[text], l.inBucket[k.bucketKey] = k, k
+		l.keys[bucketKey] = k
 		l.tasks.Go(func() { l.run(k) })
 	}
 	return k
 }
 
-// notify wakes the key's goroutine.
 func (k *key) notify() {
 	select {
 	case k.woken <- struct{}{}:
@@ -128,7 +128,6 @@ func (l *Limiter) check(k *key) {
 	}
 }
 
-// signal wakes the first caller that waits.
 func (k *key) signal() {
 	if len(k.waiters) > 0 && k.offer == nil {
 		select {
@@ -154,7 +153,6 @@ func (l *Limiter) offered(k *key) {
 	k.offer = offer
 }
 
-// accepted ends an offer.
 func (k *key) accepted() {
 	if k.offer != nil {
 		k.offer.Stop()
@@ -203,8 +201,7 @@ func (l *Limiter) run(k *key) {
 		now := l.clock()
 		write, look := l.due(k, now)
 		if look == never {
-			delete(l.keys, k.text)
-			delete(l.inBucket, k.bucketKey)
+			delete(l.keys, k.bucketKey)
 			k.end(nil)
 		}
 		l.mu.Unlock()

@@ -37,11 +37,10 @@ type Limiter struct {
 	tasks  sync.WaitGroup // run of each key, and follow
 	closed chan struct{}
 
-	mu       sync.Mutex // guards the fields below, and all keys
-	keys     map[string]*key
-	inBucket map[string]*key // by their key in the bucket
-	closing  bool
-	warned   time.Duration // when the bucket was last reported
+	mu      sync.Mutex      // guards the fields below, and all keys
+	keys    map[string]*key // by their key in the bucket
+	closing bool
+	warned  time.Duration // when the bucket was last reported
 }
 
 // Open opens the limit of a name, 1 to 64 letters, digits, '-' and '_'. All processes that open it in the same bucket share it; several limits may
@@ -81,7 +80,7 @@ func prepare(ctx context.Context, kv jetstream.KeyValue, name string, c Config) 
 	}
 	l := &Limiter{
 		kv: kv, name: name, cfg: c, ttl: status.TTL(), id: nuid.Next(), clock: clock, closed: make(chan struct{}),
-		keys: map[string]*key{}, inBucket: map[string]*key{},
+		keys: map[string]*key{},
 	}
 	if err := l.configure(ctx); err != nil {
 		return nil, err
@@ -192,7 +191,7 @@ func (l *Limiter) Context(ctx context.Context, key string) (context.Context, con
 	done := func() { cancel(nil) }
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	k := l.keys[key]
+	k := l.keys[bucketKey(l.name, key)]
 	if k == nil || !l.valid(k, l.clock()) {
 		cancel(ErrLost)
 		return ctx, done

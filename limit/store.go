@@ -106,7 +106,7 @@ func (l *Limiter) read(ctx context.Context, k *key) error {
 func (l *Limiter) seen(entry jetstream.KeyValueEntry) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	k := l.inBucket[entry.Key()]
+	k := l.keys[entry.Key()]
 	if k == nil || entry.Revision() < k.revision || entry.Revision() == k.revision && k.known {
 		return k != nil && k.known // by the watcher, which can be ahead of a read
 	}

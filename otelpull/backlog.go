@@ -45,7 +45,8 @@ func (b *backlog) read(ctx context.Context, sub *jetpull.Subscription) *jetstrea
 }
 
 // observeBacklog adds gauges of the consumer, which all of its clients share.
-func (o *observer) observeBacklog() {
+func observeBacklog(o *observer[jetpull.Stats], sub *jetpull.Subscription, every time.Duration) {
+	b := backlog{every: every}
 	for _, g := range []struct {
 		name, text string
 		read       func(*jetstream.ConsumerInfo) int64
@@ -64,7 +65,7 @@ func (o *observer) observeBacklog() {
 		o.failed(g.name, err)
 		o.all = append(o.all, i)
 		o.collectors = append(o.collectors, func(ctx context.Context, w metric.Observer, _ *jetpull.Stats) {
-			if info := o.backlog.read(ctx, o.sub); info != nil {
+			if info := b.read(ctx, sub); info != nil {
 				w.ObserveInt64(i, g.read(info), o.set)
 			}
 		})

@@ -18,13 +18,13 @@ import (
 // canonical is the form in which HTTP-minded senders write a header.
 func canonical(key string) string { return textproto.CanonicalMIMEHeaderKey(key) }
 
-// counter is one metric read from the Stats of a Subscription.
-type counter struct {
+// counter is one metric that is read from the Stats of a Subscription or a Set.
+type counter[S any] struct {
 	name, unit, text string
-	read             func(*jetpull.Stats) int64
+	read             func(*S) int64
 }
 
-var counters = []counter{
+var counters = []counter[jetpull.Stats]{
 	{
 		"jetpull.client.consumed.bytes", "By", "Bytes that were delivered, subjects and headers included.",
 		func(s *jetpull.Stats) int64 { return int64(s.Bytes) },
@@ -46,7 +46,7 @@ var counters = []counter{
 	{"jetpull.client.reconnects", "{reconnect}", "Times that the connection came back.", func(s *jetpull.Stats) int64 { return int64(s.Reconnects) }},
 }
 
-var gauges = []counter{
+var gauges = []counter[jetpull.Stats]{
 	{
 		"jetpull.client.outstanding", "{message}", "Messages that open pulls may still bring.",
 		func(s *jetpull.Stats) int64 { return int64(s.Outstanding) },
@@ -99,13 +99,10 @@ func Observe(sub *jetpull.Subscription, attrs []attribute.KeyValue, opts ...Opti
 	if err != nil {
 		return nil, err
 	}
-	o := &observer{sub: sub, meter: c.meters.Meter(scope), backlog: backlog{every: c.backlog}}
-	o.set = metric.WithAttributes(append([]attribute.KeyValue{
+	o := newObserver(c, sub.Stats, append([]attribute.KeyValue{
 		system, semconv.MessagingDestinationName(sub.Stream()), semconv.MessagingDestinationSubscriptionName(sub.Consumer()),
-	}, attrs...)...)
-	for _, d := range counters {
-		o.counter(d.name, d.unit, d.text, func(observe observeFunc, s *jetpull.Stats) { observe(d.read(s)) })
-	}
+	}, attrs...))
+	o.counters(counters)
 	for _, d := range gauges {
 		o.gauge(d.name, d.unit, d.text, func(observe observeFunc, s *jetpull.Stats) { observe(d.read(s)) })
 	}
@@ -132,59 +129,69 @@ func Observe(sub *jetpull.Subscription, attrs []attribute.KeyValue, opts ...Opti
 	var given deliveries
 	o.add(consumed.Inst(), func(observe observeFunc, s *jetpull.Stats) { observe(given.count(s), consumed.AttrOperationName(pull)) })
 	if c.backlog > 0 {
-		o.observeBacklog()
+		observeBacklog(o, sub, c.backlog)
 	}
-	if o.err != nil {
-		return nil, o.err
-	}
-	return o.meter.RegisterCallback(o.collect, o.all...)
+	return o.register()
 }
 
-// observer has the instruments of one Subscription.
-type observer struct {
-	sub        *jetpull.Subscription
+// observer has the instruments of one Subscription or Set.
+type observer[S any] struct {
+	stats      func() S
 	meter      metric.Meter
 	set        metric.ObserveOption
 	all        []metric.Observable
-	collectors []func(context.Context, metric.Observer, *jetpull.Stats)
-	backlog    backlog
+	collectors []func(context.Context, metric.Observer, *S)
 	err        error
 }
 
-// observeFunc reports a value with attributes.
+func newObserver[S any](c config, stats func() S, attrs []attribute.KeyValue) *observer[S] {
+	return &observer[S]{stats: stats, meter: c.meters.Meter(scope), set: metric.WithAttributes(attrs...)}
+}
+
 type observeFunc func(n int64, attrs ...attribute.KeyValue)
 
-func (o *observer) add(i metric.Int64Observable, read func(observeFunc, *jetpull.Stats)) {
+func (o *observer[S]) add(i metric.Int64Observable, read func(observeFunc, *S)) {
 	o.all = append(o.all, i)
-	o.collectors = append(o.collectors, func(_ context.Context, w metric.Observer, s *jetpull.Stats) {
+	o.collectors = append(o.collectors, func(_ context.Context, w metric.Observer, s *S) {
 		read(func(n int64, attrs ...attribute.KeyValue) {
 			w.ObserveInt64(i, n, o.set, metric.WithAttributes(attrs...))
 		}, s)
 	})
 }
 
-func (o *observer) counter(name, unit, text string, read func(observeFunc, *jetpull.Stats)) {
+func (o *observer[S]) counters(all []counter[S]) {
+	for _, d := range all {
+		o.counter(d.name, d.unit, d.text, func(observe observeFunc, s *S) { observe(d.read(s)) })
+	}
+}
+
+func (o *observer[S]) counter(name, unit, text string, read func(observeFunc, *S)) {
 	i, err := o.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(text))
 	o.failed(name, err)
 	o.add(i, read)
 }
 
-func (o *observer) gauge(name, unit, text string, read func(observeFunc, *jetpull.Stats)) {
+func (o *observer[S]) gauge(name, unit, text string, read func(observeFunc, *S)) {
 	i, err := o.meter.Int64ObservableUpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(text))
 	o.failed(name, err)
 	o.add(i, read)
 }
 
-func (o *observer) failed(name string, err error) {
+func (o *observer[S]) failed(name string, err error) {
 	if err != nil && o.err == nil {
 		o.err = fmt.Errorf("otelpull: instrument %s: %w", name, err)
 	}
 }
 
-func (o *observer) collect(ctx context.Context, w metric.Observer) error {
-	s := o.sub.Stats()
-	for _, f := range o.collectors {
-		f(ctx, w, &s)
+func (o *observer[S]) register() (metric.Registration, error) {
+	if o.err != nil {
+		return nil, o.err
 	}
-	return nil
+	return o.meter.RegisterCallback(func(ctx context.Context, w metric.Observer) error {
+		s := o.stats()
+		for _, f := range o.collectors {
+			f(ctx, w, &s)
+		}
+		return nil
+	}, o.all...)
 }

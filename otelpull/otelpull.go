@@ -28,7 +28,6 @@ import (
 	"github.com/jetpull/jetpull"
 )
 
-// scope names the instrumentation.
 const scope = "github.com/jetpull/jetpull/otelpull"
 
 // Option configures [Handler], [Middleware], [Observe] and [ObserveSet]. Each ignores options that it does not use.

@@ -1,7 +1,6 @@
 package otelpull
 
 import (
-	"context"
 	"fmt"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -12,32 +11,30 @@ import (
 	"github.com/jetpull/jetpull/partition"
 )
 
-const ownedName = "jetpull.partition.owned"
-
-var partitionCounters = []struct {
-	name, unit, text string
-	read             func(*partition.Stats) uint64
-}{
+var partitionCounters = []counter[partition.Stats]{
 	{
 		"jetpull.partition.assigned", "{partition}", "Partitions that came to members in this process.",
-		func(s *partition.Stats) uint64 { return s.Assigned },
+		func(s *partition.Stats) int64 { return int64(s.Assigned) },
 	},
-	{"jetpull.partition.revoked", "{partition}", "Partitions that left members in this process.", func(s *partition.Stats) uint64 { return s.Revoked }},
+	{
+		"jetpull.partition.revoked", "{partition}", "Partitions that left members in this process.",
+		func(s *partition.Stats) int64 { return int64(s.Revoked) },
+	},
 	{
 		"jetpull.partition.takeovers", "{partition}", "Partitions whose owner had not released them.",
-		func(s *partition.Stats) uint64 { return s.Takeovers },
+		func(s *partition.Stats) int64 { return int64(s.Takeovers) },
 	},
 	{
 		"jetpull.partition.resets", "{consumer}", "Consumers that were reset to their acknowledgement floor.",
-		func(s *partition.Stats) uint64 { return s.Resets },
+		func(s *partition.Stats) int64 { return int64(s.Resets) },
 	},
 	{
 		"jetpull.partition.refused", "{attempt}", "Attempts to join that failed, for example because a permission is missing.",
-		func(s *partition.Stats) uint64 { return s.Refused },
+		func(s *partition.Stats) int64 { return int64(s.Refused) },
 	},
 	{
 		"jetpull.partition.lost", "{membership}", "Memberships that ended because no heartbeat was stored within the TTL.",
-		func(s *partition.Stats) uint64 { return s.Lost },
+		func(s *partition.Stats) int64 { return int64(s.Lost) },
 	},
 }
 
@@ -52,30 +49,11 @@ func ObserveSet(set *partition.Set, attrs []attribute.KeyValue, opts ...Option) 
 	if err != nil {
 		return nil, err
 	}
-	meter := c.meters.Meter(scope)
-	with := metric.WithAttributes(append([]attribute.KeyValue{
+	o := newObserver(c, set.Stats, append([]attribute.KeyValue{
 		system, semconv.MessagingDestinationName(set.Stream()), semconv.MessagingConsumerGroupName(set.Config().Name),
-	}, attrs...)...)
-	owned, err := meter.Int64ObservableUpDownCounter(ownedName, metric.WithUnit("{partition}"),
-		metric.WithDescription("Partitions that members in this process own."))
-	if err != nil {
-		return nil, fmt.Errorf("otelpull: instrument %s: %w", ownedName, err)
-	}
-	all := []metric.Observable{owned}
-	var counters []metric.Int64Observable
-	for _, d := range partitionCounters {
-		i, err := meter.Int64ObservableCounter(d.name, metric.WithUnit(d.unit), metric.WithDescription(d.text))
-		if err != nil {
-			return nil, fmt.Errorf("otelpull: instrument %s: %w", d.name, err)
-		}
-		all, counters = append(all, i), append(counters, i)
-	}
-	return meter.RegisterCallback(func(_ context.Context, w metric.Observer) error {
-		s := set.Stats()
-		w.ObserveInt64(owned, int64(s.Owned), with)
-		for i, d := range partitionCounters {
-			w.ObserveInt64(counters[i], int64(d.read(&s)), with)
-		}
-		return nil
-	}, all...)
+	}, attrs...))
+	o.gauge("jetpull.partition.owned", "{partition}", "Partitions that members in this process own.",
+		func(observe observeFunc, s *partition.Stats) { observe(int64(s.Owned)) })
+	o.counters(partitionCounters)
+	return o.register()
 }

@@ -111,9 +111,17 @@ var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
 // Validate checks the rules that concern several settings. [LoadConfig] and [Start] call it.
 func (c *Config) Validate() error {
 	var errs []error
-	if _, err := c.NATS.parseSync(); err != nil {
-		errs = append(errs, err)
+	named := func(name string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s %w", name, err))
+		}
 	}
+	_, sync := natsembed.ParseSync(c.NATS.Sync)
+	_, policy := c.Relay.Policy(c.HTTP.Listener)
+	_, public := httpserve.ParsePublicURL(c.HTTP.PublicURL)
+	named("[nats] sync:", sync)
+	named("[relay]", policy)
+	named("[http] public-url:", public)
 	if !streamName.MatchString(c.NATS.Name) {
 		errs = append(errs, fmt.Errorf("[nats] name: %q is not made of up to 32 letters, digits, - and _", c.NATS.Name))
 	}
@@ -123,26 +131,9 @@ func (c *Config) Validate() error {
 	if t := c.Admin.Token; strings.TrimSpace(t) != t || !httpguts.ValidHeaderFieldValue(t) {
 		errs = append(errs, errors.New("[admin] token: it has a control character, or a space at an end, which no request can carry: leave it out"))
 	}
-	if _, err := c.Relay.Policy(c.HTTP.Listener); err != nil {
-		errs = append(errs, fmt.Errorf("[relay] %w", err))
-	}
 	if c.Relay.EventURL != "" {
-		if err := webhook.CheckURL(c.Relay.EventURL); err != nil {
-			errs = append(errs, fmt.Errorf("[relay] event-url: %w", err))
-		}
-	}
-	if _, err := httpserve.ParsePublicURL(c.HTTP.PublicURL); err != nil {
-		errs = append(errs, fmt.Errorf("[http] public-url: %w", err))
+		named("[relay] event-url:", webhook.CheckURL(c.Relay.EventURL))
 	}
 	errs = append(errs, service.CheckListener(c.HTTP.Listener, "change receivers and send", c.Admin.Token, c.HTTP.Open))
 	return errors.Join(errs...)
-}
-
-// parseSync parses Sync: when the embedded server syncs.
-func (c *NATSConfig) parseSync() (natsembed.Sync, error) {
-	sync, err := natsembed.ParseSync(c.Sync)
-	if err != nil {
-		err = fmt.Errorf("[nats] sync: %w", err)
-	}
-	return sync, err
 }

@@ -97,7 +97,7 @@ func (n *Node) connect(ctx context.Context) (err error) {
 		}
 		return err
 	}
-	sync, err := n.cfg.NATS.parseSync()
+	sync, err := natsembed.ParseSync(n.cfg.NATS.Sync)
 	if err != nil {
 		return err
 	}

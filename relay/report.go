@@ -39,13 +39,11 @@ func (r *reporter) Report(ctx context.Context, err error, about ...any) {
 	if r.hub == nil {
 		return
 	}
-	hub := r.hub.Clone()
-	hub.WithScope(func(scope *sentry.Scope) {
-		for i := 0; i+1 < len(about); i += 2 {
-			scope.SetTag(fmt.Sprint(about[i]), fmt.Sprint(about[i+1]))
-		}
-		hub.CaptureException(err)
-	})
+	hub := r.hub.Clone() // with a scope of its own
+	for i := 0; i+1 < len(about); i += 2 {
+		hub.Scope().SetTag(fmt.Sprint(about[i]), fmt.Sprint(about[i+1]))
+	}
+	hub.CaptureException(err)
 }
 
 func (r *reporter) close() {

@@ -1,14 +1,21 @@
 -- acquire
 SELECT p.* FROM partitions p WHERE p.status = 'Available' AND ((((owner IS NULL OR owner = '') AND (claimant IS NULL OR claimant = '' OR claimant = @p1)) OR until IS NULL OR until <= SYSUTCDATETIME())) AND ((EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Available' AND i.gate = p.gate AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME())) OR (NOT EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Available' AND i.gate = p.gate) AND (EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Failed' AND i.gate = p.gate) OR EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Available' AND i.gate > p.gate) OR EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Failed' AND i.gate > p.gate) OR (p.sealed = @p2 AND NOT EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Failed') AND NOT EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Available')))))) ORDER BY p.until, p.id OFFSET 0 ROW FETCH NEXT 10 ROWS ONLY;
-UPDATE "partitions" SET "claimant"=@p1,"epoch"=epoch + 1,"owner"=@p2,"until"=DATEADD(millisecond, @p3, DATEADD(second, @p4, SYSUTCDATETIME())),"version"=version + 1 WHERE (id IN (@p5) AND status = 'Available') AND ((((owner IS NULL OR owner = '') AND (claimant IS NULL OR claimant = '' OR claimant = @p6)) OR until IS NULL OR until <= SYSUTCDATETIME()));
-SELECT id, epoch FROM "partitions" WHERE owner = @p1 AND id IN (@p2);
+UPDATE partitions SET gate = gate WHERE id IN (@p1);
+SELECT * FROM "partitions" WHERE (id IN (@p1) AND status = 'Available') AND ((((owner IS NULL OR owner = '') AND (claimant IS NULL OR claimant = '' OR claimant = @p2)) OR until IS NULL OR until <= SYSUTCDATETIME())) ORDER BY id;
+SELECT SYSUTCDATETIME();
+UPDATE "partitions" SET "claimant"=@p1,"epoch"=epoch + 1,"owner"=@p2,"until"=@p3,"version"=version + 1 WHERE id IN (@p4);
 
 -- renew
-UPDATE "partitions" SET "until"=DATEADD(millisecond, @p1, DATEADD(second, @p2, SYSUTCDATETIME())),"version"=version + 1 WHERE owner = @p3 AND id IN (@p4);
-SELECT * FROM "partitions" WHERE owner = @p1 AND id IN (@p2);
+UPDATE partitions SET gate = gate WHERE id IN (@p1);
+SELECT * FROM "partitions" WHERE owner = @p1 AND id IN (@p2) ORDER BY id;
+SELECT SYSUTCDATETIME();
+UPDATE "partitions" SET "until"=@p1,"version"=version + 1 WHERE id IN (@p2);
 
 -- release
-UPDATE "partitions" SET "owner"=@p1,"until"=CASE WHEN claimant IS NULL OR claimant = '' THEN SYSUTCDATETIME() ELSE DATEADD(millisecond, @p2, DATEADD(second, @p3, SYSUTCDATETIME())) END,"version"=version + 1 WHERE owner = @p4 AND (id = @p5 AND epoch = @p6);
+UPDATE partitions SET gate = gate WHERE id IN (@p1);
+SELECT * FROM "partitions" WHERE owner = @p1 AND (id = @p2 AND epoch = @p3) ORDER BY id;
+SELECT SYSUTCDATETIME();
+UPDATE "partitions" SET "owner"=@p1,"until"=CASE WHEN claimant IS NULL OR claimant = '' THEN SYSUTCDATETIME() ELSE @p2 END,"version"=version + 1 WHERE id IN (@p3);
 
 -- claim
 SELECT CASE WHEN p.claimant IS NULL OR p.claimant = '' THEN p.owner ELSE p.claimant END AS owner, COUNT(*) AS n FROM partitions p WHERE p.status = 'Available' AND p.owner <> '' AND NOT p.until <= SYSUTCDATETIME() GROUP BY CASE WHEN p.claimant IS NULL OR p.claimant = '' THEN p.owner ELSE p.claimant END;
@@ -24,7 +31,8 @@ SELECT i.partition_id, i.id, i.seq, i.gate, i.status, i.attempt, i.step, i.error
 -- save
 UPDATE partitions SET gate = gate WHERE id IN (@p1);
 SELECT * FROM "partitions" WHERE owner = @p1 AND id IN (@p2) ORDER BY id;
-UPDATE "items" SET "attempt"=@p1,"crashes"=@p2,"data"=@p3,"errors"=@p4,"gate"=@p5,"history"=@p6,"not_before"=DATEADD(millisecond, @p7, DATEADD(second, @p8, SYSUTCDATETIME())),"status"=@p9,"step"=step + @p10,"version"=@p11 WHERE partition_id = @p12 AND id = @p13 AND version = @p14;
+SELECT SYSUTCDATETIME();
+UPDATE "items" SET "attempt"=@p1,"crashes"=@p2,"data"=@p3,"errors"=@p4,"gate"=@p5,"history"=@p6,"not_before"=@p7,"status"=@p8,"step"=step + @p9,"version"=@p10 WHERE partition_id = @p11 AND id = @p12 AND version = @p13;
 
 -- settle
 UPDATE partitions SET gate = gate WHERE id IN (@p1);
@@ -32,7 +40,8 @@ SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 
 SELECT CASE WHEN EXISTS (SELECT 1 FROM items i WHERE i.partition_id = @p1 AND i.gate = @p2 AND i.status = 'Available' AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME())) THEN 1 ELSE 0 END, CASE WHEN EXISTS (SELECT 1 FROM items i WHERE i.partition_id = @p3 AND i.gate = @p4 AND i.status = 'Available') THEN 1 ELSE 0 END, CASE WHEN EXISTS (SELECT 1 FROM items i WHERE i.partition_id = @p5 AND i.gate = @p6 AND i.status = 'Failed') THEN 1 ELSE 0 END;
 SELECT MIN(gate) FROM (SELECT MIN(gate) AS gate FROM items WHERE partition_id = @p1 AND gate >= @p2 AND status = 'Available' UNION ALL SELECT MIN(gate) AS gate FROM items WHERE partition_id = @p3 AND gate >= @p4 AND status = 'Failed') gates;
 SELECT MIN(gate) FROM (SELECT MIN(gate) AS gate FROM items WHERE partition_id = @p1 AND gate >= @p2 AND status = 'Available' UNION ALL SELECT MIN(gate) AS gate FROM items WHERE partition_id = @p3 AND gate >= @p4 AND status = 'Failed') gates;
-UPDATE "partitions" SET "owner"=@p1,"status"=@p2,"until"=CASE WHEN claimant IS NULL OR claimant = '' THEN SYSUTCDATETIME() ELSE DATEADD(millisecond, @p3, DATEADD(second, @p4, SYSUTCDATETIME())) END,"version"=@p5 WHERE id = @p6 AND version = @p7;
+SELECT SYSUTCDATETIME();
+UPDATE "partitions" SET "owner"=@p1,"status"=@p2,"until"=CASE WHEN claimant IS NULL OR claimant = '' THEN SYSUTCDATETIME() ELSE @p3 END,"version"=@p4 WHERE id = @p5 AND version = @p6;
 
 -- grant
 MERGE INTO "feed_limits" USING (VALUES(@p1,@p2,@p3)) AS excluded ("gate","state","version") ON "feed_limits"."gate" = "excluded"."gate" WHEN MATCHED THEN UPDATE SET "version"=feed_limits.version + 1 WHEN NOT MATCHED THEN INSERT ("gate","state","version") VALUES ("excluded"."gate","excluded"."state","excluded"."version");;

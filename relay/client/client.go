@@ -187,7 +187,6 @@ func (c *Client) Call(ctx context.Context, method, path string, body, answer any
 	return nil
 }
 
-// refusal returns the error of an answer other than 2xx.
 func refusal(status int, data []byte) error {
 	refused := &Error{Status: status}
 	var text struct {

@@ -34,9 +34,8 @@ type attempt struct {
 	stored    bool      // its begin is in the row
 	until     time.Time // when it is too late to begin
 	begun     time.Time
-	report    time.Duration // after which its handler is reported
-	returned  atomic.Bool   // its handler has
-	row       sqlstore.RunningReport
+	report    time.Duration   // after which its handler is reported
+	returned  atomic.Bool     // its handler has
 	ctx       context.Context // of the handler
 	cancel    context.CancelCauseFunc
 }
@@ -46,7 +45,6 @@ type worker struct{ *Engine }
 
 // run is the goroutine of a handler. The channel can hold the results of all that may have begun.
 func (e worker) run(a *attempt) {
-	a.item.Attempt++
 	result, err := sqlstore.Result{}, ErrExited
 	ctx, stop := a.ctx, func() {}
 	if d := e.HandlerTimeout; d > 0 {
@@ -69,8 +67,7 @@ func (e worker) run(a *attempt) {
 // end sets the result. An error of a handler that was called off is no attempt that failed.
 func (e worker) end(a *attempt, result sqlstore.Result, err error) {
 	if err != nil && a.h.ctx.Err() != nil {
-		a.item.Attempt--
-		a.result, a.abandoned = a.as(nil), !a.stored || errors.Is(context.Cause(a.h.ctx), errLost)
+		a.result, a.abandoned = a.as(a.item.Attempt-1, nil), !a.stored || errors.Is(context.Cause(a.h.ctx), errLost)
 		return
 	}
 	if err != nil {

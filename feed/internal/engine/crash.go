@@ -28,12 +28,12 @@ func admit(e *Engine, a *attempt) bool {
 	return e.suspect == a
 }
 
-// as is the row of an item as it was read, with another number of crashes.
-func (a *attempt) as(crashes *int64) sqlstore.Result {
+// as is the row of an item as it was read, with these numbers of attempts and crashes.
+func (a *attempt) as(attempts int, crashes *int64) sqlstore.Result {
 	it := &a.item
 	return sqlstore.Result{
-		Lease: a.h.Lease, Item: it.ID, Version: it.Version, Gate: it.Gate, Status: it.Status, Attempt: it.Attempt,
-		Errors: sqlstore.DecodeList(it.Errors, func(text string) string { return text }), Crashes: crashes,
+		Lease: a.h.Lease, Item: it.ID, Version: it.Version, Gate: it.Gate, Status: it.Status, Attempt: attempts,
+		Errors: it.Errors, Crashes: crashes,
 	}
 }
 
@@ -59,7 +59,7 @@ func startStored(e *Engine, part []*attempt) {
 			if n := (*a).item.Crashes; n != nil {
 				before = *n
 			}
-			return (*a).as(new(before + 1))
+			return (*a).as((*a).item.Attempt, new(before+1))
 		})
 		stored, err := e.tables.Save(ctx, e.terms, begins)
 		return func() { storedStarts(e, part, stored, err) }
@@ -88,7 +88,7 @@ func storedStarts(e *Engine, part []*attempt, stored []bool, err error) {
 			e.saved([]*attempt{a})
 		case now.After(a.until): // too late to begin
 			a.item.Version++
-			a.result = a.as(a.item.Crashes)
+			a.result = a.as(a.item.Attempt, a.item.Crashes)
 			e.results <- a
 		default:
 			a.item.Version++

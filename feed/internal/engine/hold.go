@@ -33,7 +33,6 @@ type hold struct {
 	cancel  context.CancelCauseFunc
 
 	lane    *lane // of its gate
-	probed  bool  // the gate is known
 	running int   // begun, not saved
 
 	after    int64 // the seq up to which items were fetched in this pass
@@ -152,7 +151,7 @@ func (e *Engine) fetch(now time.Time) {
 	})
 }
 
-// wants adds what is to be read for a lane. Of a partition whose gate is not known yet it is one item where there are limits.
+// wants adds what is to be read for a lane.
 func (l *lane) wants(e *Engine, wants []sqlstore.Want) []sqlstore.Want {
 	most := l.most(e.Concurrency)
 	free := 2*most - l.active - len(l.queue)
@@ -169,9 +168,6 @@ func (l *lane) wants(e *Engine, wants []sqlstore.Want) []sqlstore.Want {
 		w := sqlstore.Want{
 			Lease: h.Lease, After: h.after, Limit: min(limit, 2*e.PartitionConcurrency-len(h.inFlight)),
 			Bytes: max(1, e.fetches.of(fetchBytes)/n),
-		}
-		if !h.probed && len(e.lanes) > 1 {
-			w.Limit = 1
 		}
 		if h.after == 0 {
 			// A pass from the beginning meets what is in flight.
@@ -204,7 +200,7 @@ func (e *Engine) fetched(wants []sqlstore.Want, items []sqlstore.Item, err error
 			continue
 		}
 		h.inFlight[it.ID] = struct{}{}
-		h.lane, h.probed = e.lanes.of(it.Gate), true
+		h.lane = e.lanes.of(it.Gate)
 		h.lane.queue = append(h.lane.queue, &attempt{h: h, lane: h.lane, item: it})
 	}
 	for _, w := range wants {
@@ -238,10 +234,7 @@ func (e *Engine) settled(h *hold, result sqlstore.Outcome, gate int, err error) 
 	}
 	h.phase = idle
 	switch {
-	case sqlstore.Locked(err):
-		h.ended = false
-		e.consider(h)
-	case e.failing("settle", err):
+	case sqlstore.Locked(err), e.failing("settle", err):
 		e.timers.fetch = time.Now().Add(e.pause)
 		h.ended = false
 		e.consider(h)

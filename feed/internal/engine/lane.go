@@ -58,7 +58,6 @@ type rateGrant struct {
 	use    time.Duration // how long the next grant may be used
 }
 
-// allowed is how many items may begin.
 func (g *rateGrant) allowed(now time.Time) int {
 	if now.After(g.usable) {
 		return 0
@@ -83,7 +82,6 @@ func useOf(l *sqlstore.Limit, took time.Duration) time.Duration {
 	return max(min(l.Per/usePart, useMost), 2*took).Truncate(time.Millisecond)
 }
 
-// of is the lane of a gate.
 func (list lanes) of(gate int) *lane {
 	for _, l := range list[1:] {
 		if l.limit.Gate == gate {

@@ -84,7 +84,6 @@ const (
 // of is as much of n as a statement may have, at least 1.
 func (b *bound) of(n int) int { return max(1, n>>b.halved) }
 
-// note notes how a statement ended.
 func (b *bound) note(err error) {
 	switch {
 	case sqlstore.Slow(err):

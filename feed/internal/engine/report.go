@@ -23,9 +23,10 @@ func report(e *Engine, now time.Time) {
 	var running []sqlstore.RunningReport
 	for a := range e.running {
 		if !a.returned.Load() {
-			r := a.row
-			r.For = now.Sub(a.begun)
-			running = append(running, r)
+			it := &a.item // nobody changes it while its handler runs
+			running = append(running, sqlstore.RunningReport{
+				Partition: it.PartitionID, Item: it.ID, Version: it.Version, Gate: it.Gate, Attempt: it.Attempt, For: now.Sub(a.begun),
+			})
 		}
 	}
 	if e.reporting > 0 || len(running) == 0 && !e.reported {
@@ -42,7 +43,7 @@ func report(e *Engine, now time.Time) {
 			// Also after an error: the deletion of what was asked for may be stored, and its answer lost.
 			for a := range e.running {
 				if slices.ContainsFunc(cancels, func(c sqlstore.Cancel) bool {
-					return c.PartitionID == a.row.Partition && c.ItemID == a.row.Item && c.Version == a.row.Version
+					return c.PartitionID == a.item.PartitionID && c.ItemID == a.item.ID && c.Version == a.item.Version
 				}) {
 					a.cancel(ErrCancelled)
 				}

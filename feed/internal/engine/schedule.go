@@ -168,7 +168,8 @@ func (e *Engine) hold(l sqlstore.Taken, begun time.Time) {
 		e.forget(old, errLost) // it had expired, and this is the next epoch of it
 	}
 	h := &hold{
-		Lease: l.Lease, over: l.Over, since: begun, trusted: begun.Add(e.Lease), lane: e.lanes[0], inFlight: map[string]struct{}{}, leave: e.stopping,
+		Lease: l.Lease, over: l.Over, since: begun, trusted: begun.Add(e.Lease), lane: e.lanes.of(l.Gate), inFlight: map[string]struct{}{},
+		leave: e.stopping,
 	}
 	h.ctx, h.cancel = context.WithCancelCause(e.handlers)
 	e.held[h.ID] = h
@@ -177,7 +178,6 @@ func (e *Engine) hold(l sqlstore.Taken, begun time.Time) {
 	e.consider(h)
 }
 
-// renew extends all leases.
 func (e *Engine) renew(now time.Time) {
 	if e.renewing > 0 || now.Before(e.timers.renew) {
 		return

@@ -3,8 +3,6 @@ package engine
 import (
 	"context"
 	"time"
-
-	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 const (
@@ -14,15 +12,13 @@ const (
 	slowEvery, slowLogged = 10 * time.Second, 10
 )
 
-// runAttempt starts the handler of an item.
 func runAttempt(e *Engine, a *attempt) {
 	a.begun, a.report = time.Now(), slowAfter
 	if e.HandlerTimeout > 0 {
 		a.report = e.HandlerTimeout + slowGrace
 	}
 	e.running[a] = a.report
-	it := &a.item
-	a.row = sqlstore.RunningReport{Partition: it.PartitionID, Item: it.ID, Version: it.Version, Gate: it.Gate, Attempt: it.Attempt + 1}
+	a.item.Attempt++
 	a.ctx, a.cancel = context.WithCancelCause(a.h.ctx)
 	go worker{e}.run(a)
 }

@@ -2,7 +2,6 @@ package sqlstore
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"gorm.io/gorm"
@@ -12,10 +11,9 @@ import (
 // dialect is what differs between databases beyond what GORM evens out: the clock, and how a row is locked.
 type dialect struct {
 	Name string
-	// Now is the database's clock; Later is that plus a parameter, in milliseconds, or two, of milliseconds and seconds.
-	// If Later is empty, the clock is read by a statement of its own, and slack is its possible coarseness.
-	Now, Later string
-	slack      time.Duration
+	// Now is the database's clock, and Slack is its possible coarseness.
+	Now   string
+	Slack time.Duration
 	// Past is the condition that a column's time has passed.
 	Past func(column string) string
 	// longest orders partitions by how long they wait: those that nobody has had yet come first.
@@ -32,7 +30,6 @@ type dialect struct {
 var dialects = map[string]*dialect{
 	"sqlite": {
 		Name: "sqlite", Now: "strftime('%Y-%m-%d %H:%M:%f', 'now')",
-		Later: "strftime('%Y-%m-%d %H:%M:%f', 'now', (? / 1000.0) || ' seconds')",
 		// julianday reads each form of a time that another program may have written.
 		Past:    func(c string) string { return "julianday(" + c + ") <= julianday('now')" },
 		longest: "p.until NULLS FIRST", byAvailable: " INDEXED BY items_available", OneWriter: true,
@@ -41,13 +38,11 @@ var dialects = map[string]*dialect{
 	"postgres": {
 		// The statement's beginning, not the transaction's: a lock may have been waited for in between.
 		Name: "postgres", Now: "statement_timestamp()",
-		Later:   "statement_timestamp() + CAST(? AS bigint) * interval '1 millisecond'",
 		Past:    func(c string) string { return c + " <= statement_timestamp()" },
 		longest: "p.until NULLS FIRST",
 	},
 	"sqlserver": {
-		// DATEADD takes an int: as milliseconds those are 24 days.
-		Name: "sqlserver", Now: "SYSUTCDATETIME()", Later: "DATEADD(millisecond, ?, DATEADD(second, ?, SYSUTCDATETIME()))",
+		Name: "sqlserver", Now: "SYSUTCDATETIME()",
 		Past:    func(c string) string { return c + " <= SYSUTCDATETIME()" },
 		longest: "p.until", locking: "UPDATE partitions SET gate = gate WHERE id IN ?",
 	},
@@ -57,7 +52,7 @@ var dialects = map[string]*dialect{
 // still from the beginning of a transaction on, which is after a watcher begins to trust the lease that it takes there.
 func portable(name string) *dialect {
 	return &dialect{
-		Name: name, Now: "CURRENT_TIMESTAMP", slack: time.Second,
+		Name: name, Now: "CURRENT_TIMESTAMP", Slack: time.Second,
 		Past:    func(c string) string { return c + " <= CURRENT_TIMESTAMP" },
 		longest: "CASE WHEN p.until IS NULL THEN 0 ELSE 1 END, p.until",
 	}
@@ -79,25 +74,16 @@ func (d *dialect) Clock(tx *gorm.DB) (time.Time, error) {
 	return now.Time, err
 }
 
-// later is the database's clock plus a duration, as a value in a statement.
-func (d *dialect) later(after time.Duration) any {
-	switch ms := after.Milliseconds(); strings.Count(d.Later, "?") {
-	case 1:
-		return gorm.Expr(d.Later, ms)
-	case 2:
-		return gorm.Expr(d.Later, ms%1000, ms/1000)
-	}
-	return readLater{d, after}
-}
+// later is the database's clock plus a duration, as a value in a statement. The clock is read by a statement of its own before.
+func (d *dialect) later(after time.Duration) any { return later{d, after} }
 
-// readLater is later where the clock is read by a statement of its own, as that of which it is a value is made.
-type readLater struct {
+type later struct {
 	*dialect
 	after time.Duration
 }
 
 // GormValue implements gorm.Valuer.
-func (l readLater) GormValue(_ context.Context, tx *gorm.DB) clause.Expr {
+func (l later) GormValue(_ context.Context, tx *gorm.DB) clause.Expr {
 	now, err := l.Clock(tx.Session(&gorm.Session{NewDB: true}))
 	_ = tx.AddError(err) // the statement is then not executed
 	return gorm.Expr("?", now.Add(l.after))

@@ -74,7 +74,6 @@ var (
 	sqlserverRefuses = []int32{515, 547, 2601, 2627, 2628, 8152}
 )
 
-// sqlserverError is the driver's.
 type sqlserverError interface {
 	error
 	SQLErrorNumber() int32

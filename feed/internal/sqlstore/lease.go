@@ -30,6 +30,7 @@ type Lease struct {
 // Taken is a lease that was taken.
 type Taken struct {
 	Lease
+	Gate int
 	// Over: it was taken over from a watcher that did not return it, which may have begun items and not ended them.
 	Over bool
 }
@@ -106,31 +107,24 @@ func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds []string) (ta
 	if err := s.present(); err != nil {
 		return nil, err
 	}
-	var rows []Partition
-	err = s.candidates(ctx, t, min(n, LeaseBatch)).Select("p.*").Find(&rows).Error
-	rows = slices.DeleteFunc(rows, func(r Partition) bool { return r.Owner != nil && *r.Owner == t.Owner && slices.Contains(holds, r.ID) })
-	if err != nil || len(rows) == 0 {
+	var found []Partition
+	err = s.candidates(ctx, t, min(n, LeaseBatch)).Select("p.*").Find(&found).Error
+	found = slices.DeleteFunc(found, func(r Partition) bool { return r.Owner != nil && *r.Owner == t.Owner && slices.Contains(holds, r.ID) })
+	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	ids, was := Map(rows, func(r *Partition) string { return r.ID }), map[string]*Partition{}
-	for i := range rows {
-		was[rows[i].ID] = &rows[i]
-	}
+	ids := Map(found, func(r *Partition) string { return r.ID })
 	err = s.Transact(ctx, func(tx *gorm.DB) error {
-		free := tx.Model(&Partition{}).Where("id IN ? AND status = 'Available'", ids).Where(s.Dialect.free(), t.Owner)
-		err := free.Updates(map[string]any{
-			"owner": t.Owner, "until": s.Dialect.later(t.Length + s.Dialect.slack), "claimant": nil,
+		free := s.DB.Where("id IN ? AND status = 'Available'", ids).Where(s.Dialect.free(), t.Owner)
+		rows, err := s.updateLocked(tx, ids, free, 0, map[string]any{
+			"owner": t.Owner, "until": s.Dialect.later(t.Length + s.Dialect.Slack), "claimant": nil,
 			"epoch": gorm.Expr("epoch + 1"), "version": gorm.Expr("version + 1"),
-		}).Error
-		if err != nil {
-			return err
-		}
-		return tx.Table("partitions").Select("id, epoch").Where("owner = ? AND id IN ?", t.Owner, ids).Find(&taken).Error
+		})
+		taken = Map(rows, func(r *Partition) Taken {
+			return Taken{Lease{r.ID, r.Epoch + 1}, r.Gate, r.Owner != nil && *r.Owner != ""}
+		})
+		return err
 	})
-	for i := range taken {
-		l, was := &taken[i], was[taken[i].ID]
-		l.Over = was.Owner != nil && *was.Owner != "" || l.Epoch != was.Epoch+1 // or another watcher had it since it was read
-	}
 	return taken, err
 }
 
@@ -142,8 +136,9 @@ func acquireBatch(ctx context.Context, s *Store, t Terms, n int, holds []string)
 		Where("NOT (COALESCE(p.owner, '') = ? AND p.id = ANY(?))", t.Owner, &mine).
 		Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate, Options: clause.LockingOptionsSkipLocked})
 	err = s.retry(ctx, func() error {
-		return s.DB.WithContext(ctx).Raw("UPDATE partitions SET owner = ?, until = "+s.Dialect.Later+", claimant = NULL, epoch = epoch + 1, version = "+
-			"version + 1 FROM (?) was WHERE partitions.id = was.id RETURNING partitions.id, epoch, COALESCE(was.owner, '') <> '' AS over",
+		return s.DB.WithContext(ctx).Raw(`UPDATE partitions SET owner = ?, until = `+s.Dialect.Now+` + ? * interval '1 millisecond', claimant = NULL,
+			epoch = epoch + 1, version = version + 1 FROM (?) was WHERE partitions.id = was.id
+			RETURNING partitions.id, epoch, gate, COALESCE(was.owner, '') <> '' AS over`,
 			t.Owner, t.Length.Milliseconds(), free).Find(&taken).Error
 	})
 	return taken, err
@@ -171,28 +166,26 @@ func (s *Store) Renew(ctx context.Context, t Terms, leases []Lease) (held map[Le
 }
 
 func (s *Store) renew(ctx context.Context, t Terms, leases []Lease, wait time.Duration, held map[Lease]Hold) error {
-	mine := s.DB.Where("owner = ? AND id IN ?", t.Owner, Map(leases, func(l *Lease) string { return l.ID }))
-	var renewed []string
+	ids := Map(leases, func(l *Lease) string { return l.ID })
+	mine := s.DB.Where("owner = ? AND id IN ?", t.Owner, ids)
+	var renewed, rest []Partition
 	err := s.Transact(ctx, func(tx *gorm.DB) (err error) {
-		renewed, err = s.updateOwned(tx, mine, wait, map[string]any{
-			"until": s.Dialect.later(t.Length + s.Dialect.slack), "version": gorm.Expr("version + 1"),
+		renewed, err = s.updateLocked(tx, ids, mine, wait, map[string]any{
+			"until": s.Dialect.later(t.Length + s.Dialect.Slack), "version": gorm.Expr("version + 1"),
 		})
 		return err
 	})
-	if err != nil {
-		return err
+	if err == nil && s.batch && len(renewed) < len(leases) {
+		err = s.DB.WithContext(ctx).Where(mine).Find(&rest).Error
 	}
-	var rows []Partition
-	err = s.DB.WithContext(ctx).Where(mine).Find(&rows).Error
-	for _, row := range rows {
-		hold := Renewed
-		switch {
-		case s.batch && !slices.Contains(renewed, row.ID):
-			hold = Unlocked
-		case row.Claimant != nil && *row.Claimant != "":
-			hold = Claimed
+	for _, row := range rest {
+		held[Lease{row.ID, row.Epoch}] = Unlocked
+	}
+	for _, row := range renewed {
+		held[Lease{row.ID, row.Epoch}] = Renewed
+		if row.Claimant != nil && *row.Claimant != "" {
+			held[Lease{row.ID, row.Epoch}] = Claimed
 		}
-		held[Lease{row.ID, row.Epoch}] = hold
 	}
 	return err
 }
@@ -209,7 +202,8 @@ func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
 		}
 		// One of them wakes a watcher that does not hold it to look for all.
 		err := s.Write(ctx, part[0].ID, func(tx *gorm.DB) error {
-			_, err := s.updateOwned(tx, s.DB.Where("owner = ?", t.Owner).Where(these), 0, s.Dialect.freed())
+			ids := Map(part, func(l *Lease) string { return l.ID })
+			_, err := s.updateLocked(tx, ids, s.DB.Where("owner = ?", t.Owner).Where(these), 0, s.Dialect.freed())
 			return err
 		})
 		if err != nil {
@@ -219,25 +213,21 @@ func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
 	return nil
 }
 
-// updateOwned changes partitions that a watcher has. It locks them first, in the order of their IDs, as a save does: an UPDATE of
-// several takes them in the order in which they lie in the table. SQL Server's goes by the IDs itself. With batches it waits for a locked row
-// for so long, or leaves it out, and returns the others.
-func (s *Store) updateOwned(tx, which *gorm.DB, wait time.Duration, set map[string]any) (ids []string, err error) {
-	if s.Dialect.locking == "" {
-		lock := clause.Locking{Strength: clause.LockingStrengthUpdate}
-		rows := tx.Table("partitions").Where(which).Order("id")
-		switch {
-		case s.batch && wait == 0:
-			lock.Options = clause.LockingOptionsSkipLocked
-		case s.batch:
-			rows = rows.Where(waitForLock, wait.Milliseconds())
-		}
-		if err := rows.Clauses(lock).Pluck("id", &ids).Error; err != nil {
-			return nil, err
-		}
-		which = tx.Where("id IN ?", ids)
+// updateLocked changes those of some partitions for which a condition holds, and returns them as they were. It locks them first, in the order of
+// their IDs, as a save does: an UPDATE of several takes them in the order in which they lie in the table. With batches it waits for a locked row
+// for so long, or leaves it out.
+func (s *Store) updateLocked(tx *gorm.DB, ids []string, which *gorm.DB, wait time.Duration, set map[string]any) (rows []Partition, err error) {
+	locked := s.Dialect.lock(tx, ids...).Where(which).Order("id")
+	switch {
+	case s.batch && wait == 0:
+		locked = locked.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate, Options: clause.LockingOptionsSkipLocked})
+	case s.batch:
+		locked = locked.Where(waitForLock, wait.Milliseconds())
 	}
-	return ids, tx.Model(&Partition{}).Where(which).Updates(set).Error
+	if err := locked.Find(&rows).Error; err != nil {
+		return nil, err
+	}
+	return rows, tx.Model(&Partition{}).Where("id IN ?", Map(rows, func(r *Partition) string { return r.ID })).Updates(set).Error
 }
 
 // waitForLock is a condition that is true, and by which a statement of PostgreSQL waits for a locked row for so many milliseconds at most.

@@ -49,7 +49,6 @@ type LimitState struct {
 	Begins []limitBegins         `json:"begins"` // of the last window of the last ask
 }
 
-// limitShare is one watcher's.
 type limitShare struct {
 	Until int64 `json:"until"`
 	Share int   `json:"share"`
@@ -179,7 +178,6 @@ type limitRow struct {
 	Version int64
 }
 
-// TableName is GORM's hook.
 func (limitRow) TableName() string { return "feed_limits" }
 
 // Grant decides about asks, which are in the order of their gates, in one transaction.

@@ -33,7 +33,6 @@ type step struct {
 	statements []string
 }
 
-// migrations are the versions of the tables.
 var migrations = []step{{"0001", []string{
 	`CREATE TABLE partitions (id {id} NOT NULL PRIMARY KEY, gate {int} NOT NULL DEFAULT 0, status {status} NOT NULL DEFAULT 'Available', owner {name},
 		until {time}, epoch {int} NOT NULL DEFAULT 0, sealed {bool} NOT NULL DEFAULT {false}, version {int} NOT NULL DEFAULT 1, claimant {name}){sparse}`,
@@ -80,7 +79,6 @@ type migration struct {
 	ID string `gorm:"primaryKey;size:64"`
 }
 
-// TableName is GORM's hook.
 func (migration) TableName() string { return "feed_migrations" }
 
 // Migrate brings the tables to this version of the package, in one transaction. Several processes may call it at the same time on

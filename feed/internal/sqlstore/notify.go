@@ -4,11 +4,14 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/jetpull/jetpull/internal/due"
 )
 
 const (
@@ -64,109 +67,77 @@ func listen(ctx context.Context, s *Store, f func(partition string)) error {
 	return errors.Join(failure, err)
 }
 
-// notifyAfter is when other processes are notified after a change in a transaction of a caller. Nobody reports its commit, so they are notified
-// several times: of one that takes longer than this altogether, they learn by polling.
-var notifyAfter = []time.Duration{
-	5 * time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond,
-	2500 * time.Millisecond,
+// wakeAfter is when watchers are woken after a change in a transaction of a caller. Nobody reports its commit, so they are woken several times: the
+// changes of one that takes longer than this they find by polling.
+var wakeAfter = []time.Duration{
+	5 * time.Millisecond, 25 * time.Millisecond, 125 * time.Millisecond, 625 * time.Millisecond, 3125 * time.Millisecond,
 }
 
 const (
-	// notifyPause is the least pause between two notifications, each of which is of all partitions that have changed.
-	notifyPause = 20 * time.Millisecond
-	// notifyTime bounds one, and notifyMost how many changes wait for it; others are found by polling.
-	notifyTime, notifyMost = time.Second, 4096
+	// wakePause is the least pause between two of these wake-ups, each of which is for all partitions that have changed.
+	wakePause = 20 * time.Millisecond
+	// notifyTime bounds a NOTIFY, and changesMost how many changes wait for the goroutine that wakes; others are found by polling.
+	notifyTime, changesMost = time.Second, 4096
 )
 
-// change is a partition that has changed, in a transaction that has committed or is still to commit.
+// change is a partition that has changed, and when watchers are to be woken.
 type change struct {
-	id        string
-	committed bool
-}
-
-// notice is when other processes are notified of a partition, and how often they were.
-type notice struct {
+	id string
 	at time.Time
-	n  int
 }
 
-// changed has other processes of a PostgreSQL database notified of a change. PostgreSQL commits one transaction with a NOTIFY at a time, so the
-// transactions of inserters have none: they would wait for each other's disk.
-func (s *Store) changed(id string, committed bool) {
-	if s.Dialect.Name != "postgres" {
-		return
-	}
-	s.notifies.Do(func() { s.waiting.Go(func() { notifyAll(s) }) })
+// wakeAt has watchers woken at a time, those of all processes on PostgreSQL, and those of this one elsewhere. PostgreSQL commits one transaction
+// with a NOTIFY at a time, so the transactions of inserters have none: they would wait for each other's disk.
+func (s *Store) wakeAt(at time.Time, id string) {
+	s.waking.Do(func() { s.waiting.Go(func() { wakeLater(s) }) })
 	select {
-	case s.changes <- change{id, committed}:
+	case s.changes <- change{id, at}:
 	default:
 	}
 }
 
-// notifyAll notifies other processes until the Store is closed, and then of what is left.
-func notifyAll(s *Store) {
-	notices, last := map[string]notice{}, time.Time{}
-	timer := time.NewTimer(0)
+// wakeLater wakes watchers until the Store is closed, and then for what is left.
+func wakeLater(s *Store) {
+	var changes due.Heap[string]
+	last, timer := time.Time{}, time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case c := <-s.changes:
-			known, ok := notices[c.id]
-			next := notice{at: time.Now()}
-			if next.n = len(notifyAfter); !c.committed {
-				next = notice{at: next.at.Add(notifyAfter[0])}
-			}
-			if ok { // the sooner of the two, and as often as either needs it
-				next.n = min(next.n, known.n)
-				if known.at.Before(next.at) {
-					next.at = known.at
-				}
-			}
-			notices[c.id] = next
+			changes.Add(c.at, c.id)
 		case <-timer.C:
-			if s.notify(notices, time.Now()) {
-				last = time.Now()
-			}
+			last = time.Now()
+			s.wake(&changes, last)
 		case <-s.life.Done():
 			for len(s.changes) > 0 {
-				notices[(<-s.changes).id] = notice{}
+				changes.Add(time.Time{}, (<-s.changes).id)
 			}
-			s.notify(notices, time.Now().Add(time.Hour))
+			s.wake(&changes, time.Now().Add(time.Hour))
 			return
 		}
-		first := time.Now().Add(time.Hour)
-		for _, n := range notices {
-			if n.at.Before(first) {
-				first = n.at
-			}
+		if at, ok := changes.Next(); ok {
+			timer.Reset(max(time.Until(at), time.Until(last.Add(wakePause))))
 		}
-		if soonest := last.Add(notifyPause); first.Before(soonest) {
-			first = soonest
-		}
-		timer.Reset(time.Until(first))
 	}
 }
 
-// notify notifies of the partitions that are due, and reports whether there were any. An error is none: who listens polls, too.
-func (s *Store) notify(notices map[string]notice, now time.Time) bool {
-	var due []string
-	for id, n := range notices {
-		if n.at.After(now) {
-			continue
+// wake wakes watchers for the changes that are due. An error is none: watchers poll, too.
+func (s *Store) wake(changes *due.Heap[string], now time.Time) {
+	ids := map[string]struct{}{}
+	for id, ok := changes.Pop(now); ok; id, ok = changes.Pop(now) {
+		ids[id] = struct{}{}
+	}
+	if s.Dialect.Name != "postgres" {
+		for id := range ids {
+			s.Send(id)
 		}
-		due = append(due, id)
-		if n.n++; n.n >= len(notifyAfter) {
-			delete(notices, id)
-		} else {
-			notices[id] = notice{now.Add(notifyAfter[n.n]), n.n}
-		}
+		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.life), notifyTime)
 	defer cancel()
-	for part := range slices.Chunk(due, renewBatch) {
+	for part := range slices.Chunk(slices.Collect(maps.Keys(ids)), renewBatch) {
 		_ = s.DB.WithContext(ctx).Exec("SELECT pg_notify(?, id) FROM partitions WHERE id IN ?", wakeChannel, part).Error
 	}
-	return len(due) > 0
 }
 
 // Hub passes wake-ups on within the process.

@@ -2,7 +2,6 @@ package sqlstore
 
 import (
 	"database/sql/driver"
-	"encoding/json"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -101,26 +100,6 @@ func (t *RowTime) Scan(v any) error {
 
 // Value implements driver.Valuer.
 func (t RowTime) Value() (driver.Value, error) { return t.Time, nil }
-
-// DecodeList reads a column that has a list as JSON. Another program may have written what is no list: that becomes the one entry.
-func DecodeList[E any](text *string, entry func(text string) E) (list []E) {
-	if text == nil || *text == "" {
-		return nil
-	}
-	if json.Unmarshal([]byte(*text), &list) != nil {
-		return []E{entry(*text)}
-	}
-	return list
-}
-
-// EncodeList is a column that has a list as JSON, or nil for an empty list.
-func EncodeList[E any](list []E) *string {
-	if len(list) == 0 {
-		return nil
-	}
-	text, _ := json.Marshal(list) // what was read from JSON is always JSON
-	return new(string(text))
-}
 
 // First reads the row that has these IDs.
 func First[R any](tx *gorm.DB, condition string, ids ...string) (row R, err error) {

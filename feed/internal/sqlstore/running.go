@@ -43,7 +43,6 @@ type watcherRow struct {
 	State string
 }
 
-// TableName is GORM's hook.
 func (watcherRow) TableName() string { return "feed_watchers" }
 
 // Cancel asks a watcher to cancel an attempt. It is a row of feed_cancels.
@@ -64,7 +63,7 @@ func (s *Store) Report(ctx context.Context, t Terms, r Report) (cancels []Cancel
 	if err != nil {
 		return nil, fmt.Errorf("report: %w", err)
 	}
-	until := s.Dialect.later(2 * (t.Length + s.Dialect.slack))
+	until := s.Dialect.later(2 * (t.Length + s.Dialect.Slack))
 	err = s.Transact(ctx, func(tx *gorm.DB) error {
 		cancels = nil
 		set := map[string]any{"seen": s.Dialect.later(0), "until": until, "state": string(state)}

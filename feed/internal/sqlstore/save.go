@@ -19,7 +19,7 @@ type Result struct {
 	Gate    int
 	Status  string
 	Attempt int
-	Errors  []string
+	Errors  *string
 	History *string // nil: unchanged
 	Data    []byte  // nil: unchanged
 	Steps   int64   // 1: the step is over
@@ -64,13 +64,17 @@ func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, er
 		if len(results) == 0 {
 			return tx.Exec("UPDATE items SET version = version WHERE 1 = 0").Error
 		}
+		now, err := s.Dialect.Clock(tx)
+		if err != nil {
+			return err
+		}
 		for i := range results {
 			r := &results[i]
 			if !held[r.Lease] {
 				continue
 			}
 			set := map[string]any{
-				"gate": r.Gate, "status": r.Status, "attempt": r.Attempt, "errors": EncodeList(r.Errors), "not_before": nil,
+				"gate": r.Gate, "status": r.Status, "attempt": r.Attempt, "errors": r.Errors, "not_before": nil,
 				"step": gorm.Expr("step + ?", r.Steps), "version": r.Version + 1, "crashes": r.Crashes,
 			}
 			if r.Data != nil {
@@ -80,7 +84,7 @@ func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, er
 				set["history"] = *r.History
 			}
 			if r.Delay > 0 {
-				set["not_before"] = s.Dialect.later(time.Duration(r.DelayMS()) * time.Millisecond)
+				set["not_before"] = now.Add(r.Delay)
 			}
 			done := tx.Model(&Item{}).Where("partition_id = ? AND id = ? AND version = ?", r.ID, r.Item, r.Version).Updates(set)
 			if done.Error != nil {
@@ -101,7 +105,8 @@ func leasesOf(results []Result) []Lease {
 }
 
 // saveStatement is save as one statement. The rows of lease are locked before an item is written. It returns the numbers of the results that
-// were written, and the partitions that were not locked. The timeout of locks, which ends with the statement, is for rows of items.
+// were not written, which are few, and the partitions that were not locked. The timeout of locks, which ends with the statement, is for rows of
+// items.
 const saveStatement = `WITH l AS MATERIALIZED (SELECT l.* FROM unnest(?::text[], ?::bigint[]) AS l(id, epoch), set_config('lock_timeout', ?, true)),
 lease AS MATERIALIZED (
 	SELECT p.id, p.epoch FROM partitions p JOIN l ON p.id = l.id AND p.epoch = l.epoch
@@ -117,7 +122,8 @@ FROM unnest(?::text[], ?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint
 JOIN lease ON lease.id = r.partition_id AND lease.epoch = r.epoch
 WHERE i.partition_id = r.partition_id AND i.id = r.id AND i.version = r.version
 RETURNING r.n)
-SELECT n, '' AS id FROM done UNION ALL SELECT 0, l.id FROM l WHERE NOT EXISTS (SELECT 1 FROM lease WHERE lease.id = l.id)`
+SELECT n, '' AS id FROM (SELECT generate_series(1, ?::bigint) EXCEPT SELECT n FROM done) AS missing(n)
+UNION ALL SELECT 0, l.id FROM l WHERE NOT EXISTS (SELECT 1 FROM lease WHERE lease.id = l.id)`
 
 var patientStatement = strings.Replace(saveStatement, " SKIP LOCKED", "", 1)
 
@@ -138,16 +144,19 @@ func (s *Store) saveBatch(ctx context.Context, t Terms, results []Result) ([]boo
 			array(results, func(r *Result) string { return r.ID }), array(results, func(r *Result) string { return r.Item }),
 			array(results, func(r *Result) int64 { return r.Version }), array(results, func(r *Result) int { return r.Gate }),
 			array(results, func(r *Result) string { return r.Status }), array(results, func(r *Result) int { return r.Attempt }),
-			array(results, func(r *Result) *string { return EncodeList(r.Errors) }), array(results, func(r *Result) int64 { return r.Steps }),
+			array(results, func(r *Result) *string { return r.Errors }), array(results, func(r *Result) int64 { return r.Steps }),
 			array(results, func(r *Result) bool { return r.Data == nil }), array(results, func(r *Result) []byte { return r.Data }),
 			array(results, (*Result).DelayMS), array(results, func(r *Result) int64 { return r.Epoch }),
 			array(results, func(r *Result) *string { return r.History }),
-			array(results, func(r *Result) *int64 { return r.Crashes })).Find(&rows).Error
+			array(results, func(r *Result) *int64 { return r.Crashes }), len(results)).Find(&rows).Error
 	})
-	saved, locked := make([]bool, len(results)), map[string]bool{}
+	if err != nil {
+		return nil, err
+	}
+	saved, locked := slices.Repeat([]bool{true}, len(results)), map[string]bool{}
 	for _, row := range rows {
 		if row.N > 0 {
-			saved[row.N-1] = true
+			saved[row.N-1] = false
 		} else {
 			locked[row.ID] = !t.Patient // or lost, which a patient one finds out
 		}
@@ -155,5 +164,5 @@ func (s *Store) saveBatch(ctx context.Context, t Terms, results []Result) ([]boo
 	for i := range results {
 		results[i].Locked = locked[results[i].ID] && !saved[i]
 	}
-	return saved, err
+	return saved, nil
 }

@@ -39,14 +39,12 @@ type Store struct {
 	file os.FileInfo
 	// Patience is how long a statement is tried again that the database gave up for another one.
 	Patience time.Duration
-	// life ends with Close, which waits for the transactions that wait for one of the caller's, one for a partition; see In.
+	// changes are those for which watchers are to be woken, by a goroutine that the first one starts. It ends with life, and Close waits for it.
+	changes chan change
+	waking  sync.Once
 	life    context.Context
 	end     context.CancelFunc
 	waiting sync.WaitGroup
-	waits   sync.Map // by partition
-	// changes are those of which other processes are to be notified, by a goroutine that the first one starts.
-	changes  chan change
-	notifies sync.Once
 }
 
 // New makes a store on a database of GORM.
@@ -58,7 +56,7 @@ func New(db *gorm.DB) (*Store, error) {
 	life, end := context.WithCancel(context.Background())
 	s := &Store{
 		DB:      db.Session(&gorm.Session{NewDB: true, Logger: logger.Discard, SkipDefaultTransaction: true}),
-		Dialect: d, writer: make(chan struct{}, 1), changes: make(chan change, notifyMost), Patience: defaultPatience, life: life, end: end,
+		Dialect: d, writer: make(chan struct{}, 1), changes: make(chan change, changesMost), Patience: defaultPatience, life: life, end: end,
 	}
 	if pool, err := db.DB(); err == nil && d.Name == "postgres" {
 		_, s.batch = pool.Driver().(*stdlib.Driver)
@@ -68,7 +66,7 @@ func New(db *gorm.DB) (*Store, error) {
 	return s, nil
 }
 
-// Close ends what waits for transactions of callers, and closes a database that Open opened.
+// Close wakes watchers that are still to be woken, and closes a database that Open opened.
 func (s *Store) Close() error {
 	s.end()
 	s.waiting.Wait()
@@ -160,38 +158,23 @@ func (s *Store) Write(ctx context.Context, id string, f func(tx *gorm.DB) error)
 	err := s.Transact(ctx, f)
 	if err == nil {
 		s.Send(id)
-		s.changed(id, true)
+		if s.Dialect.Name == "postgres" {
+			s.wakeAt(time.Now(), id)
+		}
 	}
 	return err
 }
 
-// In is Write in a transaction of the caller's. On SQLite a transaction of
-// the Store's, which gets its turn when the caller's has ended, wakes the watchers of this process.
+// In is Write in a transaction of the caller's. It has watchers woken when that may have committed.
 func (s *Store) In(ctx context.Context, pool gorm.ConnPool, id string, f func(tx *gorm.DB) error) error {
 	tx := s.DB.Session(&gorm.Session{Context: ctx})
 	tx.Statement.ConnPool = pool
 	if err := f(tx); err != nil {
 		return err
 	}
-	if s.Dialect.OneWriter {
-		if _, waits := s.waits.Swap(id, true); !waits {
-			s.waiting.Go(func() { s.wakeAfter(id) })
-		}
+	now := time.Now()
+	for _, after := range wakeAfter {
+		s.wakeAt(now.Add(after), id)
 	}
-	s.changed(id, false)
 	return nil
-}
-
-// wakeAfter wakes watchers when it can write. A caller's transaction that comes later has another one wait for it: it cannot have
-// begun to write while this one has the lock.
-func (s *Store) wakeAfter(id string) {
-	defer s.waits.Delete(id)
-	err := s.Transact(s.life, func(tx *gorm.DB) error {
-		_, err := First[Partition](s.Dialect.lock(tx, id), "id = ?", id)
-		s.waits.Delete(id)
-		return err
-	})
-	if err == nil { // else the poll finds what there is
-		s.Send(id)
-	}
 }

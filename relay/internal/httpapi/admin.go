@@ -43,13 +43,11 @@ type receiverBody struct {
 	Paused         bool        `json:"paused"`
 }
 
-// receiverPatch is the change of a PATCH.
 type receiverPatch struct {
 	receiverBody
 	Enable bool `json:"enable"` // false: a receiver that answered 410 stays disabled
 }
 
-// defaultReceiver has the defaults of a receiver.
 var defaultReceiver = receiverBody{Window: 1, RetryAfter: 5, MaxRetries: 5, Timeout: 30}
 
 // receiverView is the view of a receiver. It has the number of secrets instead of the secrets.
@@ -119,7 +117,6 @@ func checkSecrets(secrets []string) error {
 	return nil
 }
 
-// apply checks a configuration and applies it to a receiver.
 func (b *receiverBody) apply(r *store.Receiver) error {
 	err := cmp.Or(checkEndpoint("post_endpoint", b.PostEndpoint, false),
 		checkEndpoint("status_endpoint", b.StatusEndpoint, true, work.SourcePlaceholder, work.MessagePlaceholder), checkSecrets(b.Secrets))
@@ -166,7 +163,7 @@ func (a *API) changeReceiver(put bool) httpserve.Handler {
 	return httpserve.ShowOf(httpserve.ReadBody, func(r *http.Request, data []byte) (any, error) {
 		receiver, err := a.store.Receivers.Change(r.Context(), r.PathValue("name"), put, func(old *store.Receiver) error {
 			if old.Deleted {
-				*old = store.Receiver{Revision: old.Revision}
+				*old = store.Receiver{Named: store.Named{Revision: old.Revision}}
 			}
 			disabled, body := old.Disabled, receiverPatch{receiverBody: viewReceiver(*old).receiverBody}
 			into := any(&body)
@@ -191,7 +188,8 @@ func (a *API) getReceiver(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.viewWithState(r.Context(), receiver, backlog, a.store.FailedByReceiver()[receiver.Name])
+	failed, _ := a.store.FailedDepth()
+	return a.viewWithState(r.Context(), receiver, backlog, failed[receiver.Name])
 }
 
 func (a *API) viewWithState(ctx context.Context, r store.Receiver, backlog uint64, failed int) (receiverView, error) {
@@ -210,7 +208,8 @@ func (a *API) listReceivers(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	items, failed := []receiverView{}, a.store.FailedByReceiver()
+	items := []receiverView{}
+	failed, _ := a.store.FailedDepth()
 	for _, receiver := range a.store.Receivers.All() {
 		if !receiver.Deleted {
 			view, err := a.viewWithState(r.Context(), receiver, backlogs[receiver.Name], failed[receiver.Name])
@@ -235,7 +234,6 @@ func (a *API) deleteReceiver(w http.ResponseWriter, r *http.Request) error {
 	return httpserve.Done(w, http.StatusNoContent, err)
 }
 
-// senderBody is the configuration of a sender.
 type senderBody struct {
 	CallbackEndpoint string   `json:"callback_endpoint"` // empty or none: there are no callbacks
 	Token            string   `json:"token"`             // absent: the present one stays
@@ -325,7 +323,7 @@ func (a *API) listSenders(_ *http.Request) (any, error) {
 
 func (a *API) deleteSender(w http.ResponseWriter, r *http.Request) error {
 	_, err := a.store.Senders.Change(r.Context(), r.PathValue("name"), false, func(old *store.Sender) error {
-		*old = store.Sender{Name: old.Name, Revision: old.Revision, Deleted: true}
+		*old = store.Sender{Named: store.Named{Name: old.Name, Revision: old.Revision, Deleted: true}}
 		return nil
 	})
 	return httpserve.Done(w, http.StatusNoContent, err)

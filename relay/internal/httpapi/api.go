@@ -97,7 +97,6 @@ func (a *API) routes() []httpserve.Route {
 	}
 }
 
-// known are the answers to the errors of the store.
 var known = []httpserve.Known{
 	{Err: store.ErrNotFound, Status: http.StatusNotFound, Code: "not_found"},
 	{Err: store.ErrConflict, Status: http.StatusConflict, Code: "conflict", Message: "it was changed meanwhile, try again"},
@@ -137,7 +136,6 @@ func checkNames(r *http.Request) error {
 	return nil
 }
 
-// isAdmin reports whether a request has all rights.
 func (a *API) isAdmin(r *http.Request) bool {
 	if a.opts.AdminToken == "" {
 		return httpserve.Bearer(r) == ""

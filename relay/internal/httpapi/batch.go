@@ -20,7 +20,6 @@ const (
 	maxTogether = 256
 )
 
-// batchResult is one line of the answer to a batch.
 type batchResult struct {
 	Source string           `json:"source_id,omitempty"`
 	ID     string           `json:"message_id,omitempty"`

@@ -23,7 +23,6 @@ const (
 	maxRate      = 1_000_000
 )
 
-// failedView is the view of a failed message.
 type failedView struct {
 	ItemID   string         `json:"id"`
 	Source   string         `json:"source_id"`
@@ -36,7 +35,6 @@ type failedView struct {
 	Attempts int            `json:"attempts"`
 }
 
-// itemID returns the ID of a failed message on the list.
 func itemID(seq uint64) string { return strconv.FormatUint(seq, 10) }
 
 // parseItemID is the inverse of itemID. It returns 0 for an ID that is not a number.
@@ -64,7 +62,6 @@ type filterBody struct {
 	Until string `json:"until"`
 }
 
-// filter validates the fields.
 func (b filterBody) filter(now time.Time) (f store.Filter, err error) {
 	f = b.Filter
 	switch {
@@ -79,7 +76,6 @@ func (b filterBody) filter(now time.Time) (f store.Filter, err error) {
 	return f, err
 }
 
-// pageOf parses the parameters of a page of a list.
 func pageOf(q url.Values) (limit int, before uint64, err error) {
 	limit = defaultLimit
 	if value := q.Get("limit"); value != "" {
@@ -123,7 +119,6 @@ func (a *API) listFailed(r *http.Request) (any, error) {
 	return map[string]any{"items": items, "cursor": cursor, "total": a.store.CountFailed()}, nil
 }
 
-// operationBody selects the failed messages of an operation.
 type operationBody struct {
 	IDs    []string    `json:"ids"`
 	Filter *filterBody `json:"filter"`
@@ -131,7 +126,6 @@ type operationBody struct {
 	Rate   float64     `json:"rate"` // messages a second; 0: no limit
 }
 
-// operation validates the body.
 func (b *operationBody) operation(verb string, now time.Time) (bulk.Operation, error) {
 	o := bulk.Operation{Kind: verb, Group: verb, By: "admin", Rate: b.Rate}
 	var selection store.Selection
@@ -189,7 +183,6 @@ func (a *API) operate(verb string) func(http.ResponseWriter, *http.Request) erro
 	}
 }
 
-// operationView is the view of an operation.
 type operationView struct {
 	ID      string    `json:"id"`
 	Verb    string    `json:"verb"`
@@ -217,7 +210,6 @@ func viewOperation(o bulk.Operation) operationView {
 
 func shown(o bulk.Operation, err error) (any, error) { return viewOperation(o), err }
 
-// listOperations returns the stored operations, newest first.
 func (a *API) listOperations(*http.Request) (any, error) {
 	items := []operationView{}
 	for _, o := range a.store.Operations.All() {

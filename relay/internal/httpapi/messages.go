@@ -16,10 +16,8 @@ import (
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
 
-// maxWait bounds ?wait=.
 const maxWait = 5 * time.Minute
 
-// messageBody is the body of a sender's POST.
 type messageBody struct {
 	Source   string            `json:"source_id"`
 	ID       string            `json:"message_id"`
@@ -67,7 +65,6 @@ func (a *API) offer(r *http.Request, m messageBody) (work.Offer, error) {
 	return o, err
 }
 
-// answer returns the answer to a submitted message.
 func answer(o work.Offer, v work.Verdict) (int, accepted, error) {
 	body := accepted{o.Source, o.ID, v.Status}
 	switch {
@@ -145,7 +142,6 @@ func writeResult(w http.ResponseWriter, r *machine.Record) error {
 	return nil
 }
 
-// messageView is the view of a message.
 type messageView struct {
 	Source   string         `json:"source_id"`
 	ID       string         `json:"message_id"`

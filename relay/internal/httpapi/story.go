@@ -12,7 +12,6 @@ import (
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
 
-// listedView is the view of a message in the list of all messages.
 type listedView struct {
 	Source   string         `json:"source_id"`
 	ID       string         `json:"message_id"`

@@ -29,7 +29,7 @@ func TestDuplicateOfWhatWaits(t *testing.T) {
 		e := newReceiver("r0")
 		e.denied = 100
 		w.receivers["r0"] = e
-		c := store.Receiver{Name: "r0", PostEndpoint: "http://r0/post", Timeout: receiverTimeout, Paused: true}
+		c := store.Receiver{Named: store.Named{Name: "r0"}, PostEndpoint: "http://r0/post", Timeout: receiverTimeout, Paused: true}
 		require.NoError(t, s.Receivers.Put(t.Context(), c))
 		for range 3 {
 			require.True(t, w.submit(w.chance("submit"), "a", "1", "r0"))

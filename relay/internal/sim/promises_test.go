@@ -111,7 +111,7 @@ func alone(t *testing.T, answer func(url string, n int) *webhook.Answer, change 
 			srv.Stop()
 		}()
 		s.receiver(nil)
-		require.NoError(t, s.store.Senders.Put(t.Context(), store.Sender{Name: "git", CallbackEndpoint: callbackURL, Token: "x", Sources: []string{""}}))
+		require.NoError(t, s.store.Senders.Put(t.Context(), store.Sender{Named: store.Named{Name: "git"}, CallbackEndpoint: callbackURL, Token: "x", Sources: []string{""}}))
 		test(t, s)
 	})
 }
@@ -146,8 +146,8 @@ func (s *single) receiver(change func(*store.Receiver)) {
 	}
 	revision := r.Revision
 	r = store.Receiver{
-		Name: "ci", PostEndpoint: hookURL, Timeout: time.Second, Order: store.OrderNone, UnknownOutcome: store.AtLeastOnce,
-		Revision: revision,
+		Named: store.Named{Name: "ci", Revision: revision}, PostEndpoint: hookURL, Timeout: time.Second, Order: store.OrderNone,
+		UnknownOutcome: store.AtLeastOnce,
 	}
 	if change != nil {
 		change(&r)

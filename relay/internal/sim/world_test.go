@@ -207,7 +207,7 @@ func (w *world) crashpoint(node, point string) {
 
 // configure draws receivers, and configures the sender's callback.
 func (w *world) configure(r *rand.Rand) {
-	sender := store.Sender{Name: "git", CallbackEndpoint: "http://git/told", Token: "x", Sources: []string{""}}
+	sender := store.Sender{Named: store.Named{Name: "git"}, CallbackEndpoint: "http://git/told", Token: "x", Sources: []string{""}}
 	require.NoError(w.t, w.processes[0].store.Senders.Put(context.Background(), sender))
 	for i := range 1 + r.IntN(3) {
 		w.add(drawReceiver(r, fmt.Sprint("r", i)), upTo(r, 2*time.Second))
@@ -218,7 +218,7 @@ func (w *world) configure(r *rand.Rand) {
 func (w *world) add(e *receiver, retryAfter time.Duration) {
 	w.receivers[e.name] = e
 	c := store.Receiver{
-		Name: e.name, PostEndpoint: "http://" + e.name + "/post", RateLimit: e.Limit, Window: e.Window, RetryAfter: retryAfter,
+		Named: store.Named{Name: e.name}, PostEndpoint: "http://" + e.name + "/post", RateLimit: e.Limit, Window: e.Window, RetryAfter: retryAfter,
 		MaxRetries: e.MaxRetries, Timeout: receiverTimeout, Order: store.Order(e.Order), UnknownOutcome: e.Unknown, TTL: e.TTL,
 	}
 	if e.Asked {

@@ -88,7 +88,6 @@ func newFailedIndex() *failedIndex {
 	return &failedIndex{bySubject: map[string]*listed{}, depth: map[string]int{}}
 }
 
-// clear empties the list.
 func (x *failedIndex) clear() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -133,7 +132,6 @@ func (x *failedIndex) forget(before time.Time) {
 	}
 }
 
-// place returns the place of a sequence in order.
 func (x *failedIndex) place(seq uint64) int {
 	place, _ := slices.BinarySearchFunc(x.order, seq, func(l *listed, seq uint64) int { return cmp.Compare(l.Seq, seq) })
 	return place
@@ -267,40 +265,36 @@ func (s *Failed) CountFailed() int {
 	return len(s.index.bySubject)
 }
 
-// FailedByReceiver counts the list by receiver.
-func (s *Failed) FailedByReceiver() map[string]int {
+// FailedDepth counts the list by receiver, and returns when its first message failed, or the present time if there is none.
+func (s *Failed) FailedDepth() (depth map[string]int, oldest time.Time) {
 	s.index.forget(s.Now().Add(-failedAge))
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
-	return maps.Clone(s.index.depth)
-}
-
-// FailedDepth counts the list by receiver, and returns when the oldest message failed, or the present time if there is none.
-func (s *Failed) FailedDepth() (depth map[string]int, oldest time.Time) {
-	depth, oldest = s.FailedByReceiver(), s.Now()
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
-	for _, l := range s.index.order {
-		if !l.off && l.Time.Before(oldest) {
-			oldest = l.Time
-		}
+	oldest = s.Now()
+	if len(s.index.order) > 0 {
+		oldest = s.index.order[0].Time
 	}
-	return depth, oldest
+	return maps.Clone(s.index.depth), oldest
 }
 
 // FailedEntry reads a failed message with its payload. ErrNotFound: it is off the list.
 func (s *Failed) FailedEntry(ctx context.Context, seq uint64) (Entry, error) {
+	data, err := s.readFailed(ctx, seq)
+	if err != nil {
+		return Entry{}, err
+	}
+	return DecodeEntry(data)
+}
+
+func (s *Failed) readFailed(ctx context.Context, seq uint64) ([]byte, error) {
 	m, err := jsstream.At(ctx, s.js, s.failed, seq)
 	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return Entry{}, ErrNotFound
+	case errors.Is(err, jetstream.ErrMsgNotFound), err == nil && m.Header.Get(headerSettled) != "":
+		return nil, ErrNotFound
 	case err != nil:
-		return Entry{}, fmt.Errorf("%w: read failed message %d: %w", ErrUnavailable, seq, err)
+		return nil, fmt.Errorf("%w: read failed message %d: %w", ErrUnavailable, seq, err)
 	}
-	if m.Header.Get(headerSettled) != "" {
-		return Entry{}, ErrNotFound
-	}
-	return DecodeEntry(m.Data)
+	return m.Data, nil
 }
 
 // Settle takes a message off the list. how is the reason. The payload is kept only if keep is set. ErrConflict: the message is
@@ -308,18 +302,15 @@ func (s *Failed) FailedEntry(ctx context.Context, seq uint64) (Entry, error) {
 func (s *Failed) Settle(ctx context.Context, i *Item, how string, keep bool) error {
 	m := &nats.Msg{Subject: s.failedSubject(i), Header: nats.Header{headerSettled: {how}}}
 	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(i.Seq)}
-	if keep {
-		raw, err := jsstream.At(ctx, s.js, s.failed, i.Seq)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return ErrConflict
-		} else if err != nil {
-			return fmt.Errorf("%w: read failed message %d: %w", ErrUnavailable, i.Seq, err)
-		}
-		m.Data = raw.Data
-	} else {
+	var err error
+	if !keep {
 		opts = append(opts, jetstream.WithMsgTTL(settledTTL))
+	} else if m.Data, err = s.readFailed(ctx, i.Seq); errors.Is(err, ErrNotFound) {
+		return ErrConflict
+	} else if err != nil {
+		return err
 	}
-	_, err := s.write(ctx, m, opts...)
+	_, err = s.write(ctx, m, opts...)
 	return err
 }
 

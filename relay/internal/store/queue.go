@@ -146,17 +146,23 @@ func (s *Queues) Durable(q Queue, owner string) string {
 
 // PinOf returns the id of the pin that the server has given to a reader of the entries for one receiver or sender, or "" if there is none.
 func (s *Queues) PinOf(ctx context.Context, q Queue, owner string) (string, error) {
+	info, err := s.consumer(ctx, q, owner)
+	for _, group := range info.PriorityGroups {
+		return group.PinnedClientID, nil // the server reports one pin for all groups
+	}
+	return "", err
+}
+
+// consumer returns the state of the consumer of the entries for one receiver or sender. It is empty if there is none.
+func (s *Queues) consumer(ctx context.Context, q Queue, owner string) (*jetstream.ConsumerInfo, error) {
 	consumer, err := s.queues[q].Consumer(ctx, s.Durable(q, owner))
 	switch {
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
-		return "", nil
+		return &jetstream.ConsumerInfo{}, nil
 	case err != nil:
-		return "", fmt.Errorf("%w: ask who sends to %q: %w", ErrUnavailable, owner, err)
+		return &jetstream.ConsumerInfo{}, fmt.Errorf("%w: ask for consumer %s: %w", ErrUnavailable, s.Durable(q, owner), err)
 	}
-	for _, group := range consumer.CachedInfo().PriorityGroups {
-		return group.PinnedClientID, nil // the server reports one pin for all groups
-	}
-	return "", nil
+	return consumer.CachedInfo(), nil
 }
 
 // Entries counts the entries of a queue.
@@ -170,14 +176,8 @@ func (s *Queues) Entries(ctx context.Context, q Queue) (uint64, error) {
 
 // Backlog counts the entries that wait for one receiver or sender, as [Queues.Backlogs] does.
 func (s *Queues) Backlog(ctx context.Context, q Queue, owner string) (uint64, error) {
-	consumer, err := s.queues[q].Consumer(ctx, s.Durable(q, owner))
-	switch {
-	case errors.Is(err, jetstream.ErrConsumerNotFound):
-		return 0, nil
-	case err != nil:
-		return 0, fmt.Errorf("%w: count the entries of %q: %w", ErrUnavailable, owner, err)
-	}
-	return waiting(consumer.CachedInfo()), nil
+	info, err := s.consumer(ctx, q, owner)
+	return waiting(info), err
 }
 
 // Backlogs counts the waiting entries of each receiver or sender that has a consumer. Others have none, except entries that were

@@ -35,9 +35,18 @@ const (
 	AtMostOnce  = "at_most_once"  // fail the message
 )
 
+// Named is what the configurations of receivers and senders have in common.
+type Named struct {
+	Name     string `json:"name"`
+	Deleted  bool   `json:"deleted,omitempty"` // kept as long as messages may wait for it
+	Revision uint64 `json:"-"`
+}
+
+func (n Named) named() Named { return n }
+
 // Receiver is the configuration of a receiver.
 type Receiver struct {
-	Name           string        `json:"name"`
+	Named
 	PostEndpoint   string        `json:"post_endpoint"`
 	StatusEndpoint string        `json:"status_endpoint,omitempty"`
 	RateLimit      int           `json:"rate_limit,omitempty"` // POSTs in a window; 0: no limit
@@ -51,27 +60,15 @@ type Receiver struct {
 	Secrets        []string      `json:"secrets,omitempty"`
 	Paused         bool          `json:"paused,omitempty"`
 	Disabled       bool          `json:"disabled,omitempty"` // it answered 410
-	Deleted        bool          `json:"deleted,omitempty"`  // kept as long as messages may wait for the receiver
-	Revision       uint64        `json:"-"`
 }
 
 // Sender is the configuration of a sender.
 type Sender struct {
-	Name             string   `json:"name"`
+	Named
 	CallbackEndpoint string   `json:"callback_endpoint,omitempty"` // empty: there are no callbacks
 	Token            string   `json:"token"`
 	Secrets          []string `json:"secrets,omitempty"`
 	Sources          []string `json:"sources"` // prefixes
-	Deleted          bool     `json:"deleted,omitempty"`
-	Revision         uint64   `json:"-"`
-}
-
-func (r Receiver) stored() (name string, revision uint64, deleted bool) {
-	return r.Name, r.Revision, r.Deleted
-}
-
-func (s Sender) stored() (name string, revision uint64, deleted bool) {
-	return s.Name, s.Revision, s.Deleted
 }
 
 // Registry has the configuration of receivers and senders, and the owners of the rate windows.
@@ -86,12 +83,8 @@ type Registry struct {
 	changed   atomic.Pointer[func(q Queue, owner string)]
 }
 
-type configured interface {
-	stored() (name string, revision uint64, deleted bool)
-}
-
 // Table has the receivers or the senders. The bucket keeps an entry of a deleted one for 30 days.
-type Table[T configured] struct {
+type Table[T interface{ named() Named }] struct {
 	prefix  string
 	records *registry.Table[T]
 	onDisk  func(ctx context.Context) error
@@ -102,15 +95,16 @@ func (t Table[T]) Get(name string) (T, bool) { return t.records.Cached(registry.
 
 // All returns all records by name, including deleted ones.
 func (t Table[T]) All() []T {
-	name := func(r T) string { name, _, _ := r.stored(); return name }
-	return slices.SortedFunc(slices.Values(t.records.All()), func(a, b T) int { return strings.Compare(name(a), name(b)) })
+	all := t.records.All()
+	slices.SortFunc(all, func(a, b T) int { return strings.Compare(a.named().Name, b.named().Name) })
+	return all
 }
 
 // Read reads a record from the bucket, since another process may just have created it. ErrNotFound: there is none, or the
 // returned one was deleted.
 func (t Table[T]) Read(ctx context.Context, name string) (T, error) {
 	r, err := t.records.Fresh(ctx, registry.ID{Name: name})
-	if _, _, deleted := r.stored(); err == nil && deleted || errors.Is(err, ErrNotFound) {
+	if err == nil && r.named().Deleted || errors.Is(err, ErrNotFound) {
 		err = fmt.Errorf("%w: no %s is called %q", ErrNotFound, strings.TrimSuffix(t.prefix, "."), name)
 	}
 	return r, err
@@ -120,7 +114,7 @@ func (t Table[T]) Read(ctx context.Context, name string) (T, error) {
 // ErrNotFound: as in Read.
 func (t Table[T]) Find(ctx context.Context, name string) (T, error) {
 	r, ok := t.Get(name)
-	if _, _, deleted := r.stored(); ok && !deleted {
+	if ok && !r.named().Deleted {
 		return r, nil
 	}
 	return t.Read(ctx, name)
@@ -132,12 +126,12 @@ const deletedAge = 30 * 24 * time.Hour
 
 // Put replaces the record with r's revision, and returns when this process's memory has the new one, and the disk.
 func (t Table[T]) Put(ctx context.Context, r T) error {
-	name, revision, deleted := r.stored()
+	n := r.named()
 	var err error
-	if deleted {
-		err = t.records.Expire(ctx, registry.ID{Name: name}, r, revision, deletedAge)
+	if n.Deleted {
+		err = t.records.Expire(ctx, registry.ID{Name: n.Name}, r, n.Revision, deletedAge)
 	} else {
-		_, err = t.records.Put(ctx, registry.ID{Name: name}, r, revision)
+		_, err = t.records.Put(ctx, registry.ID{Name: n.Name}, r, n.Revision)
 	}
 	return cmp.Or(err, t.onDisk(ctx))
 }
@@ -162,10 +156,10 @@ func (t Table[T]) Change(ctx context.Context, name string, create bool, edit fun
 func (s *Registry) openRegistry(ctx, run context.Context) error {
 	all := registry.New(registry.Config{JS: s.js, KV: s.configKV, Stream: s.config, Leader: s.reader, Shared: true, Log: s.log})
 	onDisk := func(ctx context.Context) error { return s.durable(ctx, s.config.CachedInfo().Config.Name, 0) }
-	s.Receivers = addTable(all, "receiver.", onDisk, func(r *Receiver, e registry.Entry) { r.Revision = e.Revision }, func(name string) {
+	s.Receivers = addTable(all, "receiver.", onDisk, func(r *Receiver, revision uint64) { r.Revision = revision }, func(name string) {
 		s.announce(ToReceiver, name)
 	})
-	s.Senders = addTable(all, "sender.", onDisk, func(r *Sender, e registry.Entry) { r.Revision = e.Revision }, func(name string) {
+	s.Senders = addTable(all, "sender.", onDisk, func(r *Sender, revision uint64) { r.Revision = revision }, func(name string) {
 		s.changes.Add(1)
 		s.announce(ToSender, name)
 	})
@@ -173,29 +167,24 @@ func (s *Registry) openRegistry(ctx, run context.Context) error {
 }
 
 // addTable adds the table of the keys with a prefix. revise sets the fields that are not in the JSON of a record.
-func addTable[T configured](all *registry.Registry, prefix string, onDisk func(context.Context) error, revise func(*T, registry.Entry),
-	changed func(name string),
+func addTable[T interface{ named() Named }](all *registry.Registry, prefix string, onDisk func(context.Context) error,
+	revise func(r *T, revision uint64), changed func(name string),
 ) Table[T] {
 	return Table[T]{prefix: prefix, onDisk: onDisk, records: registry.Add(all, registry.Kind[T]{
-		Prefix: prefix, Key: keyOf, Encode: func(r T) any { return r },
+		Prefix: prefix, Key: func(id registry.ID) string { return Token(id.Name) }, Encode: func(r T) any { return r },
 		Decode: func(e registry.Entry) (id registry.ID, r T, err error) {
 			if id.Name, err = ParseToken(strings.TrimPrefix(e.Key, prefix)); err == nil {
 				err = json.Unmarshal(e.Value, &r)
 			}
-			if name, _, _ := r.stored(); err == nil && name != id.Name {
+			if name := r.named().Name; err == nil && name != id.Name {
 				err = fmt.Errorf("it names %q", name) // it is not the relay's
 			}
-			revise(&r, e)
+			revise(&r, e.Revision)
 			return id, r, err
 		},
-		Changed: func(was, is *T) {
-			name, _, _ := (*cmp.Or(is, was)).stored()
-			changed(name)
-		},
+		Changed: func(was, is *T) { changed((*cmp.Or(is, was)).named().Name) },
 	})}
 }
-
-func keyOf(id registry.ID) string { return Token(id.Name) }
 
 // OnChange sets a function to be called after each change of a receiver or a sender, with the queue to it. The goroutine that reads the
 // registry calls it, so it must not block.

@@ -17,7 +17,7 @@ func TestSenderIndex(t *testing.T) {
 	text := func(n int) string { return strings.Repeat("ab", n)[r.IntN(2):][:r.IntN(n+1)] }
 	all := map[string]Sender{}
 	for range 5000 {
-		s := Sender{Name: fmt.Sprint("s", r.IntN(6)), Token: fmt.Sprint("t", r.IntN(4)), Deleted: r.IntN(3) == 0}
+		s := Sender{Named: Named{Name: fmt.Sprint("s", r.IntN(6)), Deleted: r.IntN(3) == 0}, Token: fmt.Sprint("t", r.IntN(4))}
 		for range 1 + r.IntN(3) {
 			s.Sources = append(s.Sources, text(4))
 		}
@@ -66,7 +66,7 @@ func BenchmarkSenderIndex(b *testing.B) {
 	for _, senders := range []int{1, 1000} {
 		var all []Sender
 		for i := range senders {
-			all = append(all, Sender{Name: fmt.Sprint("tenant", i), Token: fmt.Sprint("token", i), Sources: []string{fmt.Sprintf("tenant%d-", i)}})
+			all = append(all, Sender{Named: Named{Name: fmt.Sprint("tenant", i)}, Token: fmt.Sprint("token", i), Sources: []string{fmt.Sprintf("tenant%d-", i)}})
 		}
 		index := newSenderIndex(all)
 		b.Run(fmt.Sprint(senders), func(b *testing.B) {

@@ -116,16 +116,10 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 		base: b, Records: &Records{base: b}, Queues: &Queues{base: b, queues: map[Queue]jetstream.Stream{}},
 		Failed: &Failed{base: b, index: newFailedIndex()}, Registry: &Registry{base: b}, stop: stop,
 	}
-	if err := s.create(ctx); err != nil {
-		stop()
-		return nil, err
-	}
-	if err := s.syncStored(ctx); err != nil {
-		stop()
-		return nil, err
-	}
-	for _, follow := range []func(ctx, run context.Context) error{s.checkMarks, s.followClock, s.openRegistry, s.openOperations, s.followFailed} {
-		if err := follow(ctx, run); err != nil {
+	for _, step := range []func(ctx, run context.Context) error{
+		s.create, s.syncStored, s.checkMarks, s.followClock, s.openRegistry, s.openOperations, s.followFailed,
+	} {
+		if err := step(ctx, run); err != nil {
 			s.Close()
 			return nil, err
 		}
@@ -134,7 +128,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 }
 
 // syncStored brings to disk what an earlier process may have left in memory, so that nobody waits for a sync of it.
-func (s *Store) syncStored(ctx context.Context) error {
+func (s *Store) syncStored(ctx, _ context.Context) error {
 	if s.cfg.Disk == nil {
 		return nil
 	}
@@ -155,8 +149,7 @@ func (s *Store) Close() {
 	s.running.Wait()
 }
 
-// create creates the streams.
-func (s *Store) create(ctx context.Context) (err error) {
+func (s *Store) create(ctx, _ context.Context) (err error) {
 	for _, q := range []Queue{FromSender, ToReceiver, FromReceiver, ToSender} {
 		c := s.streamConfig(string(q), s.subject(q)+".>")
 		c.Retention, c.MaxConsumers = jetstream.WorkQueuePolicy, maxConsumers
@@ -177,13 +170,11 @@ func (s *Store) create(ctx context.Context) (err error) {
 	records := s.streamConfig("", "$KV."+s.recordBucket()+".>")
 	records.Name = "KV_" + s.recordBucket()
 	records.MaxMsgsPerSubject, records.AllowMsgTTL, records.AllowRollup, records.DenyDelete = 1, true, true, true
-	for _, one := range []struct {
-		into   *jetstream.Stream
-		config jetstream.StreamConfig
-	}{{&s.failed, failed}, {&s.records, records}} {
-		if *one.into, err = jsstream.Make(ctx, s.js, one.config); err != nil {
-			return err
-		}
+	if s.failed, err = jsstream.Make(ctx, s.js, failed); err != nil {
+		return err
+	}
+	if s.records, err = jsstream.Make(ctx, s.js, records); err != nil {
+		return err
 	}
 	if s.configKV, s.config, err = jsstream.MakeBucket(ctx, s.js, s.bucketConfig(systems.RelayConfig)); err != nil {
 		return err

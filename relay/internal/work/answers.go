@@ -110,7 +110,6 @@ func (w *answers) toSender(name string) worker {
 	})
 }
 
-// calledBack counts and logs a callback.
 func (w *answers) calledBack(sender string, e *store.Entry, answer *webhook.Answer, err error) {
 	receiver, _ := w.store.Receivers.Get(e.Receiver)
 	if receiver.Deleted {

@@ -301,7 +301,6 @@ func (w *ingest) onDisk(ctx context.Context, record, entry uint64) error {
 	return cmp.Or(<-records, err)
 }
 
-// accepted reports the outcome of a message.
 func (w *ingest) accepted(in *intake) {
 	in.end(in.verdict.Err)
 	if in.verdict.Err == nil {

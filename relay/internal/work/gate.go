@@ -91,7 +91,6 @@ func (g *receiverGate) pokeLocked() {
 	g.changed = make(chan struct{})
 }
 
-// permit allows one POST to begin.
 type permit struct {
 	store.Receiver
 	gate.Permit

@@ -118,7 +118,7 @@ func TestTakeOverOfAWindow(t *testing.T) {
 // A process that stops hands over the POSTs of its window, however many, and the next process sends none too early.
 func TestLargeWindowIsHandedOver(t *testing.T) {
 	const posts = 100_000
-	r := store.Receiver{Name: "ci", RateLimit: posts, Window: 24 * time.Hour}
+	r := store.Receiver{Named: store.Named{Name: "ci"}, RateLimit: posts, Window: 24 * time.Hour}
 	nc := servertest.RunServer(t).Connect(t)
 	s, err := store.Open(t.Context(), nc, store.Config{Name: "relay", Replicas: 1, Tombstone: time.Hour, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)

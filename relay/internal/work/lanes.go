@@ -64,7 +64,6 @@ func (l *lanes) wake(q store.Queue, owner string) {
 	}
 }
 
-// close prevents new lanes.
 func (l *lanes) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,7 +167,6 @@ func (l *lanes) goesOn(one *lane) bool {
 	return false
 }
 
-// get returns a lane, or nil.
 func (l *lanes) get(q store.Queue, owner string) *lane {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -158,7 +158,6 @@ func (m *Metrics) delivered(receiver string, took time.Duration) {
 	m.responses.WithLabelValues(receiver).Observe(max(0, took).Seconds())
 }
 
-// forget removes the metrics of a deleted receiver or sender.
 func (m *Metrics) forget(label, name string) {
 	labels := prometheus.Labels{label: name}
 	for _, vec := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.attempts, m.polls, m.callbacks, m.responses, m.endToEnd} {

@@ -67,7 +67,6 @@ func CheckHeaders(headers map[string]string) error {
 
 func identity(r store.Receiver) string { return "receivers/" + httpserve.EscapeID(r.Name) }
 
-// post makes the POST of an attempt.
 func (w *core) post(ctx context.Context, r store.Receiver, e *store.Entry) (*webhook.Answer, error) {
 	h := http.Header{"User-Agent": {userAgent}}
 	h.Set("Content-Type", "application/json")
@@ -127,7 +126,6 @@ func (w *core) get(ctx context.Context, r store.Receiver, e *store.Entry) (*webh
 	return answer, nil
 }
 
-// escape encodes an ID for a path or a query.
 func escape(id string) string {
 	return strings.ReplaceAll(url.QueryEscape(id), "+", "%20")
 }

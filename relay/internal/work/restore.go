@@ -42,7 +42,6 @@ func (w *core) restore(ctx context.Context, e *store.Entry) (done bool, err erro
 	return false, err
 }
 
-// reportLost reports records that were lost.
 func (w *core) reportLost() {
 	if n := w.lost.Swap(0); n > 0 {
 		w.cfg.Reporter.Report(w.ctx, errors.New("the store has lost the records of messages: they go on from the copies in the queues"), "messages", n)

@@ -17,19 +17,6 @@ import (
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
 
-// The way of a message from the queue of its receiver to the POST, and to the next queue:
-//
-//	deliver   the entry is on disk, and its turn has come
-//	work      its status decides what is next; after a conflict the record is read again
-//	attempt   the pause before a retry is over, and the gate of the receiver lets a POST begin
-//	send      SENDING(n) is stored, then the POST is made
-//	conclude  the outcome of the POST is stored
-//	advance   the compare-and-swap of each of these writes
-//	follow    the entry of the next queue is stored; then deliver returns and acknowledges this one
-//
-// The functions in other files are pure (outcome, judge), or are one step of this way: gate.acquire waits until a POST may begin,
-// post makes it, and resolve finds the outcome of a POST without an answer.
-
 const (
 	// sendWithin is how long after the time in SENDING(n) the POST may begin. A process that took longer to store SENDING(n)
 	// takes it back.
@@ -231,7 +218,6 @@ func (t *toReceiver) disable(ctx context.Context, r store.Receiver) {
 	}
 }
 
-// conclude stores the outcome of an attempt.
 func (t *toReceiver) conclude(ctx context.Context, e *store.Entry, event machine.Event) error {
 	if err := t.w.apply(ctx, e, event); err != nil {
 		return err

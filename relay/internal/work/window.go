@@ -9,10 +9,6 @@ import (
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
 
-// Before the first POST the gate writes the window into the store. If it finds one whose owner has not saved the times of its last POSTs,
-// it assumes that the window is full. A process that was stalled may have lost its pin without noticing. So the gate reads the revision
-// again when the last read is older than half of the take-over time, and a process that takes over waits that much longer.
-
 // fresh reports whether this process owned the window so recently that a process which has taken over since still assumes a full
 // window.
 func (g *receiverGate) fresh() bool {
