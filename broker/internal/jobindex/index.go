@@ -112,6 +112,17 @@ func (c *channelIndex) remove(seq uint64) {
 	}
 }
 
+// Consumer returns a consumer.
+func (x *Index) Consumer(number uint32) (domain.Consumer, bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	k := x.consumers[number]
+	if k == nil {
+		return domain.Consumer{}, false
+	}
+	return k.consumer, true
+}
+
 // PutConsumer adds a consumer, or takes over its new settings.
 func (x *Index) PutConsumer(token string, consumer domain.Consumer) {
 	x.change(func() {

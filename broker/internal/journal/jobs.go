@@ -122,7 +122,7 @@ func (s *jobs) readRecord(ctx context.Context, id domain.JobID) (domain.Job, err
 	raw, err := s.Last(ctx, s.jobStream, s.cfg.jobSubject(id.Consumer, strconv.FormatUint(id.Seq, 10)))
 	if errors.Is(err, domain.ErrNotFound) {
 		known, ok := s.Index.Lookup(id)
-		consumer, there := s.Directory.ConsumerByNumber(id.Consumer)
+		consumer, there := s.Index.Consumer(id.Consumer)
 		if !ok || known.Revision == 0 || !there {
 			return domain.Job{}, nil
 		}
@@ -166,7 +166,7 @@ func (s *jobs) restoreRecord(ctx context.Context, id domain.JobID) (domain.Job, 
 func (s *jobs) Complete(ctx context.Context, jobs []domain.Job) error {
 	var settled []*domain.Job
 	for i, j := range jobs {
-		if c, ok := s.Directory.ConsumerByNumber(j.ID.Consumer); ok && c.Type == domain.Push && j.Status.Settled() {
+		if c, ok := s.Index.Consumer(j.ID.Consumer); ok && c.Type == domain.Push && j.Status.Settled() {
 			settled = append(settled, &jobs[i])
 		}
 	}

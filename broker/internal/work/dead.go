@@ -40,7 +40,7 @@ func (x *Jobs) matchDead(ctx context.Context, f domain.DeadFilter, jobs []domain
 	}
 	all, err := x.WithMessages(ctx, jobs)
 	for _, w := range all {
-		if c, ok := x.Consumers.ConsumerByNumber(w.Job.ID.Consumer); ok && w.Job.Status == domain.Dead && f.Takes(w.Job, c, w.Message) {
+		if c, ok := x.Index.Consumer(w.Job.ID.Consumer); ok && w.Job.Status == domain.Dead && f.Takes(w.Job, c, w.Message) {
 			matched = append(matched, w)
 		}
 	}
