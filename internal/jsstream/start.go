@@ -135,3 +135,13 @@ func AskState(ctx context.Context, stream jetstream.Stream) (jetstream.StreamSta
 		}
 	}
 }
+
+const (
+	// AttemptTimeout bounds the wait for the answer to one attempt at a request. A
+	// leader that steps down answers nothing.
+	AttemptTimeout = 2 * time.Second
+	// CommitTimeout bounds all attempts.
+	CommitTimeout = 10 * time.Second
+	// RetryPause is between two attempts.
+	RetryPause = 50 * time.Millisecond
+)

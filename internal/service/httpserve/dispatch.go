@@ -87,13 +87,11 @@ func (r *recorder) begin(status int) {
 	}
 }
 
-// WriteHeader implements http.ResponseWriter.
 func (r *recorder) WriteHeader(code int) {
 	r.begin(code)
 	r.ResponseWriter.WriteHeader(code)
 }
 
-// Write implements http.ResponseWriter.
 func (r *recorder) Write(b []byte) (int, error) {
 	r.begin(http.StatusOK)
 	return r.ResponseWriter.Write(b)
