@@ -143,7 +143,6 @@ func (c *GatewayConfig) check() (*httpapi.Gateway, error) {
 	return &httpapi.Gateway{Key: key, Scheme: c.Scheme, Tolerance: c.Tolerance, Exempt: c.Exempt}, nil
 }
 
-// parseSync parses Sync: when the embedded server syncs.
 func (c *NATSConfig) parseSync() (natsembed.Sync, error) {
 	sync, err := natsembed.ParseSync(c.Sync)
 	if err != nil {
@@ -197,7 +196,6 @@ func notice(retention time.Duration) (slog.Level, string) {
 		retention.Hours()/24)
 }
 
-// loopback reports whether the listener is reachable from this machine only.
 func (c *HTTPConfig) loopback() bool {
 	loopback, err := service.Loopback(c.Listener)
 	return err == nil && loopback

@@ -118,7 +118,6 @@ type captureHandler struct {
 	said func(text string)
 }
 
-// Handle implements slog.Handler.
 func (h captureHandler) Handle(ctx context.Context, r slog.Record) error {
 	r.Attrs(func(a slog.Attr) bool {
 		if a.Key == "text" {
@@ -132,7 +131,6 @@ func (h captureHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// WithAttrs implements slog.Handler.
 func (h captureHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return captureHandler{h.Handler.WithAttrs(attrs), h.said}
 }

@@ -169,8 +169,8 @@ func (n *Node) startBroker(ctx context.Context) error {
 	n.release.Add(callbacks.Close, sender.Close)
 	s := n.store
 	parts := work.Parts{
-		Consumers: s.Directory, Settings: s.Directory.Consumers, Messages: s.Messages, Records: s.Jobs,
-		Index: s.Index, Clock: s.Index.Clock, Replays: s.Replays, Shards: s.Shards, Health: s,
+		Settings: s.Directory.Consumers, Messages: s.Messages, Records: s.Jobs,
+		Index: s.Index, Replays: s.Replays, Shards: s.Shards, Health: s,
 		Events: sender, Poster: callbacks, Log: n.log, Usage: accountUsage(js), Permitted: n.permitted,
 		Rules: work.Rules{
 			DispatchRules: n.cfg.Dispatch, BreakerRules: n.cfg.Breaker, CallbackRules: n.cfg.Connection, PruneRules: n.cfg.Prune,
@@ -258,7 +258,7 @@ func (n *Node) serve() {
 		Loopback:    n.cfg.HTTP.loopback(), MaxBody: int64(n.cfg.HTTP.MaxBodyBytes), WriteTimeout: n.cfg.HTTP.WriteTimeout, Seed: n.cfg.Seed.shown(),
 		Gateway: gateway,
 	}
-	var handler http.Handler = httpapi.New(n.broker, n.store.Directory, n.store.Messages, opts)
+	var handler http.Handler = httpapi.New(n.broker, n.store.Directory, opts)
 	if n.console != nil {
 		console, stop := n.console(handler)
 		n.release.Add(stop)

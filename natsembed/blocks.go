@@ -1,7 +1,9 @@
 package natsembed
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -24,11 +26,16 @@ type blockFolder struct {
 	dir string
 
 	info    os.FileInfo // of the folder, at the last call of look
-	numbers []int       // of the last listing, ascending
-	changed time.Time   // of the folder, at the last listing
-	seen    time.Time   // when it first had that time
-	listed  int         // how often it was listed
-	settled bool        // that time cannot hide another change
+	listed  *blocks
+	changed time.Time // of the folder, at the last listing
+	seen    time.Time // when it first had that time
+	settled bool      // that time cannot hide another change
+}
+
+// blocks are the block files of a stream, as they were when the folder was listed.
+type blocks struct {
+	numbers []int // ascending
+	files   map[int]os.FileInfo
 }
 
 // Names in the folder of a stream, as the server (nats-server 2.15.2) uses them.
@@ -43,8 +50,8 @@ func folderOf(storeDir, stream string) blockFolder {
 
 func (b *blockFolder) path(n int) string { return filepath.Join(b.dir, strconv.Itoa(n)+".blk") }
 
-// look returns the numbers of the existing blocks. The caller must not modify the slice.
-func (b *blockFolder) look() ([]int, error) {
+// look returns the existing blocks: those of the call before, if the folder cannot have changed.
+func (b *blockFolder) look() (*blocks, error) {
 	info, err := os.Stat(b.dir)
 	if err != nil {
 		return nil, err
@@ -52,37 +59,45 @@ func (b *blockFolder) look() ([]int, error) {
 	same := info.ModTime().Equal(b.changed) && os.SameFile(info, b.info)
 	b.info = info
 	if same && b.settled {
-		return b.numbers, nil
+		return b.listed, nil
 	}
 	now := time.Now()
 	if !same {
 		b.changed, b.seen = info.ModTime(), now
 	}
 	b.settled = false
-	b.listed++
-	if b.numbers, err = listBlocks(b.dir); err != nil {
+	if b.listed, err = b.list(); err != nil {
 		return nil, err
 	}
 	// Windows may update the time of a folder late.
 	b.settled = now.Sub(b.seen) > granularity && runtime.GOOS != "windows"
-	return b.numbers, nil
+	return b.listed, nil
 }
 
-func listBlocks(dir string) ([]int, error) {
-	entries, err := os.ReadDir(dir)
+func (b *blockFolder) list() (*blocks, error) {
+	entries, err := os.ReadDir(b.dir)
 	if err != nil {
 		return nil, err
 	}
-	var numbers []int
+	found := &blocks{files: map[int]os.FileInfo{}}
 	for _, entry := range entries {
 		number, ok := strings.CutSuffix(entry.Name(), ".blk")
-		if n, err := strconv.Atoi(number); ok && err == nil {
-			numbers = append(numbers, n)
+		n, err := strconv.Atoi(number)
+		if !ok || err != nil {
+			continue
+		}
+		switch found.files[n], err = entry.Info(); {
+		case errors.Is(err, fs.ErrNotExist):
+			delete(found.files, n) // it was removed since
+		case err != nil:
+			return nil, err
+		default:
+			found.numbers = append(found.numbers, n)
 		}
 	}
-	if len(numbers) == 0 {
-		return nil, fmt.Errorf("no block files in %s: the server keeps its streams elsewhere", dir)
+	if len(found.numbers) == 0 {
+		return nil, fmt.Errorf("no block files in %s: the server keeps its streams elsewhere", b.dir)
 	}
-	slices.Sort(numbers)
-	return numbers, nil
+	slices.Sort(found.numbers)
+	return found, nil
 }

@@ -17,7 +17,6 @@ const (
 // dialer hands out connections to a server in this process.
 type dialer struct{ srv *Server }
 
-// InProcessConn implements nats.InProcessConnProvider.
 func (d dialer) InProcessConn() (net.Conn, error) {
 	srv := d.srv.Unwrap()
 	if srv == nil {

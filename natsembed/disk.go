@@ -31,15 +31,12 @@ type failure struct {
 	err  error
 }
 
-// Error implements error.
 func (e *failure) Error() string {
 	return fmt.Sprintf("sync of %s failed: %v: what was written to it may be lost; look at the disk, then restart the process", e.path, e.err)
 }
 
-// Unwrap returns the system's error.
 func (e *failure) Unwrap() error { return e.err }
 
-// failure returns the first failed sync, or nil.
 func (d *disk) failure() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

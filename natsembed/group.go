@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -35,17 +34,14 @@ type group struct {
 	turn chan struct{} // full during a sync
 	// Guarded by turn:
 	blocks blockFolder
-	last   int                 // number of the last block that was synced
-	named  []int               // blocks in the folder when it was synced
-	files  map[int]os.FileInfo // of the blocks, at the last listing
-	seen   int                 // the listing that files is from
-	whole  [2]os.FileInfo      // the stream's metadata and the folder of its blocks, when all of the stream was synced
+	synced *blocks        // as they were at the last sync
+	whole  [2]os.FileInfo // the stream's metadata and the folder of its blocks, when all of the stream was synced
 
 	mu   sync.Mutex
 	next *round // of callers that wait for a sync that has not begun
 
-	// acked is the highest sequence that a caller knows to be acknowledged. Everything up to synced is on disk.
-	acked, synced atomic.Uint64
+	// acked is the highest sequence that a caller knows to be acknowledged. Everything up to durable is on disk.
+	acked, durable atomic.Uint64
 }
 
 // round is one sync for all callers that joined before it began.
@@ -60,7 +56,7 @@ func newGroup(storeDir, stream string, d *disk) *group {
 
 // waitAt returns once the message with a sequence is on disk. The zero sequence stands for everything written before the call.
 func (g *group) waitAt(ctx context.Context, seq uint64) error {
-	if seq > 0 && seq <= g.synced.Load() {
+	if seq > 0 && seq <= g.durable.Load() {
 		return nil
 	}
 	for old := g.acked.Load(); seq > old && !g.acked.CompareAndSwap(old, seq); {
@@ -112,49 +108,57 @@ func (g *group) serve(r *round) {
 	if r.err = g.disk.failure(); r.err == nil {
 		acked := g.acked.Load()
 		if r.err = g.sync(); r.err == nil && acked <= g.acked.Load() { // sync resets it for another stream of the same name
-			g.synced.Store(acked)
+			g.durable.Store(acked)
 		}
 	}
 	g.disk.fail(r.err, g.stream)
 	close(r.done)
 }
 
-// sync syncs the block that was last at the previous sync, which may have grown, and all younger blocks. Everything written
-// before the call is in one of these blocks, unless it was deleted meanwhile.
+// sync syncs the last block, and each that is another file than at the previous sync or has grown since: a new one, the one that was the last
+// then, and one that the server has rewritten to reclaim space. The server does not sync the new file of such a block, and its content was
+// acknowledged long ago.
 func (g *group) sync() error {
-	numbers, err := g.blocks.look()
+	now, err := g.blocks.look() // before the sync: what is written during it is for the next one
 	if err != nil {
 		return err
 	}
-	if done, err := g.syncWhole(numbers); done || err != nil {
+	if done, err := g.syncWhole(); err != nil {
 		return err
+	} else if done {
+		g.synced = now
+		return nil
 	}
-	from, _ := slices.BinarySearch(numbers, g.last)
-	for _, n := range numbers[from:] {
+	last, numbers := now.numbers[len(now.numbers)-1], now.numbers
+	if now == g.synced {
+		numbers = []int{last} // only this one can have grown
+	}
+	renamed := len(now.numbers) != len(g.synced.numbers)
+	for _, n := range numbers {
+		before, known := g.synced.files[n]
+		other := !known || !os.SameFile(before, now.files[n])
+		renamed = renamed || other
+		if !other && n != last && before.Size() == now.files[n].Size() {
+			continue
+		}
 		// The server removes a block when everything in it is deleted.
 		if err := g.disk.file(g.blocks.path(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	rewritten, err := g.syncRewritten(numbers, from)
-	if err != nil {
-		return err
-	}
-	if rewritten || !slices.Equal(numbers, g.named) {
-		// The folder holds the name of a new block. It also holds the removal of a block, which may be the only trace of a
-		// delete.
+	if renamed {
+		// The folder holds the name of a new block. It also holds the removal of a block, which may be the only trace of a delete.
 		if err := g.disk.folder(g.blocks.dir); err != nil {
 			return err
 		}
-		g.named = numbers
 	}
-	g.last = max(g.last, numbers[len(numbers)-1])
+	g.synced = now
 	return nil
 }
 
 // syncWhole syncs all of the stream if it may never have been synced: at the first sync, and after the stream was purged, deleted and
-// created again, or configured again. numbers was read before.
-func (g *group) syncWhole(numbers []int) (done bool, err error) {
+// created again, or configured again.
+func (g *group) syncWhole() (done bool, err error) {
 	dir := filepath.Dir(g.blocks.dir)
 	meta, err := os.Stat(filepath.Join(dir, metadataFile))
 	if err != nil {
@@ -166,43 +170,11 @@ func (g *group) syncWhole(numbers []int) (done bool, err error) {
 	}
 	if g.whole[0] != nil {
 		g.acked.Store(0)
-		g.synced.Store(0)
-	}
-	// The first call only records the files and syncs nothing.
-	g.files = nil
-	if _, err := g.syncRewritten(numbers, len(numbers)); err != nil {
-		return false, err
+		g.durable.Store(0)
 	}
 	if err := g.disk.stream(g.storeDir, dir); err != nil {
 		return false, err
 	}
-	g.named, g.last, g.whole = numbers, numbers[len(numbers)-1], now
+	g.whole = now
 	return true, nil
-}
-
-// syncRewritten syncs old blocks whose file the server has replaced to reclaim space. The server does not sync the new file, and
-// its content was acknowledged long ago. Blocks from newer on are synced anyway.
-func (g *group) syncRewritten(numbers []int, newer int) (found bool, err error) {
-	if g.files != nil && g.blocks.listed == g.seen {
-		return false, nil // no file was replaced since
-	}
-	files := make(map[int]os.FileInfo, len(numbers))
-	for i, n := range numbers {
-		info, err := os.Stat(g.blocks.path(n))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return found, err
-		}
-		if before, known := g.files[n]; known && i < newer && !os.SameFile(before, info) {
-			found = true
-			if err := g.disk.file(g.blocks.path(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return found, err
-			}
-		}
-		files[n] = info
-	}
-	g.files, g.seen = files, g.blocks.listed
-	return found, nil
 }

@@ -36,6 +36,14 @@ func (f streamFolder) write(names ...string) {
 	}
 }
 
+func (f streamFolder) grow(name string) {
+	file, err := os.OpenFile(filepath.Join(f.blocks, name), os.O_APPEND|os.O_WRONLY, 0)
+	require.NoError(f.t, err)
+	_, err = file.WriteString("more")
+	require.NoError(f.t, err)
+	require.NoError(f.t, file.Close())
+}
+
 // synced returns a function for a disk, and one that returns the blocks that were synced since its last call.
 func synced() (fsync func(*os.File) error, since func() []string) {
 	var names []string

@@ -45,20 +45,16 @@ func newProblem(text string, args []any) *problem {
 	return p
 }
 
-// Error implements error.
 func (p *problem) Error() string { return p.text }
 
-// Unwrap returns the causes.
 func (p *problem) Unwrap() []error { return p.causes }
 
-// fatal is what ended the server, if anything did.
 func (l *serverLog) fatal() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.died
 }
 
-// last is the last problem that the server logged.
 func (l *serverLog) last() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,17 +80,14 @@ func (l *serverLog) Fatalf(format string, args ...any) {
 	l.write(slog.LevelDebug, l.note(true, format, args))
 }
 
-// Errorf is called for errors.
 func (l *serverLog) Errorf(format string, args ...any) {
 	l.write(slog.LevelError, l.note(false, format, args))
 }
 
-// Warnf is called for warnings.
 func (l *serverLog) Warnf(format string, args ...any) {
 	l.write(slog.LevelWarn, fmt.Sprintf(format, args...))
 }
 
-// Noticef is called for the server's news.
 func (l *serverLog) Noticef(format string, args ...any) {
 	l.write(slog.LevelDebug, fmt.Sprintf(format, args...))
 }

@@ -22,7 +22,7 @@ func TestRewrittenBlockIsSynced(t *testing.T) {
 	want("4.blk")
 	f.write("2.tmp")
 	require.NoError(t, os.Rename(filepath.Join(f.blocks, "2.tmp"), filepath.Join(f.blocks, "2.blk")))
-	want("4.blk", "2.blk")
+	want("2.blk", "4.blk")
 	want("4.blk")
 	require.NoError(t, os.Remove(filepath.Join(f.blocks, "1.blk")))
 	want("4.blk")

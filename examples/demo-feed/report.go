@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jetpull/jetpull/examples/internal/chart"
 	"github.com/jetpull/jetpull/feed"
 	"github.com/jetpull/jetpull/internal/service/progress"
 )
@@ -137,8 +138,8 @@ func (d *demo) proof(out io.Writer) error {
 
 // draw writes the chart: what each partition was doing, and how many résumés were classified.
 func (d *demo) draw() error {
-	classified := progress.Series{Name: "résumés", Area: true}
-	rows := make([]progress.Row, len(cities))
+	classified := chart.Series{Name: "résumés", Area: true}
+	rows := make([]chart.Row, len(cities))
 	for i, city := range cities {
 		rows[i].Name = city
 	}
@@ -153,18 +154,18 @@ func (d *demo) draw() error {
 			}
 			spans := &rows[i].Spans
 			if n := len(*spans); n == 0 || (*spans)[n-1].State != state {
-				*spans = append(*spans, progress.Span{From: last, State: state})
+				*spans = append(*spans, chart.Span{From: last, State: state})
 			}
 			(*spans)[len(*spans)-1].To = now
 		}
-		classified.Points = append(classified.Points, progress.Point{X: now, Y: float64(total)})
+		classified.Points = append(classified.Points, chart.Point{X: now, Y: float64(total)})
 		last = now
 	}
-	killed := []progress.Mark{{X: d.killed.Seconds(), Name: "watcher A is killed"}}
-	return progress.SaveChart(d.chart,
-		progress.Timeline{
+	killed := []chart.Mark{{X: d.killed.Seconds(), Name: "watcher A is killed"}}
+	return chart.Save(d.chart,
+		chart.Timeline{
 			Title: "What each partition is doing: the ranking waits for the last résumé", XTitle: "seconds",
 			States: []string{"gate 0: classifying", "gate 1: ranking", "complete"}, Rows: rows, Marks: killed,
 		},
-		progress.Chart{Title: "Résumés classified", XTitle: "seconds", YTitle: "résumés", Series: []progress.Series{classified}, Marks: killed})
+		chart.Chart{Title: "Résumés classified", XTitle: "seconds", YTitle: "résumés", Series: []chart.Series{classified}, Marks: killed})
 }

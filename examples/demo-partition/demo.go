@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jetpull/jetpull/internal/service/progress"
+	"github.com/jetpull/jetpull/examples/internal/chart"
 	"github.com/jetpull/jetpull/partition"
 )
 
@@ -72,7 +72,7 @@ func (o *observer) order(customer string, n int) {
 }
 
 // demo runs three members, kills the first while orders come in, and starts it again.
-func demo(ctx context.Context, chart string, out io.Writer) error {
+func demo(ctx context.Context, picture string, out io.Writer) error {
 	srv, js, stop, err := start(ctx, 0)
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func demo(ctx context.Context, chart string, out io.Writer) error {
 	}
 	w := &witness{set: s, begin: time.Now()}
 	for n := range partitions {
-		w.rows = append(w.rows, progress.Row{Name: fmt.Sprint("partition ", n)})
+		w.rows = append(w.rows, chart.Row{Name: fmt.Sprint("partition ", n)})
 	}
 	watching, stopWatching := context.WithCancel(ctx)
 	var watch sync.WaitGroup
@@ -138,14 +138,14 @@ func demo(ctx context.Context, chart string, out io.Writer) error {
 	stopWatching()
 	watch.Wait()
 	if err == nil {
-		err = w.draw(chart)
+		err = w.draw(picture)
 	}
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(out, "%d orders of %d customers, handled by 3 members, one of them killed: %d lost, %d out of order, %d repeated\nChart of "+
 		"the owner of each partition: %s\n",
-		o.handled, customers, orders*customers-o.handled, o.outOfOrder, o.repeated, chart)
+		o.handled, customers, orders*customers-o.handled, o.outOfOrder, o.repeated, picture)
 	return err
 }
 
@@ -162,8 +162,8 @@ type witness struct {
 	begin time.Time
 
 	mu    sync.Mutex
-	rows  []progress.Row // by partition
-	marks []progress.Mark
+	rows  []chart.Row // by partition
+	marks []chart.Mark
 }
 
 func (w *witness) watch(ctx context.Context) {
@@ -181,7 +181,7 @@ func (w *witness) watch(ctx context.Context) {
 }
 
 // extend adds the owner that was seen now: the last one has the partition still, or another has it.
-func extend(spans []progress.Span, now float64, owner int) []progress.Span {
+func extend(spans []chart.Span, now float64, owner int) []chart.Span {
 	n := len(spans)
 	if n > 0 {
 		spans[n-1].To = now
@@ -189,17 +189,17 @@ func extend(spans []progress.Span, now float64, owner int) []progress.Span {
 	if n > 0 && spans[n-1].State == owner {
 		return spans
 	}
-	return append(spans, progress.Span{From: now, To: now, State: owner})
+	return append(spans, chart.Span{From: now, To: now, State: owner})
 }
 
 func (w *witness) mark(what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.marks = append(w.marks, progress.Mark{X: time.Since(w.begin).Seconds(), Name: what})
+	w.marks = append(w.marks, chart.Mark{X: time.Since(w.begin).Seconds(), Name: what})
 }
 
 func (w *witness) draw(path string) error {
-	return progress.SaveChart(path, progress.Timeline{
+	return chart.Save(path, chart.Timeline{
 		Title: "The owner of each partition", XTitle: "seconds", States: append(slices.Clone(names), "nobody"), Rows: w.rows, Marks: w.marks,
 	})
 }

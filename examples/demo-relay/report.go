@@ -9,12 +9,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jetpull/jetpull/examples/internal/chart"
 	"github.com/jetpull/jetpull/internal/service/progress"
 	"github.com/jetpull/jetpull/relay/client"
 )
 
 // report writes what everybody saw, and an error if that is not what the relay promises.
-func (d *demo) report(out io.Writer, chart string) error {
+func (d *demo) report(out io.Writer, picture string) error {
 	var rows [][]string
 	for _, r := range d.receivers {
 		rows = append(rows, []string{
@@ -34,10 +35,10 @@ func (d *demo) report(out io.Writer, chart string) error {
 	if err := errors.Join(d.verify()...); err != nil {
 		return err
 	}
-	if err := d.draw(chart); err != nil {
+	if err := d.draw(picture); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "Chart of each receiver's rate and its limit: %s\n", chart)
+	_, err := fmt.Fprintf(out, "Chart of each receiver's rate and its limit: %s\n", picture)
 	return err
 }
 
@@ -80,9 +81,9 @@ const samples = 300
 
 // draw writes the chart: at each moment the POSTs in the window that ends then.
 func (d *demo) draw(path string) error {
-	var charts []progress.Panel
+	var charts []chart.Panel
 	for _, r := range d.receivers {
-		rate := progress.Series{Name: "POSTs in the window", Area: true}
+		rate := chart.Series{Name: "POSTs in the window", Area: true}
 		for i := range samples + 1 {
 			at := d.lasted * time.Duration(i) / samples
 			n := 0
@@ -91,17 +92,17 @@ func (d *demo) draw(path string) error {
 					n++
 				}
 			}
-			rate.Points = append(rate.Points, progress.Point{X: at.Seconds(), Y: float64(n)})
+			rate.Points = append(rate.Points, chart.Point{X: at.Seconds(), Y: float64(n)})
 		}
-		limit := progress.Series{Name: "limit", Dashed: true, Points: []progress.Point{{Y: float64(r.limit)}, {X: d.lasted.Seconds(), Y: float64(r.limit)}}}
-		var marks []progress.Mark
+		limit := chart.Series{Name: "limit", Dashed: true, Points: []chart.Point{{Y: float64(r.limit)}, {X: d.lasted.Seconds(), Y: float64(r.limit)}}}
+		var marks []chart.Mark
 		if r.codes[422] > 0 {
-			marks = append(marks, progress.Mark{X: d.repaired.Seconds(), Name: "repaired; its failed messages are redriven"})
+			marks = append(marks, chart.Mark{X: d.repaired.Seconds(), Name: "repaired; its failed messages are redriven"})
 		}
-		charts = append(charts, progress.Chart{
+		charts = append(charts, chart.Chart{
 			Marks: marks, Title: r.name + ": " + r.about, XTitle: "seconds", YTitle: fmt.Sprintf("POSTs in %g s", r.window.Seconds()),
-			Series: []progress.Series{rate, limit},
+			Series: []chart.Series{rate, limit},
 		})
 	}
-	return progress.SaveChart(path, charts...)
+	return chart.Save(path, charts...)
 }

@@ -80,32 +80,24 @@ func (r *Runner) start(o Operation) {
 	})
 }
 
-// progress is how far an operation is.
+// progress is how far the run of an operation is.
 type progress struct {
-	mu                    sync.Mutex
-	next                  uint64
-	done, skipped, failed int
+	mu sync.Mutex
+	at Operation // its Next, Done, Skipped and Failed
 }
 
-func (p *progress) advance(next uint64, skipped, failed int) {
+// note changes the progress.
+func (p *progress) note(change func(o *Operation)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.next = next
-	p.skipped += skipped
-	p.failed += failed
-}
-
-func (p *progress) itemDone() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.done++
+	change(&p.at)
 }
 
 // of returns an operation as far as it is.
 func (p *progress) of(o Operation) Operation {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	o.Next, o.Done, o.Skipped, o.Failed = p.next, p.done, p.skipped, p.failed
+	o.Next, o.Done, o.Skipped, o.Failed = p.at.Next, p.at.Done, p.at.Skipped, p.at.Failed
 	return o
 }
 
@@ -113,7 +105,7 @@ func (p *progress) of(o Operation) Operation {
 func (r *Runner) run(ctx context.Context, o Operation) error {
 	working, cancel := context.WithCancel(ctx)
 	defer cancel()
-	p := &progress{next: o.Next, done: o.Done, skipped: o.Skipped, failed: o.Failed}
+	p := &progress{at: o}
 	ended := make(chan error, 1)
 	go func() { ended <- r.work(working, o, p) }()
 	ticker := time.NewTicker(r.every)
@@ -203,7 +195,7 @@ func (r *Runner) work(ctx context.Context, o Operation, p *progress) error {
 		if err != nil {
 			return err
 		}
-		p.advance(next, skipped, failed)
+		p.note(func(o *Operation) { o.Next, o.Skipped, o.Failed = next, o.Skipped+skipped, o.Failed+failed })
 		from = next
 	}
 	return nil
@@ -245,7 +237,7 @@ func (r *Runner) page(ctx context.Context, o Operation, items []Item, pace *pace
 				failures.Add(1)
 				r.cfg.Log.Warn("an item of an operation failed, and is passed over", "operation", o.ID, "kind", o.Kind, "error", err)
 			case done:
-				p.itemDone()
+				p.note(func(o *Operation) { o.Done++ })
 			default:
 				skips.Add(1)
 			}

@@ -118,20 +118,23 @@ func InfoOf(ctx context.Context, stream jetstream.Stream) (info *jetstream.Strea
 	return info, err
 }
 
-// AskState asks the leader of a stream for its state, again if there is no leader at the
-// moment.
+// AskState is [InfoOf] for CommitTimeout at most. Its error is [stored.ErrUnavailable].
 func AskState(ctx context.Context, stream jetstream.Stream) (jetstream.StreamState, error) {
 	ctx, cancel := context.WithTimeout(ctx, CommitTimeout)
 	defer cancel()
-	for {
-		attempt, done := context.WithTimeout(ctx, AttemptTimeout)
-		info, err := stream.Info(attempt)
-		done()
-		if err == nil {
-			return info.State, nil
-		}
-		if watch.Sleep(ctx, RetryPause) != nil {
-			return jetstream.StreamState{}, fmt.Errorf("%w: state of a stream: %w", stored.ErrUnavailable, err)
-		}
+	info, err := InfoOf(ctx, stream)
+	if err != nil {
+		return jetstream.StreamState{}, fmt.Errorf("%w: state of a stream: %w", stored.ErrUnavailable, err)
 	}
+	return info.State, nil
 }
+
+const (
+	// AttemptTimeout bounds the wait for the answer to one attempt at a request. A
+	// leader that steps down answers nothing.
+	AttemptTimeout = 2 * time.Second
+	// CommitTimeout bounds all attempts.
+	CommitTimeout = 10 * time.Second
+	// RetryPause is between two attempts.
+	RetryPause = 50 * time.Millisecond
+)

@@ -64,7 +64,6 @@ func UnderWay(err error) bool {
 	return codeOf(err) == jetstream.JSErrCodeStreamWrongLastSequenceConstant
 }
 
-// codeOf returns the error code of the server's answer, or 0.
 func codeOf(err error) jetstream.ErrorCode {
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return api.ErrorCode

@@ -66,7 +66,6 @@ func (l *logFile) open() error {
 	return nil
 }
 
-// Write implements io.Writer.
 func (l *logFile) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

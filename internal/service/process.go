@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,8 +10,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/mask"
+	"github.com/jetpull/jetpull/internal/systems"
 )
 
 // Closers are what is to be closed of a process that has started, or has begun to.
@@ -97,4 +100,31 @@ func Connect(url, creds string, opts ...nats.Option) (*nats.Conn, error) {
 		return nil, fmt.Errorf("connect to NATS at %s: %w", mask.URL(url), mask.Error(err, url))
 	}
 	return nc, nil
+}
+
+// CheckStore refuses the store of an embedded server that has streams, but none of the system: it is another program's, such as the relay's
+// where the broker starts.
+func CheckStore(ctx context.Context, js jetstream.JetStream, dir, system string) error {
+	foreign, owner := "", ""
+	streams := js.ListStreams(ctx)
+	for info := range streams.Info() {
+		of := systems.OfStream(info.Config.Name, info.Config.Subjects)
+		if of == system {
+			return nil
+		}
+		if foreign == "" || of != "" {
+			foreign, owner = info.Config.Name, of
+		}
+	}
+	if err := streams.Err(); err != nil {
+		return fmt.Errorf("[nats] store-dir %s: list its streams: %w", dir, err)
+	}
+	if foreign == "" {
+		return nil
+	}
+	who := "another program"
+	if owner != "" {
+		who = "a " + owner
+	}
+	return fmt.Errorf("[nats] store-dir %s: it is the store of %s: it has the stream %s; give the %s a folder of its own", dir, who, foreign, system)
 }

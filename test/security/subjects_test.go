@@ -380,7 +380,6 @@ var natsFiles = map[string]string{
 	"relay/internal/work/workers.go":                  "relay.from_sender.>",
 	"internal/registry/registry.go":                   "$KV.broker_registry.>",
 	"internal/deadletter/deadletter.go":               "streams of the application",
-	"internal/jsstream/marks.go":                      "$KV.broker_registry.>",
 	"internal/jsstream/write.go":                      "broker.m.>",
 	"internal/jsstream/stored.go":                     "$JS.API.>",
 	"internal/jsstream/follow.go":                     "$JS.API.>",

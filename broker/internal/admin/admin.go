@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
@@ -61,14 +60,11 @@ type Directory struct {
 	Channels  *Kind[domain.Channel]
 	Consumers *Kind[domain.Consumer]
 	Accesses  *Kind[domain.AccessToken]
-
-	mu       sync.RWMutex
-	byNumber map[uint32]domain.Consumer
 }
 
 // New returns a directory of the objects in a registry, which is not open yet.
 func New(cfg Config) *Directory {
-	d := &Directory{Config: cfg, byNumber: map[uint32]domain.Consumer{}}
+	d := &Directory{Config: cfg}
 	d.Producers = &Kind[domain.Producer]{
 		d: d, Base: func(p *domain.Producer) *domain.Stakeholder { return &p.Stakeholder },
 		token: d.sameToken,
@@ -262,23 +258,9 @@ func deleteAll[T any](ctx context.Context, k *Kind[T], items []T) error {
 func (d *Directory) consumerChanged(was, is *domain.Consumer) {
 	// It was deleted, or deleted and recreated before this node saw it.
 	if was != nil && (is == nil || is.Number != was.Number) {
-		d.mu.Lock()
-		delete(d.byNumber, was.Number)
-		d.mu.Unlock()
 		d.Changed(*was, true)
 	}
 	if is != nil {
-		d.mu.Lock()
-		d.byNumber[is.Number] = *is
-		d.mu.Unlock()
 		d.Changed(*is, false)
 	}
-}
-
-// ConsumerByNumber returns a consumer in memory.
-func (d *Directory) ConsumerByNumber(number uint32) (domain.Consumer, bool) {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	c, ok := d.byNumber[number]
-	return c, ok
 }

@@ -29,7 +29,6 @@ func (a *API) roleOf(r *http.Request) (domain.Role, error) {
 	return a.Directory.RoleOf(r.PathValue("channel"), adminToken(r))
 }
 
-// isAdmin reports whether a request has the admin token.
 func (a *API) isAdmin(r *http.Request) bool {
 	return a.opts.AdminToken != "" && domain.TokenMatches(a.opts.AdminToken, adminToken(r))
 }

@@ -34,7 +34,6 @@ const (
 // API is the handler of all routes.
 type API struct {
 	Directory *directory.Directory
-	Messages  Messages
 
 	b     *work.Broker
 	opts  Options
@@ -87,8 +86,8 @@ type Backup struct {
 }
 
 // New returns the handler of a broker's routes.
-func New(b *work.Broker, d *directory.Directory, m Messages, opts Options) *API {
-	a := &API{Directory: d, Messages: m, b: b, opts: opts, log: opts.Logger}
+func New(b *work.Broker, d *directory.Directory, opts Options) *API {
+	a := &API{Directory: d, b: b, opts: opts, log: opts.Logger}
 	a.logins = httpserve.NewLogins(opts.FailedLogins, a.log, b.Metrics.LoginFailed)
 	if g := opts.Gateway; g != nil {
 		a.nonces = signature.NewNonces(2*g.Tolerance, noncesMost)

@@ -35,7 +35,7 @@ func (a messages) jobsOfMessage(r *http.Request, m domain.Message) ([]messageJob
 	}
 	models := []messageJob{}
 	for _, j := range jobs {
-		k, ok := a.Directory.ConsumerByNumber(j.ID.Consumer)
+		k, ok := a.b.Index.Consumer(j.ID.Consumer)
 		if !ok {
 			continue
 		}

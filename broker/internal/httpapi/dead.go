@@ -71,7 +71,7 @@ func (a operators) listAllDead(r *http.Request) (any, error) {
 			return nil, err
 		}
 		for _, w := range found {
-			k, known := a.Directory.ConsumerByNumber(w.Job.ID.Consumer)
+			k, known := a.b.Index.Consumer(w.Job.ID.Consumer)
 			if !known {
 				continue // it was just deleted
 			}

@@ -14,6 +14,7 @@ import (
 
 	directory "github.com/jetpull/jetpull/broker/internal/admin"
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/jobindex"
 	"github.com/jetpull/jetpull/broker/internal/work"
 	"github.com/jetpull/jetpull/internal/service/openapi"
 )
@@ -23,7 +24,7 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 	doc, err := openapi.Parse(openAPI)
 	require.NoError(t, err)
 	served := map[string]bool{}
-	for _, r := range New(work.New(work.Parts{}), &directory.Directory{}, nil,
+	for _, r := range New(work.New(work.Parts{Index: jobindex.New()}), &directory.Directory{},
 		Options{Logger: slog.New(slog.DiscardHandler), Stopping: t.Context()}).routes() {
 		served[r.Method+" "+r.Pattern] = r.Access != open
 	}
@@ -85,7 +86,7 @@ func TestProxiedRequestsAreWarnedOf(t *testing.T) {
 		{false, "X-Forwarded-For", 0},
 	} {
 		var log bytes.Buffer
-		a := New(work.New(work.Parts{}), &directory.Directory{}, nil,
+		a := New(work.New(work.Parts{Index: jobindex.New()}), &directory.Directory{},
 			Options{Loopback: tt.loopback, Stopping: t.Context(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		for range 2 {
 			r := httptest.NewRequest(http.MethodGet, "/healthz", http.NoBody)

@@ -20,15 +20,6 @@ import (
 	"github.com/jetpull/jetpull/internal/service/webhook"
 )
 
-// Messages finds broadcasts and schedules.
-type Messages interface {
-	Message(ctx context.Context, channel, id string) (domain.Message, error)
-	// InOrder returns the messages with the given sequences that are stored, in that order.
-	InOrder(ctx context.Context, seqs []uint64) ([]domain.Message, error)
-	Scheduled(ctx context.Context, channel, id string) (domain.Scheduled, error)
-	CancelScheduled(ctx context.Context, channel, id string) error
-}
-
 type jobModel struct {
 	ListenerEndpoint string
 	ListenerName     string
@@ -197,7 +188,7 @@ func metadataOf(r *http.Request) map[string]string {
 }
 
 func (a messages) getMessage(r *http.Request, c domain.Channel) (any, error) {
-	m, err := a.Messages.Message(r.Context(), c.ID, r.PathValue("message"))
+	m, err := a.b.Messages.Message(r.Context(), c.ID, r.PathValue("message"))
 	if err != nil {
 		return nil, err
 	}
@@ -235,7 +226,7 @@ func (a messages) listMessages(r *http.Request, c domain.Channel) (any, error) {
 		if slices.ContainsFunc(searchFields, r.URL.Query().Has) {
 			return a.searchMessages(r, c, page)
 		}
-		if list, err = a.Messages.InOrder(r.Context(), a.b.Index.MessageSeqs(c.ID, page)); err != nil {
+		if list, err = a.b.Messages.InOrder(r.Context(), a.b.Index.MessageSeqs(c.ID, page)); err != nil {
 			return nil, err
 		}
 	}
@@ -283,7 +274,7 @@ type scheduledModel struct {
 }
 
 func (a messages) getScheduled(r *http.Request, c domain.Channel) (any, error) {
-	s, err := a.Messages.Scheduled(r.Context(), c.ID, r.PathValue("message"))
+	s, err := a.b.Messages.Scheduled(r.Context(), c.ID, r.PathValue("message"))
 	if err != nil {
 		return nil, err
 	}
@@ -312,7 +303,7 @@ func (a messages) listScheduled(r *http.Request, c domain.Channel) (any, error) 
 	if len(filter) > 0 {
 		status = domain.MessageStatus(filter[0])
 	}
-	items, err := a.Messages.InOrder(r.Context(), a.b.Index.ScheduledSeqs(c.ID, status, page))
+	items, err := a.b.Messages.InOrder(r.Context(), a.b.Index.ScheduledSeqs(c.ID, status, page))
 	if err != nil {
 		return nil, err
 	}
@@ -331,5 +322,5 @@ func (a messages) cancelScheduled(w http.ResponseWriter, r *http.Request) error 
 			return err
 		}
 	}
-	return httpserve.Done(w, http.StatusNoContent, a.Messages.CancelScheduled(r.Context(), r.PathValue("channel"), r.PathValue("message")))
+	return httpserve.Done(w, http.StatusNoContent, a.b.Messages.CancelScheduled(r.Context(), r.PathValue("channel"), r.PathValue("message")))
 }

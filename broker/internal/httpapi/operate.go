@@ -100,7 +100,7 @@ func (a operators) findJobs(r *http.Request, k domain.Consumer) (jobs []domain.J
 		return nil, 0, httpserve.BadQuery(r, "status", "QUEUED, INFLIGHT, DELIVERED or DEAD")
 	}
 	if id := query.Get("message"); id != "" { // one job at most
-		m, err := a.Messages.Message(r.Context(), k.Channel, id)
+		m, err := a.b.Messages.Message(r.Context(), k.Channel, id)
 		if err != nil {
 			return nil, 0, err
 		}

@@ -55,7 +55,7 @@ func TestAPanicIsOfOneJob(t *testing.T) {
 	})
 	require.NoError(t, err)
 	store := brittleStore{panicsOver: 2}
-	api := New(work.New(work.Parts{Records: store}), journalStore.Directory, nil,
+	api := New(work.New(work.Parts{Records: store, Index: journalStore.Index}), journalStore.Directory,
 		Options{MaxBody: 1 << 20, Stopping: t.Context(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	post := func(path, body string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodPost, "/channel/ch/consumer/k"+path, strings.NewReader(body))

@@ -91,7 +91,6 @@ func (a *API) accesses() kind[domain.AccessToken] {
 	}
 }
 
-// find returns the object in the path as stored.
 func (k kind[T]) find(r *http.Request) (T, error) {
 	channel := ""
 	if k.inChannel {

@@ -64,7 +64,7 @@ func (a *API) spec(ctx context.Context, k domain.Consumer, q replayRequest) (dom
 	if !s.Since.IsZero() || !s.Until.IsZero() {
 		return s, badField("Message", errors.New("give it without Since and Until"))
 	}
-	m, err := a.Messages.Message(ctx, k.Channel, q.Message)
+	m, err := a.b.Messages.Message(ctx, k.Channel, q.Message)
 	s.Since, s.Until = m.ReceivedAt, m.ReceivedAt.Add(1)
 	return s, err
 }
@@ -217,7 +217,7 @@ func (a operators) listReplays(r *http.Request) (any, error) {
 			continue
 		}
 		number, err := strconv.ParseUint(o.Group, 10, 32)
-		k, known := a.Directory.ConsumerByNumber(uint32(number))
+		k, known := a.b.Index.Consumer(uint32(number))
 		if err != nil || !known {
 			continue // its consumer was deleted
 		}

@@ -58,7 +58,7 @@ func (a messages) searchMessages(r *http.Request, c domain.Channel, page domain.
 		before = page.After.Seq
 	}
 	if s.Message != "" { // at most one
-		m, err := a.Messages.Message(r.Context(), c.ID, s.Message)
+		m, err := a.b.Messages.Message(r.Context(), c.ID, s.Message)
 		if errors.Is(err, domain.ErrNotFound) {
 			return result, nil
 		}
@@ -71,7 +71,7 @@ func (a messages) searchMessages(r *http.Request, c domain.Channel, page domain.
 	for looks := 0; before != 0 && len(result.Result) < limit && looks < maxSearchLooks && reads < maxSearchReads; looks++ {
 		var seqs []uint64
 		seqs, before = a.b.Index.SearchMessages(c.ID, s, eventTypes, before, limit-len(result.Result))
-		found, err := a.Messages.InOrder(r.Context(), seqs)
+		found, err := a.b.Messages.InOrder(r.Context(), seqs)
 		if err != nil {
 			return nil, err
 		}

@@ -1,7 +1,7 @@
 // Package jobindex is a node's index of messages, schedules and jobs in memory. It does not use NATS: the store passes the contents of the
 // streams to it.
 //
-// An [Index] has the messages of each channel, the scheduled ones (schedules.go), and the states of each consumer's jobs (consumer.go,
+// An [Index] has the messages of each channel, the scheduled ones (schedules.go), and the states of each consumer's jobs (index.go,
 // settled.go). Its [Queue] has the jobs that can be taken, and the timers of jobs.
 package jobindex
 
@@ -112,6 +112,17 @@ func (c *channelIndex) remove(seq uint64) {
 	}
 }
 
+// Consumer returns a consumer.
+func (x *Index) Consumer(number uint32) (domain.Consumer, bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	k := x.consumers[number]
+	if k == nil {
+		return domain.Consumer{}, false
+	}
+	return k.consumer, true
+}
+
 // PutConsumer adds a consumer, or takes over its new settings.
 func (x *Index) PutConsumer(token string, consumer domain.Consumer) {
 	x.change(func() {
@@ -126,12 +137,11 @@ func (x *Index) PutConsumer(token string, consumer domain.Consumer) {
 		k := &consumerIndex{consumer: consumer, channel: c, index: x, records: map[uint64]domain.Job{}, taken: map[uint64]struct{}{}}
 		x.consumers[consumer.Number] = k
 		c.consumers = append(c.consumers, k)
-		c.messages.ascend(&Entry{Seq: consumer.Since}, func(e Entry) bool {
+		for e := range c.messages.ascend(&Entry{Seq: consumer.Since}) {
 			if k.wants(e) {
 				k.enter(k.fresh(e))
 			}
-			return true
-		})
+		}
 		for _, j := range x.orphans[consumer.Number] {
 			k.apply(j)
 		}
@@ -290,9 +300,9 @@ func (k *consumerIndex) refilter(consumer domain.Consumer) {
 	if len(consumer.Filters) == 0 || slices.Equal(old.Filters, consumer.Filters) {
 		return
 	}
-	k.channel.messages.ascend(&Entry{Seq: consumer.Filters[len(consumer.Filters)-1].Since}, func(e Entry) bool {
+	for e := range k.channel.messages.ascend(&Entry{Seq: consumer.Filters[len(consumer.Filters)-1].Since}) {
 		if _, recorded := k.recorded(e.Seq); recorded {
-			return true
+			continue
 		}
 		before, now := old.Wants(e.Seq, e.eventType.Value()), k.wants(e)
 		switch {
@@ -302,6 +312,5 @@ func (k *consumerIndex) refilter(consumer domain.Consumer) {
 		case !before && now:
 			k.enter(k.fresh(e))
 		}
-		return true
-	})
+	}
 }

@@ -1,7 +1,9 @@
 package jobindex
 
 import (
+	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -63,37 +65,38 @@ func (x *Index) ListJobs(number uint32, status domain.JobStatus, before uint64, 
 // returns where to continue; 0 is the end.
 func (c *channelIndex) walk(before uint64, limit int, take func(Entry) bool) (next uint64) {
 	looked, taken := 0, 0
-	c.messages.descend(&Entry{Seq: before}, func(e Entry) bool {
+	for e := range c.messages.descend(&Entry{Seq: before}) {
 		if take(e) {
 			taken++
 		}
 		if looked++; looked == finishedPage || taken == limit {
-			next = e.Seq
+			return e.Seq
 		}
-		return next == 0
-	})
-	return next
+	}
+	return 0
 }
 
 // pageOf returns a page of a set, newest first, of the elements that take accepts. A nil take accepts all.
 func pageOf[K ordered[K]](s *orderedSet[K], page domain.Page, at func(domain.Position) K, take func(K) bool) []K {
-	keys := make([]K, 0, min(page.Limit, s.len()))
-	collect := func(e K) bool {
-		if take == nil || take(e) {
-			keys = append(keys, e)
-		}
-		return len(keys) < page.Limit
-	}
+	keys, all := make([]K, 0, min(page.Limit, s.len())), s.descend(nil)
 	switch {
 	case page.Before != nil:
 		from := at(*page.Before)
-		s.ascend(&from, collect)
-		slices.Reverse(keys)
+		all = s.ascend(&from)
 	case page.After != nil:
 		from := at(*page.After)
-		s.descend(&from, collect)
-	default:
-		s.descend(nil, collect)
+		all = s.descend(&from)
+	}
+	for e := range all {
+		if take == nil || take(e) {
+			keys = append(keys, e)
+		}
+		if len(keys) >= page.Limit {
+			break
+		}
+	}
+	if page.Before != nil {
+		slices.Reverse(keys)
 	}
 	return keys
 }
@@ -162,43 +165,38 @@ func (x *Index) Finished(take func(token string) bool, ages Ages, limit int) []u
 func (x *Index) finishedIn(token string, from Entry, ages Ages, seqs []uint64, limit int) (_ []uint64, next Entry, more bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	c := x.channels[token]
+	c, old := x.channels[token], func(dead domain.Job) bool { return dead.ChangedAt.Before(ages.DeadBefore) }
 	looked, now, before := 0, x.Clock.Now().UnixNano(), ages.Before.UnixNano()
-	c.messages.ascend(&from, func(e Entry) bool {
+	for e := range c.messages.ascend(&from) {
 		// A message with a time in the future was stored under a wrong clock. It must not keep those behind it from being pruned.
 		if e.At >= before && e.At <= now || len(seqs) >= limit {
-			return false
+			break
 		}
-		if e.At < before && c.finished(e.Seq, ages.DeadBefore) {
+		if e.At < before && c.finished(e.Seq, old) {
 			seqs = append(seqs, e.Seq)
 		}
-		looked++
-		next, more = e, looked >= finishedPage
-		return !more
-	})
-	return seqs, next, more
+		if looked++; looked >= finishedPage {
+			return seqs, e, true
+		}
+	}
+	return seqs, next, false
 }
 
-// finished reports whether all jobs of a message are settled, and those that are dead died before a time.
-func (c *channelIndex) finished(seq uint64, deadBefore time.Time) bool {
-	if !c.settled(seq) {
-		return false
-	}
+// finished reports whether all jobs of a message are settled, and takes accepts the dead ones.
+func (c *channelIndex) finished(seq uint64, takes func(dead domain.Job) bool) bool {
 	for _, k := range c.consumers {
-		if j, ok := k.job(seq); ok && j.Status == domain.Dead && !j.ChangedAt.Before(deadBefore) {
+		if j, ok := k.job(seq); ok && (!j.Status.Settled() || j.Status == domain.Dead && !takes(j)) {
 			return false
 		}
 	}
 	return true
 }
 
-func (c *channelIndex) settled(seq uint64) bool {
-	for _, k := range c.consumers {
-		if j, ok := k.job(seq); ok && (j.Status == domain.Queued || j.Status == domain.Inflight) {
-			return false
-		}
-	}
-	return true
+// has reports whether a message or schedule is one of the channel.
+func (c *channelIndex) has(seq uint64) bool {
+	_, found := c.find(seq)
+	_, waits := c.scheduled.get(scheduled{seq: seq})
+	return found || waits
 }
 
 // ChannelOf returns the channel of a message or schedule, and whether all its jobs are settled.
@@ -206,10 +204,8 @@ func (x *Index) ChannelOf(seq uint64) (token string, settled bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	for token, c := range x.channels {
-		_, found := c.find(seq)
-		_, waits := c.scheduled.get(scheduled{seq: seq})
-		if found || waits {
-			return token, c.settled(seq)
+		if c.has(seq) {
+			return token, c.finished(seq, func(domain.Job) bool { return true })
 		}
 	}
 	return "", false
@@ -224,9 +220,7 @@ func (x *Index) Listed(token string, seqs []uint64) (listed []uint64) {
 		return nil
 	}
 	for _, seq := range seqs {
-		_, found := c.find(seq)
-		_, waits := c.scheduled.get(scheduled{seq: seq})
-		if found || waits {
+		if c.has(seq) {
 			listed = append(listed, seq)
 		}
 	}
@@ -285,14 +279,16 @@ func (x *Index) CountJobs(number uint32) []domain.StatusCount {
 
 // ends returns the times of the first and the last element of a set that has one. It skips those for which at returns zero.
 func ends[K ordered[K]](s *orderedSet[K], at func(K) time.Time) (oldest, newest time.Time) {
-	s.ascend(nil, func(e K) bool {
-		oldest = at(e)
-		return oldest.IsZero()
-	})
-	s.descend(nil, func(e K) bool {
-		newest = at(e)
-		return newest.IsZero()
-	})
+	for e := range s.ascend(nil) {
+		if oldest = at(e); !oldest.IsZero() {
+			break
+		}
+	}
+	for e := range s.descend(nil) {
+		if newest = at(e); !newest.IsZero() {
+			break
+		}
+	}
 	return oldest, newest
 }
 
@@ -302,4 +298,69 @@ func (k *consumerIndex) queuedAt(seq seqKey) time.Time {
 		return j.ChangedAt
 	}
 	return time.Time{}
+}
+
+// Dead returns up to limit dead jobs of the consumers that take accepts, ordered by the time at which they became dead, from a time on and
+// before another one. There are more than limit if the last ones became dead in the same nanosecond, so that a caller can continue by
+// last, the time of the last one. It is 0 if there are no others.
+func (x *Index) Dead(take func(domain.Consumer) bool, from, to int64, newest bool, limit int) (jobs []domain.Job, last int64) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	type dead struct {
+		key
+		of *consumerIndex
+	}
+	var found []dead
+	more := false
+	// trim keeps the first ones, and excludes those behind them.
+	trim := func() {
+		slices.SortFunc(found, func(a, b dead) int {
+			if newest {
+				a, b = b, a
+			}
+			return cmp.Or(cmp.Compare(a.major, b.major), cmp.Compare(a.seq, b.seq), cmp.Compare(a.of.consumer.Number, b.of.consumer.Number))
+		})
+		n := min(limit, len(found))
+		for n > 0 && n < len(found) && found[n].major == found[n-1].major {
+			n++
+		}
+		if n == len(found) {
+			return
+		}
+		found, more = found[:n], true
+		if newest {
+			from = found[n-1].major
+		} else {
+			to = found[n-1].major + 1
+		}
+	}
+	full := 2 * limit
+	for _, k := range x.consumers {
+		if !take(k.consumer) {
+			continue
+		}
+		all := k.settled.dead.ascend(&key{from - 1, math.MaxUint64})
+		if newest {
+			all = k.settled.dead.descend(&key{to, 0})
+		}
+		for e := range all {
+			if e.major < from || e.major >= to {
+				break
+			}
+			if found = append(found, dead{e, k}); len(found) > full {
+				trim()
+				full = max(full, 2*len(found))
+			}
+		}
+	}
+	trim()
+	if more {
+		last = found[len(found)-1].major
+	}
+	for _, d := range found {
+		if j, ok := d.of.job(d.seq); ok {
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs, last
 }

@@ -1,6 +1,7 @@
 package jobindex
 
 import (
+	"iter"
 	"slices"
 	"sort"
 	"time"
@@ -133,51 +134,53 @@ func (s *orderedSet[K]) len() int { return s.size }
 // first returns the first key of a set, which must not be empty.
 func (s *orderedSet[K]) first() K { return s.chunks[0][0] }
 
-// ascend calls f for each key after k, in order, until f returns false. A nil k
-// starts at the front.
-func (s *orderedSet[K]) ascend(k *K, f func(K) bool) {
-	if len(s.chunks) == 0 {
-		return
-	}
-	c, i := 0, 0
-	if k != nil {
-		c = s.chunkOf(*k)
-		var found bool
-		if i, found = find(s.chunks[c], *k); found {
-			i++
+// ascend returns the keys after k, in order. A nil k starts at the front.
+func (s *orderedSet[K]) ascend(k *K) iter.Seq[K] {
+	return func(yield func(K) bool) {
+		if len(s.chunks) == 0 {
+			return
 		}
-	}
-	for ; c < len(s.chunks); c, i = c+1, 0 {
-		for ; i < len(s.chunks[c]); i++ {
-			if !f(s.chunks[c][i]) {
-				return
+		c, i := 0, 0
+		if k != nil {
+			c = s.chunkOf(*k)
+			var found bool
+			if i, found = find(s.chunks[c], *k); found {
+				i++
+			}
+		}
+		for ; c < len(s.chunks); c, i = c+1, 0 {
+			for ; i < len(s.chunks[c]); i++ {
+				if !yield(s.chunks[c][i]) {
+					return
+				}
 			}
 		}
 	}
 }
 
-// descend calls f for each key before k, in reverse order, until f returns
-// false. A nil k starts at the end.
-func (s *orderedSet[K]) descend(k *K, f func(K) bool) {
-	if len(s.chunks) == 0 {
-		return
-	}
-	c := len(s.chunks) - 1
-	i := len(s.chunks[c]) - 1
-	if k != nil {
-		c = s.chunkOf(*k)
-		i, _ = find(s.chunks[c], *k)
-		i--
-	}
-	for {
-		for ; i >= 0; i-- {
-			if !f(s.chunks[c][i]) {
-				return
-			}
-		}
-		if c--; c < 0 {
+// descend returns the keys before k, in reverse order. A nil k starts at the end.
+func (s *orderedSet[K]) descend(k *K) iter.Seq[K] {
+	return func(yield func(K) bool) {
+		if len(s.chunks) == 0 {
 			return
 		}
-		i = len(s.chunks[c]) - 1
+		c := len(s.chunks) - 1
+		i := len(s.chunks[c]) - 1
+		if k != nil {
+			c = s.chunkOf(*k)
+			i, _ = find(s.chunks[c], *k)
+			i--
+		}
+		for {
+			for ; i >= 0; i-- {
+				if !yield(s.chunks[c][i]) {
+					return
+				}
+			}
+			if c--; c < 0 {
+				return
+			}
+			i = len(s.chunks[c]) - 1
+		}
 	}
 }

@@ -57,10 +57,10 @@ func checkOrder(t *testing.T, set *orderedSet[key], model []key, from key) {
 	t.Helper()
 	require.Equal(t, model[0], set.first())
 	var up, down, after, before []key
-	set.ascend(nil, func(k key) bool { up = append(up, k); return true })
-	set.descend(nil, func(k key) bool { down = append(down, k); return true })
-	set.ascend(&from, func(k key) bool { after = append(after, k); return true })
-	set.descend(&from, func(k key) bool { before = append(before, k); return true })
+	up = slices.AppendSeq(up, set.ascend(nil))
+	down = slices.AppendSeq(down, set.descend(nil))
+	after = slices.AppendSeq(after, set.ascend(&from))
+	before = slices.AppendSeq(before, set.descend(&from))
 	require.Equal(t, model, up)
 	slices.Reverse(down)
 	require.Equal(t, model, down)
@@ -108,7 +108,7 @@ func TestOrderedSetFillsItsChunks(t *testing.T) {
 			return 1
 		})
 		got := make([]key, 0, n)
-		s.ascend(nil, func(k key) bool { got = append(got, k); return true })
+		got = slices.AppendSeq(got, s.ascend(nil))
 		require.Equal(t, keys, got)
 	}
 }

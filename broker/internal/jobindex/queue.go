@@ -62,21 +62,19 @@ func (q *Queue) QueuedFrom(consumer uint32, last, upTo, from uint64, jobs []doma
 		return jobs, 0
 	}
 	before, looked := seqKey(from-1), 0
-	k.open.ascend(&before, func(seq seqKey) bool {
+	for seq := range k.open.ascend(&before) {
 		if uint64(seq) > last {
-			return false
+			break
 		}
 		if looked++; looked > finishedPage || len(jobs) == limit {
-			next = uint64(seq)
-			return false
+			return jobs, uint64(seq)
 		}
 		_, taken := k.taken[uint64(seq)]
 		if j, ok := k.job(uint64(seq)); ok && !taken && j.Status == domain.Queued && j.Revision <= upTo {
 			jobs = append(jobs, j)
 		}
-		return true
-	})
-	return jobs, next
+	}
+	return jobs, 0
 }
 
 // Taken reports whether a job was taken, and was not put or given back since.
@@ -177,12 +175,14 @@ func (k *consumerIndex) front(limit int) []domain.Job {
 		return nil
 	}
 	jobs := make([]domain.Job, 0, min(limit, k.queue.len()))
-	k.queue.ascend(nil, func(e key) bool {
+	for e := range k.queue.ascend(nil) {
+		if len(jobs) == limit {
+			break
+		}
 		if j, ok := k.job(e.seq); ok {
 			jobs = append(jobs, j)
 		}
-		return len(jobs) < limit
-	})
+	}
 	return jobs
 }
 
@@ -207,7 +207,7 @@ func (q *Queue) Ready(ctx context.Context) []uint32 {
 
 // change runs f under the lock, and notifies the waiters after it has released the lock.
 func (x *Index) change(f func()) {
-	signals, ready, sooner := x.changed(f)
+	signals, ready, sooner := x.Queue.changed(f)
 	for _, signal := range signals {
 		close(signal)
 	}
@@ -229,11 +229,10 @@ func notify(c chan<- struct{}) {
 
 // changed runs f under the lock. It returns the signals of workers that have a job, and whether Ready and Expired have something
 // to check.
-func (x *Index) changed(f func()) (signals []chan struct{}, ready, sooner bool) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+func (q *Queue) changed(f func()) (signals []chan struct{}, ready, sooner bool) {
+	q.x.mu.Lock()
+	defer q.x.mu.Unlock()
 	f()
-	q := x.Queue
 	for _, k := range q.woken {
 		k.woken = false
 		if k.signal != nil {

@@ -86,17 +86,16 @@ func (x *Index) CountScheduled(channel string) (counts domain.ScheduledCounts) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	next := int64(0)
-	x.known(channel).scheduled.ascend(nil, func(s scheduled) bool {
+	for s := range x.known(channel).scheduled.ascend(nil) {
 		if s.at == 0 {
 			counts.Dispatched++
-			return true
+			continue
 		}
 		counts.Pending++
 		if next == 0 || s.at < next {
 			next = s.at
 		}
-		return true
-	})
+	}
 	counts.Next = FromUnixNano(next)
 	return counts
 }

@@ -91,18 +91,16 @@ func (x *Index) SettledFrom(consumer uint32, s domain.ReplaySpec, upTo, from uin
 		return jobs, 0
 	}
 	before, looked := settle(domain.Job{ID: domain.JobID{Seq: from - 1}, Status: domain.Delivered}), 0
-	k.settled.bySeq.ascend(&before, func(e settledJob) bool {
+	for e := range k.settled.bySeq.ascend(&before) {
 		if looked++; looked > finishedPage || len(jobs) == limit {
-			next = e.seq()
-			return false
+			return jobs, e.seq()
 		}
 		m, kept := k.channel.find(e.seq())
 		if kept && e.revision() <= upTo && s.Takes(e.status()) && s.TakesTime(time.Unix(0, m.At)) {
 			jobs = append(jobs, e.job(consumer))
 		}
-		return true
-	})
-	return jobs, next
+	}
+	return jobs, 0
 }
 
 // UnixNano returns a time in its stored form. The zero time is 0.

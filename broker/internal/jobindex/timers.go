@@ -7,9 +7,8 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// timer acts on a job at a time, if the job still has the timer's revision: its claim ends, it is queued, or it is given back. A
-// timer of sequence 0 makes the consumer look for a job again. When a job changes, its timer is not removed: it is ignored when
-// it fires.
+// timer acts on a job at a time, if the job still has the timer's revision: its claim ends, it is queued, or it is given back. When a job
+// changes, its timer is not removed: it is ignored when it fires.
 type timer struct {
 	at       time.Time // with the monotonic clock
 	id       domain.JobID
@@ -33,11 +32,6 @@ func (q *Queue) await(t timer) {
 // GiveBackAfter calls [Queue.GiveBack] after a pause. It makes Expired return an ended claim again.
 func (q *Queue) GiveBackAfter(j domain.Job, pause time.Duration) {
 	q.x.change(func() { q.await(timer{at: time.Now().Add(pause), id: j.ID, revision: j.Revision, taken: true}) })
-}
-
-// WakeAfter makes a consumer look for a job again after a pause.
-func (q *Queue) WakeAfter(consumer uint32, pause time.Duration) {
-	q.x.change(func() { q.await(timer{at: time.Now().Add(pause), id: domain.JobID{Consumer: consumer}}) })
 }
 
 // Expired waits for a claim that has ended. Meanwhile it queues the jobs whose time has come. ok is false when ctx has ended.
@@ -74,14 +68,6 @@ func (q *Queue) tick() (over domain.Job, ok bool, wait time.Duration) {
 	}
 	k := q.x.consumers[t.id.Consumer]
 	if k == nil {
-		return over, false, 0
-	}
-	if t.id.Seq == 0 {
-		if t.at.After(now) {
-			q.await(t)
-		} else {
-			k.wake()
-		}
 		return over, false, 0
 	}
 	if t.taken {

@@ -48,13 +48,13 @@ func (l *lines) with(text string) (found []string) {
 
 func partsOf(s *Store) work.Parts {
 	return work.Parts{
-		Consumers: s.Directory, Messages: s.Messages, Records: s.Jobs,
+		Messages: s.Messages, Records: s.Jobs,
 		Index: s.Index, Replays: s.Replays, Shards: s.Shards, Health: s,
 	}
 }
 
 func readiness(s *Store) int {
-	api := httpapi.New(work.New(partsOf(s)), s.Directory, nil, httpapi.Options{Logger: slog.New(slog.DiscardHandler), Stopping: context.Background()})
+	api := httpapi.New(work.New(partsOf(s)), s.Directory, httpapi.Options{Logger: slog.New(slog.DiscardHandler), Stopping: context.Background()})
 	answer := httptest.NewRecorder()
 	api.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/readyz", nil))
 	return answer.Code

@@ -130,7 +130,6 @@ func (s *messages) revive(ctx context.Context, id domain.JobID) (done func(), er
 	return done, nil
 }
 
-// CountPending implements admin.Messages.
 func (s *messages) CountPending(ctx context.Context, channel string) (int, error) {
 	_, err := s.upToNow(ctx) // a schedule of another node that was not read here is not counted
 	return s.Index.CountScheduled(channel).Pending, err
@@ -139,7 +138,6 @@ func (s *messages) CountPending(ctx context.Context, channel string) (int, error
 // forgetPage bounds the messages in one notice.
 const forgetPage = 1000
 
-// ForgetChannel implements admin.Messages.
 func (s *messages) ForgetChannel(ctx context.Context, channel string) error {
 	ctx, cancel := context.WithTimeout(ctx, jsstream.CommitTimeout)
 	defer cancel()

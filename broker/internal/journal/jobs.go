@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -122,7 +123,7 @@ func (s *jobs) readRecord(ctx context.Context, id domain.JobID) (domain.Job, err
 	raw, err := s.Last(ctx, s.jobStream, s.cfg.jobSubject(id.Consumer, strconv.FormatUint(id.Seq, 10)))
 	if errors.Is(err, domain.ErrNotFound) {
 		known, ok := s.Index.Lookup(id)
-		consumer, there := s.Directory.ConsumerByNumber(id.Consumer)
+		consumer, there := s.Index.Consumer(id.Consumer)
 		if !ok || known.Revision == 0 || !there {
 			return domain.Job{}, nil
 		}
@@ -166,7 +167,7 @@ func (s *jobs) restoreRecord(ctx context.Context, id domain.JobID) (domain.Job, 
 func (s *jobs) Complete(ctx context.Context, jobs []domain.Job) error {
 	var settled []*domain.Job
 	for i, j := range jobs {
-		if c, ok := s.Directory.ConsumerByNumber(j.ID.Consumer); ok && c.Type == domain.Push && j.Status.Settled() {
+		if c, ok := s.Index.Consumer(j.ID.Consumer); ok && c.Type == domain.Push && j.Status.Settled() {
 			settled = append(settled, &jobs[i])
 		}
 	}
@@ -262,4 +263,36 @@ func parseJobSubject(subject string) (domain.JobID, error) {
 		}
 	}
 	return domain.JobID{}, fmt.Errorf("%w: subject %q", errRecord, subject)
+}
+
+// attemptSubject takes numbers, or wildcards.
+func (c Config) attemptSubject(seq, consumer, number any) string {
+	return fmt.Sprintf("%s.a.%v.%v.%v", c.Name, seq, consumer, number)
+}
+
+// KeepAttempt waits for the message's sync, because another message could get its sequence. It does not wait for the attempt's
+// own.
+func (s *jobs) KeepAttempt(ctx context.Context, id domain.JobID, a domain.Attempt) error {
+	if err := s.messageWrites.DurableAt(ctx, id.Seq); err != nil {
+		return err
+	}
+	data, err := json.Marshal(a)
+	if err != nil {
+		return fmt.Errorf("encode attempt %d of job %s: %w", a.Number, id, err)
+	}
+	_, err = s.attemptWrites.send(ctx, &nats.Msg{Subject: s.cfg.attemptSubject(id.Seq, id.Consumer, a.Number), Data: data})
+	return err
+}
+
+// AttemptAt implements the records of jobs. A record that cannot be decoded is an attempt whose error says so, so that the others are shown.
+func (s *jobs) AttemptAt(ctx context.Context, id domain.JobID, number int) (domain.Attempt, error) {
+	var a domain.Attempt
+	raw, err := s.Last(ctx, s.attemptStream, s.cfg.attemptSubject(id.Seq, id.Consumer, number))
+	if err != nil {
+		return a, err
+	}
+	if err := json.Unmarshal(raw.Data, &a); err != nil {
+		return domain.Attempt{Number: number, Error: fmt.Sprintf("the record of this attempt cannot be decoded: %v", err)}, nil
+	}
+	return a, nil
 }

@@ -156,7 +156,6 @@ func (s *base) awaitNews(ctx context.Context, seq uint64, limit time.Duration) {
 	}
 }
 
-// Stored implements admin.Messages.
 func (s *messages) Stored(ctx context.Context) (first, last uint64, err error) {
 	state, err := jsstream.AskState(ctx, s.messageStream)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
-	"github.com/jetpull/jetpull/internal/clock"
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/metrics"
 	"github.com/jetpull/jetpull/internal/service/webhook/breaker"
@@ -78,15 +77,13 @@ func (r Rules) ClaimLimit() time.Duration { return r.Timeout + 250*time.Millisec
 
 // Parts are the dependencies of a broker.
 type Parts struct {
-	Consumers Consumers
-	Settings  Settings
-	Messages  Messages
-	Records   Records
-	Index     *jobindex.Index // the jobs in memory
-	Clock     *clock.Clock    // of the store. nil is that of the process
-	Replays   Replayed
-	Shards    Shards
-	Health    Health
+	Settings Settings
+	Messages Messages
+	Records  Records
+	Index    *jobindex.Index // the consumers and jobs in memory, with the store's clock
+	Replays  Replayed
+	Shards   Shards
+	Health   Health
 
 	Rules  Rules
 	Poster Poster
@@ -116,7 +113,7 @@ type core struct {
 }
 
 // Now returns the time by the store's clock, for times that are stored, sent, or compared with such times.
-func (c *core) Now() time.Time { return c.Clock.Now() }
+func (c *core) Now() time.Time { return c.Index.Clock.Now() }
 
 // troubleLevel is the level for problems with one job. While the store is down, that is logged once and not for each job.
 func (c *core) troubleLevel() slog.Level {
@@ -128,7 +125,7 @@ func (c *core) troubleLevel() slog.Level {
 
 // died logs that a job is dead. Only an operator can queue it again.
 func (c *core) died(j domain.Job, reason string) {
-	k, _ := c.Consumers.ConsumerByNumber(j.ID.Consumer)
+	k, _ := c.Index.Consumer(j.ID.Consumer)
 	c.Log.Warn("a job is dead", "channel", k.Channel, "consumer", k.ID, "job", j.ID, "retries", j.Retries, "reason", reason)
 }
 
@@ -150,9 +147,6 @@ func New(p Parts) *Broker {
 	}
 	if p.Permitted == nil {
 		p.Permitted = none
-	}
-	if p.Clock == nil {
-		p.Clock = &clock.Clock{}
 	}
 	c := &core{Parts: p, Metrics: NewMetrics()}
 	c.run, c.stop = context.WithCancel(context.Background())
@@ -196,11 +190,6 @@ func (b *Broker) Close(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// Consumers finds consumers in memory.
-type Consumers interface {
-	ConsumerByNumber(number uint32) (domain.Consumer, bool)
-}
-
 // Settings reads and changes the stored consumers.
 type Settings interface {
 	Refresh(ctx context.Context, channel, id string) (domain.Consumer, error)
@@ -217,6 +206,9 @@ type Messages interface {
 	// InOrder loads messages by sequence, in that order. Deleted ones are missing in the result. With ErrUnavailable it returns those
 	// that could be read.
 	InOrder(ctx context.Context, seqs []uint64) ([]domain.Message, error)
+	Message(ctx context.Context, channel, id string) (domain.Message, error)
+	Scheduled(ctx context.Context, channel, id string) (domain.Scheduled, error)
+	CancelScheduled(ctx context.Context, channel, id string) error
 	// Prune deletes messages and the records of their jobs.
 	Prune(ctx context.Context, seqs []uint64) (deleted int, err error)
 }

@@ -27,7 +27,7 @@ func TestStoresClockIsSetWhileRetriesWait(t *testing.T) {
 				d.receiver.mu.Lock()
 				d.receiver.fail = nil
 				d.receiver.mu.Unlock()
-				d.Clock.Set(time.Now().Add(step), time.Now())
+				d.Index.Clock.Set(time.Now().Add(step), time.Now())
 				time.Sleep(4 * time.Second)
 				synctest.Wait()
 				require.Len(t, d.receiver.called(), jobs)
@@ -49,7 +49,7 @@ func TestTimesAreTheStores(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := dispatch(t, 2)
 				defer d.stop()
-				d.Clock.Set(time.Now().Add(ahead), time.Now())
+				d.Index.Clock.Set(time.Now().Add(ahead), time.Now())
 				later := d.Now().Add(time.Minute).Truncate(time.Second)
 				d.receiver.answer = &webhook.Answer{Code: http.StatusServiceUnavailable, Header: http.Header{"Retry-After": {later.Format(http.TimeFormat)}}}
 				d.receiver.fail = errors.New("503")

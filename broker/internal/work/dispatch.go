@@ -42,7 +42,7 @@ func (d *Dispatch) dispatch(ctx context.Context) {
 
 // look creates, updates or closes a consumer's lane, and makes it look for a job.
 func (d *Dispatch) look(number uint32) {
-	c, known := d.Consumers.ConsumerByNumber(number)
+	c, known := d.Index.Consumer(number)
 	push := known && c.Type == domain.Push
 	d.mu.Lock()
 	l := d.lanes[number]

@@ -57,7 +57,7 @@ func (x *Jobs) poll(ctx context.Context, c domain.Consumer, limit int, wait time
 		}
 		select {
 		case <-signal:
-			if current, ok := x.Consumers.ConsumerByNumber(c.Number); !ok || current.Type != domain.Pull {
+			if current, ok := x.Index.Consumer(c.Number); !ok || current.Type != domain.Pull {
 				return nil, nil
 			}
 		case <-timeout:

@@ -3,6 +3,7 @@ package work
 import (
 	"cmp"
 	"errors"
+	"math"
 	"sync"
 	"time"
 
@@ -41,7 +42,7 @@ type lane struct {
 	consumer domain.Consumer
 	signer   *webhook.Signer
 	gate     gate.Gate
-	timer    time.Time // when the lane looks again
+	timer    *time.Timer // wakes the lane when a reason to wait ends
 	closed   bool
 	calling  map[domain.JobID]domain.Job // jobs whose callbacks are in progress, as they were taken
 	failing  time.Time                   // since when callbacks fail, as far as this node knows; zero: the last one succeeded
@@ -58,6 +59,7 @@ type call struct {
 
 func newLane(d *Dispatch, c domain.Consumer) *lane {
 	l := &lane{d: d, shard: d.Shards.Shard(c.Channel), number: c.Number, calling: map[domain.JobID]domain.Job{}}
+	l.timer = time.AfterFunc(math.MaxInt64, l.wake)
 	l.update(c)
 	return l
 }
@@ -100,6 +102,7 @@ func (l *lane) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
+	l.timer.Stop()
 }
 
 // gained forgets what this node knew of the receiver: it is older than the previous owner's time. The window of the rate limit counts as full,
@@ -124,36 +127,25 @@ func (l *lane) wake() {
 func (l *lane) take() (c call, ok bool) {
 	owned, storeErr := l.d.Shards.Owns(l.shard), l.d.Health.Recordable()
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	now := time.Now()
 	c = call{consumer: l.consumer, signer: l.signer, config: l.configLocked(owned, storeErr != nil)}
-	wait := l.gate.Next(c.config, now)
-	if wait.For != "" {
-		pause := l.pauseLocked(wait, now)
-		l.mu.Unlock()
-		if pause > 0 {
-			l.d.Index.Queue.WakeAfter(l.number, pause)
-		}
+	switch wait := l.gate.Next(c.config, now); {
+	case wait.For == gate.StoreDown:
+		l.timer.Reset(lanePause)
 		return c, false
+	case !wait.Until.IsZero():
+		l.timer.Reset(wait.Until.Sub(now))
+		return c, false
+	case wait.For != "":
+		return c, false // an event ends it, which wakes the lane
 	}
-	defer l.mu.Unlock()
 	for _, c.job = range l.d.Index.Queue.Take(l.number, 1) {
 		c.permit = l.gate.Begin(c.config, now)
 		l.calling[c.job.ID] = c.job
 		return c, true
 	}
 	return c, false
-}
-
-// pauseLocked returns how long the lane waits before it looks again. 0: it is woken, by a timer that it has or by an event.
-func (l *lane) pauseLocked(wait gate.Wait, now time.Time) time.Duration {
-	if wait.For == gate.StoreDown {
-		wait.Until = now.Add(lanePause)
-	}
-	if wait.Until.IsZero() || l.timer.After(now) && !wait.Until.Before(l.timer) {
-		return 0
-	}
-	l.timer = wait.Until
-	return wait.Until.Sub(now)
 }
 
 // run makes callbacks until none may begin. A goroutine for each would have to grow its stack again.
@@ -181,7 +173,7 @@ func (l *lane) try(c call) (o gate.Outcome, done result) {
 	if err != nil && l.d.work.Err() != nil { // cut by a shutdown, which is no failure of the consumer
 		return gate.Unclear, done
 	}
-	if _, ok := l.d.Consumers.ConsumerByNumber(consumer.Number); !ok {
+	if _, ok := l.d.Index.Consumer(consumer.Number); !ok {
 		return gate.Unclear, done // it was deleted with its jobs
 	}
 	now := l.d.Now()

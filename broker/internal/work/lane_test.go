@@ -145,9 +145,6 @@ func TestCallbackOfADeletedConsumer(t *testing.T) {
 				d.receiver.hang["1"], d.receiver.fail = hang, fail
 				d.begin()
 				require.Len(t, d.receiver.called(), 1)
-				d.store.mu.Lock()
-				d.store.deleted = true
-				d.store.mu.Unlock()
 				d.store.index.RemoveConsumer(pushed.Number)
 				close(hang)
 				synctest.Wait()
@@ -442,14 +439,8 @@ func TestRateOverATakeOver(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		require.Len(t, d.receiver.called(), 2)
-		d.store.mu.Lock()
-		d.store.deleted = true
-		d.store.mu.Unlock()
 		d.store.index.RemoveConsumer(1)
 		synctest.Wait()
-		d.store.mu.Lock()
-		d.store.deleted = false
-		d.store.mu.Unlock()
 		slow.CreatedAt = d.Now()
 		d.change(slow)
 		require.Len(t, d.receiver.called(), 3)
@@ -470,7 +461,7 @@ func TestChangedRateOfALane(t *testing.T) {
 		limited(0.001)
 		d.begin()
 		for range 5 {
-			d.store.index.Queue.WakeAfter(1, 0)
+			d.Dispatch.lane(1).wake()
 		}
 		time.Sleep(time.Minute)
 		require.Len(t, d.receiver.called(), 1)

@@ -120,7 +120,7 @@ func (p *Pruner) export(ctx context.Context, seqs []uint64, now time.Time) error
 func (p *Pruner) exported(ctx context.Context, m domain.Message) exported {
 	e := exported{Message: m}
 	for _, j := range p.Index.JobsOf(m.Channel, m.Seq) {
-		if c, ok := p.Consumers.ConsumerByNumber(j.ID.Consumer); ok {
+		if c, ok := p.Index.Consumer(j.ID.Consumer); ok {
 			if complete, err := p.Records.Refresh(ctx, j.ID); err == nil {
 				j = complete
 			}

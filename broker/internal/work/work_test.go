@@ -28,6 +28,7 @@ var testRules = Rules{
 
 // memoryStore has the jobs of one consumer, and messages of which some cannot be read.
 type memoryStore struct {
+	Messages   // other methods are not called
 	mu         sync.Mutex
 	jobs       map[domain.JobID]domain.Job
 	unreadable map[uint64]error
@@ -38,13 +39,11 @@ type memoryStore struct {
 	slow       map[uint64]chan struct{} // what PutJob of a job waits for
 	owned      atomic.Bool
 	consumer   domain.Consumer
-	deleted    bool // the consumer is deleted
-	kept       int  // attempts
+	kept       int // attempts
 }
 
 // stored is the store of a broker in tests.
 type stored interface {
-	Consumers
 	Messages
 	Records
 	Shards
@@ -71,7 +70,7 @@ func (s settings) Put(ctx context.Context, c domain.Consumer) (domain.Consumer, 
 // partsOf returns the parts of a broker that uses one store for its jobs.
 func partsOf(s stored) Parts {
 	return Parts{
-		Consumers: s, Settings: settings{s}, Messages: s, Records: s, Index: s.known(), Clock: s.known().Clock, Shards: s, Health: s, Rules: testRules,
+		Settings: settings{s}, Messages: s, Records: s, Index: s.known(), Shards: s, Health: s, Rules: testRules,
 		Log: slog.New(slog.DiscardHandler),
 	}
 }
@@ -118,8 +117,6 @@ func (s *memoryStore) KeepAttempt(context.Context, domain.JobID, domain.Attempt)
 
 func (s *memoryStore) Owns(int) bool { return s.owned.Load() }
 
-func (s *memoryStore) Consumers(string) []domain.Consumer { return nil }
-
 func (s *memoryStore) RefreshConsumer(_ context.Context, _, id string) (domain.Consumer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,12 +124,6 @@ func (s *memoryStore) RefreshConsumer(_ context.Context, _, id string) (domain.C
 		return domain.Consumer{}, domain.ErrNotFound
 	}
 	return s.consumer, nil
-}
-
-func (s *memoryStore) ConsumerByNumber(number uint32) (domain.Consumer, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.consumer, !s.deleted && number == s.consumer.Number
 }
 
 func (s *memoryStore) SaveConsumer(_ context.Context, c domain.Consumer) (domain.Consumer, error) {

@@ -55,21 +55,20 @@ func TestExpressions(t *testing.T) {
 		`app_up * on (path) group_left app_requests_total`,
 		"topk(3, app_requests_total{path=`/`}) + 1e3 - -Inf",
 	} {
-		_, err := s.check(expression)
-		require.NoError(t, err, expression)
+		require.NoError(t, s.check("panel x", expression, nil), expression)
 	}
 	for _, tt := range []struct{ expression, want string }{
-		{`app_uq`, "the scrape has no app_uq"},
-		{`rate(app_requests[5m]) / app_nothing`, "the scrape has no app_requests\n"},
-		{`app_requests_total{status="500"}`, "app_requests_total has no label status, but code, path"},
-		{`app_up{code="1"}`, "app_up has no label code, but none"},
+		{`app_uq`, `the scrape has no metric "app_uq"`},
+		{`rate(app_requests[5m]) / app_nothing`, "the scrape has no metric \"app_requests\"\n"},
+		{`app_requests_total{status="500"}`, "app_requests_total has no label status, but [code instance job path]"},
+		{`app_up{code="1"}`, "app_up has no label code, but [instance job]"},
 		{`sum by (receiver) (app_requests_total)`, "none of its metrics has the label receiver"},
 		{`ratte(app_requests_total[5m])`, `unsupported function "ratte"`},
 		{`sum by code (app_requests_total)`, `unexpected token "code"; want "("`},
 		{`sum(app_up`, `want ",", ")"`},
 		{`sum(app_up]`, `unexpected token "]"`},
 		{`app_up)`, "unparsed data left"},
-		{`{code="1"}`, "the scrape has no metric that has no name"},
+		{`{code="1"}`, `the scrape has no metric ""`},
 		{`vector(1)`, "uses no metric"},
 		{``, "unexpected token"},
 		{`app_requests_total{code="5}`, "cannot find closing quote"},
@@ -79,8 +78,7 @@ func TestExpressions(t *testing.T) {
 		{`app_requests_total{code}`, `cannot find WITH template for "code"`},
 		{`app_requests_total{code~="x"}`, "cannot recognize"},
 	} {
-		_, err := s.check(tt.expression)
-		require.ErrorContains(t, err, tt.want, tt.expression)
+		require.ErrorContains(t, s.check("panel x", tt.expression, nil), tt.want, tt.expression)
 	}
 }
 
@@ -98,17 +96,13 @@ func TestDashboard(t *testing.T) {
 	require.NoError(t, s.CheckDashboard(boardWith(goodPanel)))
 	require.NoError(t, s.CheckDashboard(boardWith(`{"type": "row", "panels": [`+goodPanel+`]}, {"id": 1, "type": "text"}`)))
 	for want, source := range map[string]string{
-		"not JSON":                         `{`,
-		`the title "" and the uid "u"`:     `{"uid": "u", "panels": [` + goodPanel + `]}`,
-		"no panel":                         `{"title": "t", "uid": "u"}`,
-		"no variable path":                 `{"title": "t", "uid": "u", "panels": [` + goodPanel + `]}`,
-		"both the id 1":                    string(boardWith(goodPanel + "," + goodPanel)),
-		"0 expressions":                    string(boardWith(`{"id": 2, "title": "x"}`)),
-		`panel "x": app_uq: the scrape`:    string(boardWith(`{"id": 2, "title": "x", "targets": [{"expr": "app_uq"}]}`)),
-		"legend {{code}}":                  string(boardWith(`{"id": 2, "title": "x", "targets": [{"expr": "app_up", "legendFormat": "{{code}}"}]}`)),
-		"variable v: label_values(app_up,": `{"title": "t", "uid": "u", "templating": {"list": [{"name": "v", "type": "query", "query": "label_values(app_up, path)"}]}}`,
-		"has no metric":                    `{"title": "t", "uid": "u", "templating": {"list": [{"name": "v", "type": "query", "query": "label_values(path)"}]}}`,
-		"is not label_values":              `{"title": "t", "uid": "u", "templating": {"list": [{"name": "v", "type": "query", "query": 7}]}}`,
+		"not JSON":                        `{`,
+		"no panels":                       `{"title": "t", "uid": "u"}`,
+		"panel x: app_uq: the scrape":     string(boardWith(`{"id": 2, "title": "x", "targets": [{"expr": "app_uq"}]}`)),
+		"has the label code":              string(boardWith(`{"id": 2, "title": "x", "targets": [{"expr": "app_up", "legendFormat": "{{code}}"}]}`)),
+		"variable v: app_up: none of its": `{"title": "t", "uid": "u", "templating": {"list": [{"name": "v", "type": "query", "query": "label_values(app_up, path)"}]}}`,
+		"is not label_values":             `{"title": "t", "uid": "u", "templating": {"list": [{"name": "v", "type": "query", "query": 7}]}}`,
+		"query label_values(path)":        `{"templating": {"list": [{"name": "v", "type": "query", "query": "label_values(path)"}]}}`,
 	} {
 		require.ErrorContains(t, s.CheckDashboard([]byte(source)), want, source)
 	}
@@ -127,16 +121,11 @@ func TestRules(t *testing.T) {
 	s := scrape(t)
 	require.NoError(t, s.CheckRules(rulesWith(goodRule)))
 	for want, source := range map[string]string{
-		"not one of alert rules":   "groups: 7",
-		"field exprr not found":    "groups:\n- rules:\n  - alert: a\n    exprr: app_up",
-		"EOF":                      "",
-		"no alert rule":            "groups: []",
-		`two alerts are called "E`: string(rulesWith(goodRule + goodRule)),
-		`records "x"`:              "groups:\n- rules:\n  - record: x\n    expr: app_up",
-		"summary or its label":     "groups:\n- rules:\n  - alert: a\n    expr: app_up",
-		`"soon" is not a duration`: "groups:\n- rules:\n  - alert: a\n    expr: app_up\n    for: soon",
-		`app_uq: the scrape has`:   "groups:\n- rules:\n  - alert: a\n    expr: app_uq",
-		"have no label path":       "groups:\n- rules:\n  - alert: a\n    expr: app_up\n    annotations: {summary: $labels.path}",
+		"not one of alert rules": "groups: 7",
+		"no alert rule":          "groups: []",
+		"unexpected token":       "groups:\n- rules:\n  - alert: a\n    exprr: app_up",
+		"app_uq: the scrape has": "groups:\n- rules:\n  - alert: a\n    expr: app_uq",
+		"has the label path":     "groups:\n- rules:\n  - alert: a\n    expr: app_up\n    annotations: {summary: $labels.path}",
 	} {
 		require.ErrorContains(t, s.CheckRules([]byte(source)), want, source)
 	}
@@ -149,7 +138,7 @@ func FuzzCheck(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, text string) {
 		s, err := ParseScrape(exposition + text)
 		if err == nil {
-			_, _ = s.check(text)
+			_ = s.check("panel x", text, []string{"code"})
 		}
 		_, _ = parse(text)
 	})

@@ -1,12 +1,14 @@
 package dashboard
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/VictoriaMetrics/metricsql"
 )
 
 // Scrape is what a process exposes: the labels of each metric that has a sample.
@@ -14,85 +16,111 @@ type Scrape struct {
 	labels map[string]map[string]bool
 }
 
-// target are the labels that Prometheus gives every series of a process.
-var target = set("job instance")
-
 // ParseScrape reads the text format of Prometheus.
 func ParseScrape(body string) (*Scrape, error) {
-	found := &Scrape{labels: map[string]map[string]bool{}}
+	s := &Scrape{labels: map[string]map[string]bool{}}
 	for line := range strings.Lines(body) {
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
 			continue
 		}
-		if err := found.add(line); err != nil {
+		// Behind the series there are numbers only.
+		series, _, _ := strings.Cut(line, " ")
+		if end := strings.LastIndexByte(line, '}'); end >= 0 {
+			series = line[:end+1]
+		}
+		u, err := parse(series)
+		if err == nil && (len(u.selectors) != 1 || u.selectors[0].metric == "") {
+			err = errors.New("it is not a sample of one metric")
+		}
+		if err != nil {
 			return nil, fmt.Errorf("the scrape has the line %q: %w", line, err)
 		}
+		metric := u.selectors[0].metric
+		if s.labels[metric] == nil {
+			s.labels[metric] = map[string]bool{"job": true, "instance": true} // Prometheus gives these to every series
+		}
+		for _, label := range u.selectors[0].labels {
+			s.labels[metric][label] = true
+		}
 	}
-	if len(found.labels) == 0 {
+	if len(s.labels) == 0 {
 		return nil, errors.New("the scrape has no sample")
 	}
-	return found, nil
+	return s, nil
 }
 
-func (s *Scrape) add(line string) error {
-	// Behind the series there are numbers only.
-	series, _, _ := strings.Cut(line, " ")
-	if end := strings.LastIndexByte(line, '}'); end >= 0 {
-		series = line[:end+1]
-	}
-	u, err := parse(series)
-	if err != nil {
-		return err
-	}
-	found := u.selectors[0]
-	if found.metric == "" || len(u.selectors) > 1 {
-		return errors.New("it is not a sample of one metric")
-	}
-	if s.labels[found.metric] == nil {
-		s.labels[found.metric] = map[string]bool{}
-	}
-	for _, label := range found.labels {
-		s.labels[found.metric][label] = true
-	}
-	return nil
-}
-
-// check holds an expression against the scrape, and returns the labels that its result can have.
-func (s *Scrape) check(expression string) (map[string]bool, error) {
+// check holds an expression against the scrape, with labels of its result that are used. where names the place of the expression.
+func (s *Scrape) check(where, expression string, used []string) error {
 	u, err := parse(expression)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", expression, err)
+		return fmt.Errorf("%s: %s: %w", where, expression, err)
 	}
 	var errs []error
-	all := maps.Clone(target)
+	all := map[string]bool{}
 	for _, sel := range u.selectors {
-		sel.metric = cmp.Or(sel.metric, "metric that has no name")
 		labels, ok := s.labels[sel.metric]
 		if !ok {
-			errs = append(errs, fmt.Errorf("%s: the scrape has no %s", expression, sel.metric))
-			continue
+			errs = append(errs, fmt.Errorf("%s: %s: the scrape has no metric %q", where, expression, sel.metric))
 		}
 		maps.Copy(all, labels)
 		for _, label := range sel.labels {
-			if !labels[label] && !target[label] {
-				errs = append(errs, fmt.Errorf("%s: %s has no label %s, but %s", expression, sel.metric, label, list(labels)))
+			if ok && !labels[label] {
+				errs = append(errs, fmt.Errorf("%s: %s: %s has no label %s, but %s", where, expression, sel.metric, label, slices.Sorted(maps.Keys(labels))))
 			}
 		}
 	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	for _, label := range u.grouped {
-		if !all[label] {
-			errs = append(errs, fmt.Errorf("%s: none of its metrics has the label %s", expression, label))
+	for _, label := range append(u.grouped, used...) {
+		if errs == nil && !all[label] {
+			return fmt.Errorf("%s: %s: none of its metrics has the label %s", where, expression, label)
 		}
 	}
-	return all, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
-func list(labels map[string]bool) string {
-	if len(labels) == 0 {
-		return "none"
+// use is what an expression needs: metrics, each with the labels of one selector, and labels to group or join by.
+type use struct {
+	selectors []selector
+	grouped   []string
+}
+
+type selector struct {
+	metric string
+	labels []string
+}
+
+var variable = regexp.MustCompile(`\$(?:\{\w+(?::\w+)?\}|\w+)`)
+
+// parse reads an expression of PromQL, in which Grafana may put a number or a duration for a variable. Its parser is that of MetricsQL, which
+// has more functions than PromQL.
+func parse(expression string) (u use, err error) {
+	e, err := metricsql.Parse(variable.ReplaceAllString(expression, "1m"))
+	if err != nil {
+		return u, err
 	}
-	return strings.Join(slices.Sorted(maps.Keys(labels)), ", ")
+	metricsql.VisitAll(e, u.visit)
+	if len(u.selectors) == 0 {
+		return u, errors.New("it uses no metric")
+	}
+	return u, nil
+}
+
+func (u *use) visit(e metricsql.Expr) {
+	switch e := e.(type) {
+	case *metricsql.MetricExpr:
+		for _, filters := range e.LabelFilterss {
+			var s selector
+			for _, f := range filters {
+				if f.Label == "__name__" {
+					s.metric = f.Value
+				} else {
+					s.labels = append(s.labels, f.Label)
+				}
+			}
+			u.selectors = append(u.selectors, s)
+		}
+	case *metricsql.AggrFuncExpr:
+		u.grouped = append(u.grouped, e.Modifier.Args...)
+	case *metricsql.BinaryOpExpr:
+		u.grouped = append(append(u.grouped, e.GroupModifier.Args...), e.JoinModifier.Args...)
+	}
 }

@@ -38,7 +38,6 @@ func desc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("jetpull_consumer_"+name, help, []string{"stream", "consumer"}, nil)
 }
 
-// metrics answers a scrape.
 func (c Config) metrics(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), scrapeTimeout)
 	defer cancel()
@@ -56,7 +55,6 @@ func (c Config) metrics(w http.ResponseWriter, r *http.Request) {
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 }
 
-// collect asks all consumers of the account.
 func (c Config) collect(ctx context.Context) ([]prometheus.Metric, error) {
 	var found []prometheus.Metric
 	var mu sync.Mutex
@@ -97,7 +95,6 @@ func (c Config) collect(ctx context.Context) ([]prometheus.Metric, error) {
 	return found, nil
 }
 
-// of are the metrics of one consumer.
 func (c Config) of(ctx context.Context, stream, consumer string) (all []prometheus.Metric) {
 	add := func(d *prometheus.Desc, kind prometheus.ValueType, value float64) {
 		all = append(all, prometheus.MustNewConstMetric(d, kind, value, stream, consumer))

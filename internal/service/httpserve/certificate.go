@@ -68,7 +68,6 @@ func (c *certificate) look() (state [2]fileState, err error) {
 	return state, nil
 }
 
-// get implements tls.Config.GetCertificate.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -51,7 +51,7 @@ func cleanPath(escaped string) bool {
 
 // refusal is the mux's verdict on a request that has no route.
 func refusal(h http.Handler, r *http.Request) error {
-	verdict := &verdictWriter{header: http.Header{}}
+	verdict := &answer{header: http.Header{}}
 	h.ServeHTTP(verdict, r)
 	if verdict.status == http.StatusMethodNotAllowed {
 		allow := verdict.header.Get("Allow")
@@ -59,16 +59,6 @@ func refusal(h http.Handler, r *http.Request) error {
 	}
 	return ErrNoRoute
 }
-
-// verdictWriter takes an answer that is not sent.
-type verdictWriter struct {
-	header http.Header
-	status int
-}
-
-func (v *verdictWriter) Header() http.Header         { return v.header }
-func (v *verdictWriter) Write(b []byte) (int, error) { return len(b), nil }
-func (v *verdictWriter) WriteHeader(code int)        { v.status = code }
 
 // recorder remembers the status of an answer.
 type recorder struct {
@@ -87,13 +77,11 @@ func (r *recorder) begin(status int) {
 	}
 }
 
-// WriteHeader implements http.ResponseWriter.
 func (r *recorder) WriteHeader(code int) {
 	r.begin(code)
 	r.ResponseWriter.WriteHeader(code)
 }
 
-// Write implements http.ResponseWriter.
 func (r *recorder) Write(b []byte) (int, error) {
 	r.begin(http.StatusOK)
 	return r.ResponseWriter.Write(b)

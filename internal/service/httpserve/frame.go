@@ -179,7 +179,6 @@ func (f *Frame) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		slog.String("path", r.URL.EscapedPath()), slog.Int("status", rec.Status()), slog.Duration("took", took))...)
 }
 
-// requestID is the ID of a request that the system has given one.
 func requestID(w http.ResponseWriter) []slog.Attr {
 	if id := w.Header().Get("X-Request-ID"); id != "" {
 		return []slog.Attr{slog.String("requestId", id)}
@@ -221,7 +220,6 @@ func redirect(w http.ResponseWriter, status int, to string) {
 	w.WriteHeader(status)
 }
 
-// fail answers with an error.
 func (f *Frame) fail(w http.ResponseWriter, r *http.Request, err error) {
 	failure := f.Describe(err)
 	if failure.Status >= http.StatusInternalServerError && r.Context().Err() == nil {

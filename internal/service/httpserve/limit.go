@@ -42,7 +42,6 @@ func limitConnections(l net.Listener, most int, proxies Proxies, log *slog.Logge
 	return &limitedListener{Listener: l, most: most, proxies: proxies, log: log, open: map[netip.Prefix]int{}}
 }
 
-// Accept implements net.Listener.
 func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -109,7 +108,6 @@ type countedConn struct {
 	release func()
 }
 
-// Close implements net.Conn.
 func (c *countedConn) Close() error {
 	defer c.release()
 	return c.Conn.Close()

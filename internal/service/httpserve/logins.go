@@ -113,7 +113,6 @@ func (l *Logins) count(r *http.Request) (left time.Duration) {
 	return left
 }
 
-// remote is the address of the client of r.
 func remote(r *http.Request) net.Addr {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

@@ -45,14 +45,12 @@ func (p *paced) extend() {
 	_ = http.NewResponseController(p.ResponseWriter).SetWriteDeadline(time.Now().Add(p.stall))
 }
 
-// WriteHeader implements http.ResponseWriter.
 func (p *paced) WriteHeader(code int) {
 	p.extend()
 	p.refuse(code)
 	p.ResponseWriter.WriteHeader(code)
 }
 
-// Write implements http.ResponseWriter.
 func (p *paced) Write(b []byte) (written int, err error) {
 	for {
 		p.extend()
@@ -76,7 +74,6 @@ type countedBody struct {
 	ended bool
 }
 
-// Read implements io.Reader.
 func (b *countedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.ended = b.ended || err == io.EOF

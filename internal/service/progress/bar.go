@@ -120,7 +120,6 @@ func (b *Bar) Clear() {
 	}
 }
 
-// end takes the bar away, and reports whether it was there.
 func (b *Bar) end() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -162,7 +161,6 @@ type over struct {
 	out io.Writer
 }
 
-// Write takes the bar away and writes.
 func (o over) Write(p []byte) (int, error) {
 	o.bar.mu.Lock()
 	defer o.bar.mu.Unlock()

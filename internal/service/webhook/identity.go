@@ -95,7 +95,6 @@ func look(dir string) (files [len(identityFiles)]fileState, err error) {
 	return files, nil
 }
 
-// load reads the files that exist.
 func load(dir string, files [len(identityFiles)]fileState) (*tls.Config, error) {
 	path := func(i int) string { return filepath.Join(dir, identityFiles[i]) }
 	config := &tls.Config{MinVersion: tls.VersionTLS12}

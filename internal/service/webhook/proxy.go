@@ -75,7 +75,6 @@ func (t tunnel) connect(ctx context.Context, target string) (conn net.Conn, err 
 	return conn, nil
 }
 
-// request asks the proxy for a connection.
 func (t tunnel) request(ctx context.Context, conn net.Conn, target string) error {
 	deadline, _ := ctx.Deadline() // dial has set one
 	if err := conn.SetDeadline(deadline); err != nil {

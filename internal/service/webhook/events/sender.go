@@ -110,7 +110,6 @@ func (s *Sender) run(ctx context.Context) {
 	}
 }
 
-// deliver sends one event, or counts it as lost.
 func (s *Sender) deliver(ctx context.Context, event any) {
 	err := s.post(ctx, event)
 	if err != nil {

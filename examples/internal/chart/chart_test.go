@@ -1,4 +1,4 @@
-package progress_test
+package chart_test
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull/internal/service/progress"
+	"github.com/jetpull/jetpull/examples/internal/chart"
 )
 
 // element is a part of a picture.
@@ -21,10 +21,10 @@ type element struct {
 }
 
 // draw returns the elements of a chart.
-func draw(t *testing.T, charts ...progress.Panel) []element {
+func draw(t *testing.T, charts ...chart.Panel) []element {
 	t.Helper()
 	var out bytes.Buffer
-	require.NoError(t, progress.WriteChart(&out, charts...))
+	require.NoError(t, chart.Write(&out, charts...))
 	return elements(t, &out)
 }
 
@@ -70,12 +70,12 @@ func paths(elements []element) (all []map[string]string) {
 }
 
 func TestChart(t *testing.T) {
-	elements := draw(t, progress.Chart{
+	elements := draw(t, chart.Chart{
 		Title: "Requests <of> ci & cd", XTitle: "seconds", YTitle: "requests a second",
-		Series: []progress.Series{
-			{Name: "ci", Points: []progress.Point{{0, 0}, {5, 1500}, {10, 750}}, Area: true},
-			{Name: "limit", Points: []progress.Point{{0, 2000}, {10, 2000}}, Dashed: true},
-			{Name: "open", Points: []progress.Point{{0, 0}, {5, 2000}}, Step: true},
+		Series: []chart.Series{
+			{Name: "ci", Points: []chart.Point{{0, 0}, {5, 1500}, {10, 750}}, Area: true},
+			{Name: "limit", Points: []chart.Point{{0, 2000}, {10, 2000}}, Dashed: true},
+			{Name: "open", Points: []chart.Point{{0, 0}, {5, 2000}}, Step: true},
 			{Name: "nothing"},
 		},
 	})
@@ -95,8 +95,8 @@ func TestChart(t *testing.T) {
 }
 
 func TestChartsBelowEachOther(t *testing.T) {
-	one := progress.Chart{Title: "one", Series: []progress.Series{{Name: "a", Points: []progress.Point{{0, 0.3}}}}}
-	none := progress.Chart{Title: "none", Series: []progress.Series{{Name: "b"}}}
+	one := chart.Chart{Title: "one", Series: []chart.Series{{Name: "a", Points: []chart.Point{{0, 0.3}}}}}
+	none := chart.Chart{Title: "none", Series: []chart.Series{{Name: "b"}}}
 	elements := draw(t, one, none)
 	require.Equal(t, "600", elements[0].attrs["height"])
 	require.Contains(t, texts(elements), "0.05")
@@ -105,21 +105,21 @@ func TestChartsBelowEachOther(t *testing.T) {
 
 func TestChartThatCannotBeDrawn(t *testing.T) {
 	var out bytes.Buffer
-	require.ErrorContains(t, progress.WriteChart(&out), "no chart")
-	require.ErrorContains(t, progress.WriteChart(&out, progress.Chart{Title: "x"}), `chart "x": it has no series`)
-	for want, points := range map[string][]progress.Point{
+	require.ErrorContains(t, chart.Write(&out), "no chart")
+	require.ErrorContains(t, chart.Write(&out, chart.Chart{Title: "x"}), `chart "x": it has no series`)
+	for want, points := range map[string][]chart.Point{
 		"(NaN, 1)":            {{math.NaN(), 1}},
 		"(1, +Inf)":           {{1, math.Inf(1)}},
 		"(-1, 1)":             {{-1, 1}},
 		"(1, -1)":             {{1, -1}},
 		"not in the order of": {{2, 1}, {1, 1}},
 	} {
-		err := progress.WriteChart(&out, progress.Chart{Series: []progress.Series{{Name: "s", Points: points}}})
+		err := chart.Write(&out, chart.Chart{Series: []chart.Series{{Name: "s", Points: points}}})
 		require.ErrorContains(t, err, want)
 	}
 	require.Empty(t, out.String(), "nothing of a picture that has no end")
 	broken := errors.New("disk full")
-	require.ErrorIs(t, progress.WriteChart(failing{broken}, progress.Chart{Series: []progress.Series{{Name: "s"}}}), broken)
+	require.ErrorIs(t, chart.Write(failing{broken}, chart.Chart{Series: []chart.Series{{Name: "s"}}}), broken)
 }
 
 type failing struct{ err error }

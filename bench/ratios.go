@@ -1,15 +1,15 @@
-package progress
+package main
 
 import (
 	"bytes"
+	"encoding/xml"
 	"fmt"
-	"io"
 	"math"
 	"strconv"
 )
 
-// Ratio is one row of [WriteRatios]: a bar from 1 to the median, and a line from the least to the most.
-type Ratio struct {
+// ratio is one row of [writeRatios]: a bar from 1 to the median, and a line from the least to the most.
+type ratio struct {
 	Name                string
 	Median, Least, Most float64 // over 0
 	Worse               bool    // drawn in the colour of what is worse
@@ -19,7 +19,8 @@ type Ratio struct {
 // Measures of a chart of ratios, in pixels.
 const (
 	ratioLeft   = 300
-	ratioRight  = chartWidth - 220
+	ratioWidth  = 860
+	ratioRight  = ratioWidth - 220
 	ratioTop    = 84
 	ratioRow    = 28
 	ratioBar    = 14
@@ -27,11 +28,13 @@ const (
 	colourBest  = "#1a7f5a"
 )
 
-// WriteRatios draws ratios as an SVG picture, on a logarithmic scale that all rows share.
-func WriteRatios(w io.Writer, title, subtitle string, rows []Ratio) error {
+// writeRatios draws ratios as an SVG picture, on a logarithmic scale that all rows share.
+func writeRatios(title, subtitle string, rows []ratio) []byte {
 	var b bytes.Buffer
 	height := ratioTop + ratioRow*len(rows) + 16
-	begin(&b, height)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %d" `+
+		`font-family="Helvetica, Arial, sans-serif" font-size="12">`+"\n", ratioWidth, height, height)
+	box(&b, 0, 0, ratioWidth, height, "#ffffff")
 	label(&b, 16, 26, `font-size="16" font-weight="bold" fill="#1f2328"`, title)
 	label(&b, 16, 46, `fill="#59636e"`, subtitle)
 	scale := scaleOf(rows)
@@ -57,8 +60,13 @@ func WriteRatios(w io.Writer, title, subtitle string, rows []Ratio) error {
 		label(&b, ratioRight+70, text, `fill="#59636e"`, r.Note)
 	}
 	b.WriteString("</svg>\n")
-	_, err := w.Write(b.Bytes())
-	return err
+	return b.Bytes()
+}
+
+func label(b *bytes.Buffer, x, y int, attributes, text string) {
+	fmt.Fprintf(b, `<text x="%d" y="%d" %s>`, x, y, attributes)
+	_ = xml.EscapeText(b, []byte(text)) // a buffer takes everything
+	b.WriteString("</text>\n")
 }
 
 func box(b *bytes.Buffer, x, y, width, height int, colour string) {
@@ -68,7 +76,7 @@ func box(b *bytes.Buffer, x, y, width, height int, colour string) {
 // ratioScale is the powers of two between which ratios are.
 type ratioScale struct{ from, to float64 }
 
-func scaleOf(rows []Ratio) ratioScale {
+func scaleOf(rows []ratio) ratioScale {
 	s := ratioScale{-1, 1}
 	for _, r := range rows {
 		s.from = min(s.from, math.Floor(math.Log2(min(r.Median, r.Least))))

@@ -1,4 +1,5 @@
-package progress
+// Package chart draws the SVG pictures of the demonstrations: charts and timelines.
+package chart
 
 import (
 	"bytes"
@@ -12,6 +13,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+
+	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
 // Point is a value y at x.
@@ -64,8 +67,8 @@ const wantedTicks = 6
 // colours of the series, in order. Readers who see no red or no green can distinguish them, too.
 var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6f42c1", "#59636e"}
 
-// SaveChart writes a picture into the file at path, whose folder it creates.
-func SaveChart(path string, panels ...Panel) error {
+// Save writes a picture into the file at path, whose folder it creates.
+func Save(path string, panels ...Panel) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
@@ -73,11 +76,11 @@ func SaveChart(path string, panels ...Panel) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(WriteChart(f, panels...), f.Close())
+	return errors.Join(Write(f, panels...), f.Close())
 }
 
-// WriteChart draws an SVG picture of panels, one below the other.
-func WriteChart(w io.Writer, panels ...Panel) error {
+// Write draws an SVG picture of panels, one below the other.
+func Write(w io.Writer, panels ...Panel) error {
 	if len(panels) == 0 {
 		return errors.New("no chart to draw")
 	}
@@ -93,7 +96,9 @@ func WriteChart(w io.Writer, panels ...Panel) error {
 		body.WriteString("</g>\n")
 		total += height
 	}
-	begin(&b, total)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %d" `+
+		`font-family="Helvetica, Arial, sans-serif" font-size="12">`+"\n", chartWidth, total, total)
+	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", chartWidth, total)
 	b.Write(body.Bytes())
 	b.WriteString("</svg>\n")
 	_, err := w.Write(b.Bytes())
@@ -120,13 +125,6 @@ func (c Chart) panel() (int, func(*bytes.Buffer), error) {
 func (m Mark) draw(b *bytes.Buffer, x string, top, bottom int) {
 	fmt.Fprintf(b, `<line x1="%s" y1="%d" x2="%[1]s" y2="%[3]d" stroke="#1f2328" stroke-dasharray="3 3"/>`+"\n", x, top, bottom)
 	label(b, 0, 0, fmt.Sprintf(`transform="translate(%s %d)" dx="5" dy="12" fill="#1f2328" font-style="italic"`, x, top), m.Name)
-}
-
-// begin opens a picture on white.
-func begin(b *bytes.Buffer, height int) {
-	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %d" `+
-		`font-family="Helvetica, Arial, sans-serif" font-size="12">`+"\n", chartWidth, height, height)
-	box(b, 0, 0, chartWidth, height, "#ffffff")
 }
 
 // plot is a chart with its scales.
@@ -199,7 +197,7 @@ func (p *plot) axes(b *bytes.Buffer) {
 // figure writes a value of an axis: 1,500 or 0.25.
 func figure(v float64) string {
 	if v == math.Trunc(v) && v < 1e15 {
-		return Count(int64(v))
+		return progress.Count(int64(v))
 	}
 	return strconv.FormatFloat(v, 'g', 4, 64)
 }

@@ -1,4 +1,4 @@
-package progress_test
+package chart_test
 
 import (
 	"bytes"
@@ -7,15 +7,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull/internal/service/progress"
+	"github.com/jetpull/jetpull/examples/internal/chart"
 )
 
 // A timeline has a bar for each span, as long as the span, and a line for each mark from the top to the bottom.
 func TestTimeline(t *testing.T) {
-	line := progress.Timeline{
+	line := chart.Timeline{
 		Title: "owners", XTitle: "seconds", States: []string{"ada", "grace"},
-		Rows:  []progress.Row{{Name: "p0", Spans: []progress.Span{{From: 0, To: 4}, {From: 4, To: 5, State: 1}}}, {Name: "p1"}},
-		Marks: []progress.Mark{{X: 2, Name: "ada is <killed>"}},
+		Rows:  []chart.Row{{Name: "p0", Spans: []chart.Span{{From: 0, To: 4}, {From: 4, To: 5, State: 1}}}, {Name: "p1"}},
+		Marks: []chart.Mark{{X: 2, Name: "ada is <killed>"}},
 	}
 	found := draw(t, line)
 	require.Subset(t, texts(found), []string{"owners", "seconds", "ada", "grace", "p0", "p1", "ada is <killed>"})
@@ -33,12 +33,12 @@ func TestTimeline(t *testing.T) {
 }
 
 func TestTimelineRefuses(t *testing.T) {
-	for _, bad := range []progress.Span{{From: 2, To: 1}, {From: -1}, {To: math.NaN()}, {State: 1}, {State: -1}} {
-		err := progress.WriteChart(&bytes.Buffer{}, progress.Timeline{
+	for _, bad := range []chart.Span{{From: 2, To: 1}, {From: -1}, {To: math.NaN()}, {State: 1}, {State: -1}} {
+		err := chart.Write(&bytes.Buffer{}, chart.Timeline{
 			Title: "x", States: []string{"a"},
-			Rows: []progress.Row{{Name: "r", Spans: []progress.Span{bad}}},
+			Rows: []chart.Row{{Name: "r", Spans: []chart.Span{bad}}},
 		})
 		require.ErrorContains(t, err, `chart "x": "r" has a span`)
 	}
-	require.ErrorContains(t, progress.WriteChart(&bytes.Buffer{}, progress.Timeline{Title: "x"}), "it has no rows")
+	require.ErrorContains(t, chart.Write(&bytes.Buffer{}, chart.Timeline{Title: "x"}), "it has no rows")
 }
