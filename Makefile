@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test test-race test-system test-programs test-plain test-tools tidy lint lint-modules lint-tools fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-cluster bench-relay bench-relay-sync bench-feed bench-console bench-partition cover api sdk site licenses release release-snapshot release-check release-prepare nats-matrix nightly-release nightly-simulation nightly-tests vulncheck prepare ci
+.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test test-race test-system test-programs test-plain test-tools tidy lint lint-modules lint-tools fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-cluster bench-relay bench-relay-sync bench-feed bench-console bench-partition cover api reference sdk site licenses release release-snapshot release-check release-prepare nats-matrix nightly-release nightly-simulation nightly-tests vulncheck prepare ci
 
 GO       ?= go
 BIN      := $(CURDIR)/bin
@@ -181,7 +181,7 @@ bench-feed: ## Compare the feed on PostgreSQL and SQLite with River
 bench-console: ## Measure the response times of the console's pages, also with 1,000,000 dead letters and failed messages
 	$(GO) test ./cmd/jetpull/browser -run '^$$' -bench . -benchtime 200x -timeout 0 $(BENCHARGS)
 
-bench-partition: ## Compare package partition with a plain Consume and pcgroups; writes the tables of docs/bench-partition.md, in at most 15 minutes
+bench-partition: ## Compare package partition with a plain Consume and pcgroups; writes the tables of bench/partition.md, in at most 15 minutes
 	$(GO) run ./bench -package ./bench/partition -col /side -rounds 3 -benchtime 100000x -docs $(BENCHARGS)
 
 cover: ## Measure the tests' coverage; writes out/cover.html
@@ -192,6 +192,9 @@ cover: ## Measure the tests' coverage; writes out/cover.html
 
 api: ## Regenerate the golden files of the public API, after an intended change
 	$(GO) test ./test -run '^TestAPI$$' -count 1 -update
+
+reference: ## Regenerate docs/configuration.md and the tables of docs/metrics.md from the code
+	$(GO) test ./cmd/jetpull -run '^(TestConfigurationPage|TestMetricsPage)$$' -count 1 -update
 
 # The versions of its tools are in sdk/typescript/package.json.
 SDKTOOLS = $(OUT)/sdk/node_modules/.bin

@@ -32,7 +32,7 @@ func main() {
 	flag.StringVar(&s.column, "col", "/client", "what the columns of the table differ in, as for benchstat -col")
 	flag.StringVar(&s.against, "against", "", "compare this tree's code with that of a git revision, or of another checkout's folder, in turn")
 	flag.StringVar(&s.out, "out", "out/bench", "folder for the results")
-	flag.BoolVar(&s.docs, "docs", false, "also write docs/bench.md and docs/bench.svg, or the tables of docs/bench-partition.md")
+	flag.BoolVar(&s.docs, "docs", false, "also write bench/client.md and docs/bench.svg, or the tables of bench/partition.md")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := s.check()

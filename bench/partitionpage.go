@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	partitionDocs = "docs/bench-partition.md"
+	partitionDocs = "bench/partition.md"
 	// figuresBegin and figuresEnd enclose the part of the page that is written.
 	figuresBegin = "<!-- figures: make bench-partition -->\n"
 	figuresEnd   = "<!-- end of figures -->\n"
@@ -80,7 +80,7 @@ func (m medians) tables(s settings) string {
 	return b.String()
 }
 
-// partitionPage writes the figures into docs/bench-partition.md.
+// partitionPage writes the figures into bench/partition.md.
 func (s settings) partitionPage(results string) error {
 	m, err := readMedians(results)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/perf/benchmath"
 )
 
-// headlines are the rows of the chart and of the first table of docs/bench.md: benchmarks in a user's words, and the rival's call.
+// headlines are the rows of the chart and of the first table of bench/client.md: benchmarks in a user's words, and the rival's call.
 var headlines = []struct{ name, words, rival string }{
 	{"Next/goroutines=1", "one message at a time (Next)", "jetstream Next"},
 	{"Next/goroutines=8", "one at a time on 8 goroutines (Next)", "jetstream Next"},
@@ -101,15 +101,15 @@ func (f figures) chart() []byte {
 		"every message acknowledged; median of the rounds, the line is the 95 %% confidence interval; %d processors", runtime.NumCPU()), rows)
 }
 
-// summary writes the part of docs/bench.md that compares jetpull with nats.go row by row.
+// summary writes the part of bench/client.md that compares jetpull with nats.go row by row.
 func (f figures) summary(rounds int) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, `![The rate of jetpull beside that of nats.go](bench.svg)
+	fmt.Fprintf(&b, `![The rate of jetpull relative to nats.go](../docs/bench.svg)
 
 Medians of %d interleaved rounds on %d processors. The server is a process of its own. A round counts only if each message
-was received exactly once and acknowledged. The next three columns have jetpull beside nats.go: the ratio of the rates and of the
+was received exactly once and acknowledged. The next three columns compare jetpull with nats.go: the ratio of the rates and of the
 client's CPU times, taken round by round, and the allocations per message. Figures that are worse than those of nats.go are bold. The
-column "limit" has the rate of jetpull beside that of a loop which publishes its pulls by hand and reads one ChanSubscribe: no client on
+column "limit" is the rate of jetpull, divided by that of a loop which publishes its pulls by hand and reads one ChanSubscribe: no client on
 nats.go's connection does less.
 
 | | jetpull | nats.go | rate | CPU | allocations | limit |
@@ -181,11 +181,11 @@ func (s settings) report(results, table string) error {
 		return err
 	}
 	page := fmt.Sprintf("# Benchmarks\n\n%s, %s, %s/%s, %d processors; %d rounds. Medians with 95 %% confidence intervals, by\n`make bench`; see "+
-		"[bench](../bench/README.md).\n\n%s\n```\n%s```\n",
+		"[bench](README.md).\n\n%s\n```\n%s```\n",
 		time.Now().UTC().Format(time.DateTime+" UTC"), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), s.rounds,
 		f.summary(s.rounds), table)
 	return errors.Join(
-		os.WriteFile("docs/bench.md", []byte(page), 0o644),
+		os.WriteFile("bench/client.md", []byte(page), 0o644),
 		os.WriteFile("docs/bench.svg", chart, 0o644),
 	)
 }

@@ -9,7 +9,7 @@
 //	}
 //	defer n.Stop(context.Background())
 //
-// Producers and workers in Go use package [github.com/jetpull/jetpull/broker/client]. README.md describes the HTTP interface. DESIGN.md
+// Producers and workers in Go use package [github.com/jetpull/jetpull/broker/client]. docs/broker-http.md describes the HTTP interface. DESIGN.md
 // describes the implementation.
 //
 // # Model

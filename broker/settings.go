@@ -26,7 +26,7 @@ var schema = service.NewSchema("broker", map[string]string{
 	service.Text("http", "listener", "127.0.0.1:8080", "address to listen on", func(c *Config) *string { return &c.HTTP.Listener }),
 	duration("http", "read-timeout", "240", time.Second, 0, "maximum seconds to read a request; 0: no limit",
 		func(c *Config) *time.Duration { return &c.HTTP.ReadTimeout }),
-	duration("http", "write-timeout", "240", time.Second, 0, "maximum seconds to write an answer, long polls included; 0: no limit",
+	duration("http", "write-timeout", "240", time.Second, 0, "maximum seconds to write a response, long polls included; 0: no limit",
 		func(c *Config) *time.Duration { return &c.HTTP.WriteTimeout }),
 	service.Number("http", "max-body-bytes", "4194304", 1, 31<<20, "maximum bytes of a request body; a larger one is refused with 413",
 		func(c *Config) *int { return &c.HTTP.MaxBodyBytes }),
@@ -37,7 +37,7 @@ var schema = service.NewSchema("broker", map[string]string{
 		"their requests is the last other address in X-Forwarded-For, and X-Forwarded-Prefix is in front of the paths that it sees",
 		httpserve.CheckProxies, func(c *Config) *[]string { return &c.HTTP.Proxies }),
 	service.Text("http", "public-url", "", "URL by which clients reach the listener, such as https://example.com/broker; its path is in front of "+
-		"each path in an answer; empty: the URL that they use, or that a trusted proxy says", func(c *Config) *string { return &c.HTTP.PublicURL }),
+		"each path in a response; empty: the URL that they use, or that a trusted proxy says", func(c *Config) *string { return &c.HTTP.PublicURL }),
 	service.Boolean("http", "open", "false", "listen beyond loopback without an admin token", func(c *Config) *bool { return &c.HTTP.Open }),
 	service.Text("http", "tls-cert", "", "file of the certificate, with its chain, to serve HTTPS with; read again when it changes",
 		func(c *Config) *string { return &c.HTTP.TLSCert }),
@@ -91,7 +91,7 @@ var schema = service.NewSchema("broker", map[string]string{
 	service.Text("consumer-connection", "user-agent", "Webhook Message Broker", "User-Agent of callbacks",
 		func(c *Config) *string { return &c.Connection.UserAgent }),
 	duration("consumer-connection", "connection-timeout-in-seconds", "30", time.Second, time.Millisecond,
-		"maximum seconds of a callback, from connecting to the end of the answer", func(c *Config) *time.Duration { return &c.Connection.Timeout }),
+		"maximum seconds of a callback, from connecting to the end of the response", func(c *Config) *time.Duration { return &c.Connection.Timeout }),
 	service.Networks("consumer-connection", "callbacks", "broker", egress), service.Proxy("consumer-connection", "callbacks and events", egress),
 	service.Certificates("consumer-connection", "CHANNEL/CONSUMER", egress),
 
@@ -101,7 +101,7 @@ var schema = service.NewSchema("broker", map[string]string{
 	ignored("scheduler", "scheduler-batch-size", "100", "the server keeps the schedule"),
 
 	duration("prune", "message-retention-days", "7", 24*time.Hour, 0,
-		"days for which finished messages are kept; 0: for ever, so that memory and disk grow",
+		"days for which finished messages are kept; 0: no limit, so that memory and disk grow",
 		func(c *Config) *time.Duration { return &c.Prune.Retention }),
 	duration("prune", "dead-retention-days", "0", 24*time.Hour, 0,
 		"days for which a message is kept whose job is dead, from the job's death on, but not less than the other messages; 0: until the job is queued "+
@@ -136,7 +136,7 @@ var schema = service.NewSchema("broker", map[string]string{
 	service.Text("admin", "token", "", "token in X-Broker-Admin-Token that requests to read or change the registry need, or its hash: sha256: and "+
 		"64 hexadecimal digits; empty: none is needed, which is allowed on loopback only", func(c *Config) *string { return &c.Admin.Token }),
 	service.Number("admin", "max-failed-logins-per-minute", "60", 0, 1<<20,
-		"maximum requests with a wrong admin token from one address in a minute; beyond it the answer to a wrong token waits for a second until the "+
+		"maximum requests with a wrong admin token from one address in a minute; beyond it the response to a wrong token waits for a second until the "+
 			"minute is over; a right token is never refused; 0: no limit", func(c *Config) *int { return &c.Admin.MaxFailed }),
 	service.Boolean("admin", "hash-tokens", "false", "store the tokens of producers and channels as hashes, also those that exist already; a token "+
 		"is then shown only once", func(c *Config) *bool { return &c.Admin.HashTokens }),
@@ -154,8 +154,8 @@ var schema = service.NewSchema("broker", map[string]string{
 	service.Text("nats", "name", "broker", "first part of the names of streams and subjects", func(c *Config) *string { return &c.NATS.Name }),
 	service.Number("nats", "replicas", "1", 1, 5, "copies of each stream, 1 to 5; the embedded server has 1",
 		func(c *Config) *int { return &c.NATS.Replicas }),
-	service.Text("nats", "sync", "always", "when the embedded server syncs to disk: always (before the answer, several writes at a time), each "+
-		"(before the answer, one write at a time), or an interval such as 10s; with an interval, a crash of the machine loses the writes since the last "+
+	service.Text("nats", "sync", "always", "when the embedded server syncs to disk: always (before the response, several writes at a time), each "+
+		"(before the response, one write at a time), or an interval such as 10s; with an interval, a crash of the machine loses the writes since the last "+
 		"sync", func(c *Config) *string { return &c.NATS.Sync }),
 ).Clamp((*Config).warn) // files of the original have values above the limits
 

@@ -5,7 +5,7 @@
 //	defer c.Close()
 //	mux.Handle("/console/", http.StripPrefix("/console", c))
 //
-// The pages work under any path, with or without JavaScript. README.md describes them.
+// The pages work under any path, with or without JavaScript. docs/console.md describes them.
 package console
 
 import (

@@ -76,7 +76,7 @@ func done() (Response, error) { return Response{Done: true}, nil }
 
 func toGate(g int) (Response, error) { return Response{Gate: &g}, nil }
 
-// TestFanOutAndIn is the résumés of the README: all are classified before one is ranked.
+// TestFanOutAndIn is the résumés of the tutorial: all are classified before one is ranked.
 func TestFanOutAndIn(t *testing.T) {
 	t.Parallel()
 	onEvery(t, func(t *testing.T, s *Store, _ string) {

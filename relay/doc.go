@@ -9,6 +9,6 @@
 //	}
 //	defer n.Stop(context.Background())
 //
-// Senders and receivers in Go use package [github.com/jetpull/jetpull/relay/client]. README.md describes the HTTP interface. DESIGN.md
+// Senders and receivers in Go use package [github.com/jetpull/jetpull/relay/client]. docs/relay-http.md describes the HTTP interface. DESIGN.md
 // describes the design, and what is not promised.
 package relay

@@ -92,10 +92,10 @@ func TestEventsArrive(t *testing.T) {
 	require.Equal(t, failed, sum)
 	require.LessOrEqual(t, n, failed/2)
 
-	// The README shows such an event.
-	readme, err := os.ReadFile("README.md")
+	// docs/alerts.md shows such an event.
+	alerts, err := os.ReadFile("../docs/alerts.md")
 	require.NoError(t, err)
-	sample := regexp.MustCompile(`\{"Event":"messages failed".*?\}`).Find(readme)
+	sample := regexp.MustCompile(`\{"Event":"messages failed".*?\}`).Find(alerts)
 	for _, r := range operator.list() {
 		if strings.Contains(r.Body, "messages failed") {
 			require.Equal(t, fieldsOf(t, r.Body), fieldsOf(t, string(sample)))

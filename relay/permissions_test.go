@@ -14,22 +14,22 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
-// readme is a relay on a server with the README's configuration of nats-server, and the connection of the sender shop.
-type readme struct {
+// page is a relay on a server with the documented configuration of nats-server, and the connection of the sender shop.
+type page struct {
 	*site
 	srv  *servertest.Server
 	shop *nats.Conn
 }
 
-func startReadme(t *testing.T) *readme {
-	text, err := os.ReadFile("README.md")
+func startPage(t *testing.T) *page {
+	text, err := os.ReadFile("../docs/relay-http.md")
 	require.NoError(t, err)
 	_, lines, ok := strings.Cut(string(text), "```conf\n")
 	require.True(t, ok)
 	lines, _, _ = strings.Cut(lines, "```")
 	t.Setenv("RELAY_PASSWORD", "relay-secret")
 	t.Setenv("SHOP_PASSWORD", "shop-secret")
-	r := &readme{srv: servertest.RunServer(t, servertest.WithConfig(lines))}
+	r := &page{srv: servertest.RunServer(t, servertest.WithConfig(lines))}
 	r.site = startSite(t, func(c *Config) { c.NATS.URL = strings.Replace(r.srv.URL(), "nats://", "nats://relay:relay-secret@", 1) })
 	r.shop, err = nats.Connect(r.srv.URL(), nats.UserInfo("shop", "shop-secret"))
 	require.NoError(t, err)
@@ -46,9 +46,9 @@ func published(subject, id string) *nats.Msg {
 	return m
 }
 
-// With the README's configuration of nats-server a sender can publish to its own sources, and do nothing else.
-func TestPermissionsOfTheReadme(t *testing.T) {
-	s := startReadme(t)
+// With the documented configuration of nats-server a sender can publish to its own sources, and do nothing else.
+func TestPermissionsOfThePage(t *testing.T) {
+	s := startPage(t)
 	r := newPeer(t, nil)
 	s.receiver("ci", r.URL, nil)
 
@@ -79,7 +79,7 @@ func TestPermissionsOfTheReadme(t *testing.T) {
 // The subject of a message alone determines its sender and its source: the callback goes to that sender, and no header of the
 // message names another one or reaches the receiver.
 func TestASenderCannotActAsAnother(t *testing.T) {
-	s := startReadme(t)
+	s := startPage(t)
 	r, shop, bank := newPeer(t, nil), newPeer(t, nil), newPeer(t, nil)
 	s.receiver("ci", r.URL, nil)
 	s.sender("shop", shop.URL, "shop")
@@ -109,7 +109,7 @@ func TestASenderCannotActAsAnother(t *testing.T) {
 // A sender cannot pass its message off as an answer of the server: its place in the stream is that which the server states, so it waits for no other
 // one, and holds up no partition.
 func TestASenderCannotForgeAPlace(t *testing.T) {
-	s := startReadme(t)
+	s := startPage(t)
 	r := newPeer(t, nil)
 	s.receiver("ci", r.URL, object{"order": "source"})
 	for id, header := range map[string]nats.Header{
@@ -136,7 +136,7 @@ func TestASenderCannotForgeAPlace(t *testing.T) {
 // The server publishes the confirmation of a message to whatever reply subject the sender gives. It arrives in the account of the
 // sender, never in that of the relay, where it would overwrite a receiver, forge a message of another sender, or purge a stream.
 func TestAConfirmationDoesNotReachTheRelay(t *testing.T) {
-	s := startReadme(t)
+	s := startPage(t)
 	r := newPeer(t, nil)
 	s.receiver("ci", r.URL, nil)
 	relay, err := nats.Connect(s.srv.URL(), nats.UserInfo("relay", "relay-secret"))

@@ -31,7 +31,7 @@ var schema = service.NewSchema("relay", map[string]string{
 		"their requests is the last other address in X-Forwarded-For, and X-Forwarded-Prefix is in front of the paths that it sees",
 		httpserve.CheckProxies, func(c *Config) *[]string { return &c.HTTP.Proxies }),
 	service.Text("http", "public-url", "", "URL by which clients reach the listener, such as https://example.com/relay; its path is in front of "+
-		"each path in an answer; empty: the URL that they use, or that a trusted proxy says", func(c *Config) *string { return &c.HTTP.PublicURL }),
+		"each path in a response; empty: the URL that they use, or that a trusted proxy says", func(c *Config) *string { return &c.HTTP.PublicURL }),
 	service.Boolean("http", "open", "false", "listen beyond loopback without an admin token", func(c *Config) *bool { return &c.HTTP.Open }),
 	service.Boolean("http", "open-metrics", "false", "show /metrics without the admin token", func(c *Config) *bool { return &c.HTTP.OpenMetrics }),
 
@@ -40,7 +40,7 @@ var schema = service.NewSchema("relay", map[string]string{
 		func(c *Config) *string { return &c.Log.Level }),
 
 	service.Number("admin", "max-failed-logins-per-minute", "60", 0, 1<<20,
-		"maximum requests with a wrong token from one address in a minute, each of which is logged and counted; beyond it the answer to a wrong token "+
+		"maximum requests with a wrong token from one address in a minute, each of which is logged and counted; beyond it the response to a wrong token "+
 			"waits for a second until the minute is over; a right token is never refused; 0: no limit", func(c *Config) *int { return &c.Admin.MaxFailed }),
 	service.Text("admin", "token", "", "token in Authorization: Bearer that requests for the configuration and for failed messages need; empty: "+
 		"none is needed, which is allowed on loopback only", func(c *Config) *string { return &c.Admin.Token }),
@@ -60,10 +60,10 @@ var schema = service.NewSchema("relay", map[string]string{
 		"seconds for which a status endpoint is polled for a response; then the message fails",
 		func(c *Config) *time.Duration { return &c.Relay.PollDeadline }),
 	service.Duration("relay", "callback-deadline-in-seconds", "86400", time.Second, time.Second, 365*24*time.Hour,
-		"seconds for which a callback is repeated that is not answered with 2xx; then it goes to the failed list",
+		"seconds for which a callback is repeated that gets no 2xx; then it goes to the failed list",
 		func(c *Config) *time.Duration { return &c.Relay.CallbackDeadline }),
 	service.Duration("relay", "callback-timeout-in-seconds", "30", time.Second, 10*time.Millisecond, time.Hour,
-		"maximum seconds of a callback to a sender, from connecting to the end of the answer",
+		"maximum seconds of a callback to a sender, from connecting to the end of the response",
 		func(c *Config) *time.Duration { return &c.Relay.CallbackTimeout }),
 	service.Seconds("relay", "auto-redrive-in-seconds", "600,3600", 0,
 		"seconds before each automatic redrive of a message that failed because its receiver or sender was not working, separated by commas; empty: "+
@@ -80,8 +80,8 @@ var schema = service.NewSchema("relay", map[string]string{
 	service.Text("nats", "name", "relay", "first part of the names of streams and subjects", func(c *Config) *string { return &c.NATS.Name }),
 	service.Number("nats", "replicas", "1", 1, 5, "copies of each stream, 1 to 5; the embedded server has 1",
 		func(c *Config) *int { return &c.NATS.Replicas }),
-	service.Text("nats", "sync", "always", "when messages are synced to disk: always (before the answer, together with others), each (each write), or "+
-		"an interval such as 10s, with which a loss of power takes the messages since the last sync", func(c *Config) *string { return &c.NATS.Sync }),
+	service.Text("nats", "sync", "always", "when messages are synced to disk: always (before the response, together with others), each (each write), "+
+		"or an interval such as 10s, with which a loss of power takes the messages since the last sync", func(c *Config) *string { return &c.NATS.Sync }),
 
 	service.Text("sentry", "dsn", "", "DSN of the Sentry project that errors are reported to; empty: errors are only logged",
 		func(c *Config) *string { return &c.Sentry.DSN }),

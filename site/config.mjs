@@ -16,6 +16,7 @@ const link = (path) => '/' + route(path).replace(/(index)?\.md$/, '');
 // A link to a file that is no page leads to the repository, and braces in code are no expression of Vue.
 function plain(md) {
   md.core.ruler.push('plain', (state) => {
+    for (const token of state.tokens) if (token.type === 'code_block') token.attrSet('v-pre', '');
     for (const token of state.tokens.flatMap((t) => t.children ?? [])) {
       if (token.type === 'code_inline') token.attrSet('v-pre', '');
       if (token.type !== 'link_open') continue;
@@ -50,7 +51,7 @@ export default {
     socialLinks: [{icon: 'github', link: repository}],
     outline: [2, 3],
   },
-  // Each page stands beside its HTML as Markdown too, and llms.txt lists these.
+  // Each page is also there as Markdown, and llms.txt lists these.
   buildEnd({outDir, srcDir}) {
     const lines = ['# jetpull', '', '> Workers on NATS JetStream, a webhook broker, a webhook relay, a feed of work and a console.'];
     for (const [group, of] of Object.entries(groups)) {

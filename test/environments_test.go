@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// environments and environmentParts are the rows and columns of the table of environments in docs/guarantees.md.
+// environments and environmentParts are the rows and columns of the table of environments in test/README.md.
 var (
 	environments     = []string{"E1", "E2", "E3", "E4", "E5", "E6", "E7", "E8", "E9", "E10", "E11"}
 	environmentParts = []string{"client", "partition", "limit", "broker", "relay", "feed", "console"}
@@ -119,7 +119,7 @@ func cellViolations(name, cell string, tests map[string][]string) (wrong []strin
 
 // The table of environments is complete, and each test that it names exists.
 func TestEnvironments(t *testing.T) {
-	document, err := os.ReadFile("../docs/guarantees.md")
+	document, err := os.ReadFile("README.md")
 	require.NoError(t, err)
 	require.Empty(t, environmentViolations(string(document), testFunctions(t)))
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/jetpull/jetpull/natsembed/embedtest"
 )
 
-// prelude declares what the code in the tables of docs/migrate.md uses.
+// prelude declares what the code in the tables of docs/from-nats.md uses.
 const prelude = `package rows
 
 import (
@@ -135,12 +135,12 @@ func TestMigrateIsComplete(t *testing.T) {
 
 func readMigrate(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../docs/migrate.md")
+	text, err := os.ReadFile("../docs/from-nats.md")
 	require.NoError(t, err)
 	return string(text)
 }
 
-// The programs of docs/migrate.md, word for word.
+// The programs of docs/from-nats.md, word for word.
 
 func workWithNATS(ctx context.Context, c jetstream.Consumer) error {
 	cc, err := c.Consume(func(m jetstream.Msg) {
@@ -200,7 +200,7 @@ func TestMigratePrograms(t *testing.T) {
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(readMigrate(t), -1)
 	require.Len(t, blocks, 3)
 	for _, b := range blocks {
-		require.Contains(t, string(source), "\n"+b[1], "a block of docs/migrate.md is not in this file")
+		require.Contains(t, string(source), "\n"+b[1], "a block of docs/from-nats.md is not in this file")
 	}
 	log.SetOutput(t.Output())
 	defer log.SetOutput(os.Stderr)

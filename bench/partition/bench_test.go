@@ -1,5 +1,5 @@
 // Package partition measures package partition: one member beside a plain Consume, a fleet beside the elastic groups of orbit.go's
-// pcgroups, how long a partition is without an owner, and what idle partitions cost. See docs/bench-partition.md.
+// pcgroups, how long a partition is without an owner, and what idle partitions cost. See bench/partition.md.
 package partition
 
 import (

@@ -30,8 +30,7 @@ func brokerRequest(t *testing.T, method, url string, header map[string]string, b
 	return resp.StatusCode, string(b)
 }
 
-// The sample configuration runs, and what it seeds can be used, as the README
-// of the broker shows it.
+// The sample configuration runs, and what it seeds can be used.
 func TestBrokerCommandWithTheSampleFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "broker.cfg")
 	require.NoError(t, os.WriteFile(file, []byte(broker.SampleConfig()), 0o600))

@@ -410,7 +410,7 @@ func TestCompletion(t *testing.T) {
 
 // The commands of the guide run as they are written there.
 func TestAdministrationOfTheGuide(t *testing.T) {
-	commands, err := commandsOf("../../docs/operate-broker.md", "Administer from a shell")
+	commands, err := commandsOf("../../docs/command.md", "Administer a broker")
 	require.NoError(t, err)
 	require.Greater(t, len(commands), 10)
 	s := newBrokerShell(t, "--broker-max-retry", "0")

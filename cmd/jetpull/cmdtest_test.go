@@ -67,20 +67,21 @@ func listen(t *testing.T, cmd *cobra.Command, args ...string) (url string, stop 
 	}
 }
 
-// tryIt returns the commands of the section "Try it" of a README.
-func tryIt(path string) ([]string, error) { return commandsOf(path, "Try it") }
-
-// commandsOf returns the commands of a section of a page, in their order: its indented lines, joined if they end with a backslash.
+// commandsOf returns the commands of a section of a page, or of all of it if the heading is empty, in their order: the indented lines, joined
+// if they end with a backslash.
 func commandsOf(path, heading string) ([]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	_, section, ok := strings.Cut(string(text), "\n## "+heading+"\n")
-	if !ok {
-		return nil, fmt.Errorf("%s has no section %q", path, heading)
+	section := string(text)
+	if heading != "" {
+		_, rest, ok := strings.Cut(section, "\n## "+heading+"\n")
+		if !ok {
+			return nil, fmt.Errorf("%s has no section %q", path, heading)
+		}
+		section, _, _ = strings.Cut(rest, "\n## ")
 	}
-	section, _, _ = strings.Cut(section, "\n## ")
 	var commands []string
 	more := false
 	for line := range strings.Lines(section) {

@@ -22,12 +22,15 @@ const shellWorker = `while IFS= read -r line; do
 done
 `
 
-// The commands of docs/command.md that are clients of a server run as they are written there. Those that go on until they are interrupted
-// get a --count, or an --idle.
+// The commands of docs/command.md and docs/retries.md that are clients of a server run as they are written there. Those that go on until they
+// are interrupted get a --count, or an --idle.
 func TestPageOfTheCommand(t *testing.T) {
 	needShell(t)
 	page, err := os.ReadFile("../../docs/command.md")
 	require.NoError(t, err)
+	retries, err := os.ReadFile("../../docs/retries.md")
+	require.NoError(t, err)
+	page = append(page, retries...)
 	r := newFeedReader(t, []string{"", ""})
 	r.env = append(r.env, "NATS_URL="+servertest.RunServer(t).URL())
 	for name, text := range map[string]string{

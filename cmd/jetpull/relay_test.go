@@ -79,30 +79,39 @@ func TestRelayCommandPrintsTheSample(t *testing.T) {
 	require.Equal(t, relay.SampleConfig(), out.String())
 }
 
-// Somebody who types the three commands of the README gets the receiver's response.
-func TestReadmeOfTheRelay(t *testing.T) {
+// A reader who types the commands of the tutorial, line by line, gets what it says.
+func TestTutorialOfTheRelay(t *testing.T) {
 	for _, tool := range []string{"sh", "curl"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("the README's commands need %s: %v", tool, err)
+			t.Skipf("the tutorial's commands need %s: %v", tool, err)
 		}
 	}
 	url, stop := listen(t, relaycmd.New(new(bool)))
-	receiver, got, stopEcho := startEcho(t)
-	commands, err := tryIt("../../relay/README.md")
+	first, got, stopFirst := startEcho(t)
+	second, _, stopSecond := startEcho(t, "--status", "422")
+	commands, err := commandsOf("../../docs/tutorial-relay.md", "")
 	require.NoError(t, err)
-	var outputs []string
-	for _, command := range commands {
-		if strings.HasPrefix(command, "R=") {
-			require.Equal(t, "R=http://127.0.0.1:8080\n", command, "where jetpull relay listens by default")
-			continue
-		}
-		cmd := exec.CommandContext(t.Context(), "sh", "-euc", strings.ReplaceAll(command, "http://127.0.0.1:9090", receiver))
+	typed := func(command string) string {
+		command = strings.NewReplacer("http://127.0.0.1:9090", first, "http://127.0.0.1:9091", second).Replace(command)
+		cmd := exec.CommandContext(t.Context(), "sh", "-euc", command)
 		cmd.Env = append(os.Environ(), "R="+url)
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s\n%s", command, out)
-		outputs = append(outputs, string(out))
+		return string(out)
 	}
-	require.Len(t, outputs, 3)
+	var outputs []string
+	for _, command := range commands {
+		switch command {
+		case "R=http://127.0.0.1:8080\n": // where jetpull relay listens by default
+		case "jetpull relay\n", "jetpull relay echo\n", "jetpull relay echo --listen 127.0.0.1:9091 --status 422\n": // they run already
+		case "jetpull relay echo --listen 127.0.0.1:9091\n":
+			require.Equal(t, cli.ExitDone, stopSecond())
+			_, _, stopSecond = startEcho(t, "--listen", strings.TrimPrefix(second, "http://"))
+		default:
+			outputs = append(outputs, typed(command))
+		}
+	}
+	require.Len(t, outputs, 8)
 	var result struct {
 		Status   string
 		Response struct{ Got struct{ Branch string } }
@@ -112,8 +121,13 @@ func TestReadmeOfTheRelay(t *testing.T) {
 	require.Equal(t, "main", result.Response.Got.Branch)
 	require.Contains(t, outputs[2], `"code":200`)
 	require.Equal(t, "POST repo/push-1 1: \"{\\\"branch\\\": \\\"main\\\"}\"\n", got())
+	require.Contains(t, outputs[4], `"status":"FAILED"`)
+	require.Contains(t, outputs[5], `"push-2"`)
+	require.Eventually(t, func() bool { return strings.Contains(typed("curl -fsS $R/v1/messages/repo/push-2"), `"status":"DONE"`) },
+		30*time.Second, 50*time.Millisecond)
 	require.NoError(t, stop())
-	require.Equal(t, cli.ExitDone, stopEcho())
+	require.Equal(t, cli.ExitDone, stopFirst())
+	require.Equal(t, cli.ExitDone, stopSecond())
 }
 
 // startEcho runs jetpull relay echo until stop is called. It returns its URL, and a function that returns the lines of what it got.

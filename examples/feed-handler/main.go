@@ -1,4 +1,4 @@
-// Feed-handler is the handler of feed/README.md: it scores résumés that jetpull feed posts, and ranks them behind the
+// Feed-handler is the handler of docs/tutorial-feed.md: it scores résumés that jetpull feed posts, and ranks them behind the
 // gate.
 package main
 

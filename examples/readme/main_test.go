@@ -16,16 +16,30 @@ import (
 	"github.com/jetpull/jetpull/natsembed"
 )
 
-// TestREADME holds the first Go code of README.md against main.go.
-func TestREADME(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
-	require.NoError(t, err)
-	_, rest, found := strings.Cut(string(readme), "```go\n")
-	require.True(t, found)
-	code, _, _ := strings.Cut(rest, "```\n")
+// TestTutorial compares the program of docs/tutorial-worker.md with main.go, and requires that the program contains the code of README.md.
+func TestTutorial(t *testing.T) {
 	file, err := os.ReadFile("main.go")
 	require.NoError(t, err)
-	require.Equal(t, string(file), code, "the first code of README.md is not examples/readme/main.go")
+	program := codeOf(t, "../../docs/tutorial-worker.md")
+	require.Len(t, program, 1)
+	require.Equal(t, string(file), program[0], "the code of docs/tutorial-worker.md is not examples/readme/main.go")
+	parts := codeOf(t, "../../README.md")
+	require.NotEmpty(t, parts)
+	for _, part := range parts {
+		require.Contains(t, string(file), part, "code of README.md is not in examples/readme/main.go")
+	}
+}
+
+// codeOf returns the Go code of a page, block by block.
+func codeOf(t *testing.T, path string) (blocks []string) {
+	t.Helper()
+	page, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for _, rest := range strings.Split(string(page), "```go\n")[1:] {
+		code, _, _ := strings.Cut(rest, "```\n")
+		blocks = append(blocks, code)
+	}
+	return blocks
 }
 
 // buffer is a log that two goroutines use.

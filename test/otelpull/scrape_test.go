@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,7 +26,7 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
-// The dashboard, the alert rules and the table of the README name metrics that a real scrape has.
+// The dashboard, the alert rules and the table of docs/metrics.md name metrics that a real scrape has.
 func TestDashboardAlertsAndTableAgainstAScrape(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry))
@@ -85,9 +86,10 @@ func TestDashboardAlertsAndTableAgainstAScrape(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, check(text), file)
 	}
-	readme, err := os.ReadFile("../../otelpull/README.md")
+	reference, err := os.ReadFile("../../docs/metrics.md")
 	require.NoError(t, err)
-	names := regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(string(readme), -1)
+	_, section, _ := strings.Cut(string(reference), "\n## The library\n")
+	names := regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(section, -1)
 	require.NotEmpty(t, names)
 	for _, name := range names {
 		require.Regexp(t, `(?m)^`+name[1]+`[{ ]`, body)

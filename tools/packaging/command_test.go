@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// maxSize is the largest stripped command in bytes: docs/size.md says what each part costs.
+// maxSize is the largest stripped command in bytes: bench/size.md says what each part costs.
 const maxSize = 46_500_000
 
 func needLinux(t *testing.T) {

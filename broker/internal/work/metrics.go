@@ -40,7 +40,7 @@ func NewMetrics() *Metrics {
 		callbacks:  set.Histogram("broker_callback_seconds", "Time that callbacks took, by result.", "result"),
 		endToEnd:   set.Histogram("broker_delivery_seconds", "Time from the receipt of a message to its delivery by callback.").WithLabelValues(),
 		outcomes:   set.Counter("broker_callback_outcomes_total", "States of jobs after a callback; QUEUED is a retry.", "status"),
-		attempts: set.Counter("broker_attempts_total", "Callbacks, by what they were answered with: the class of the status, timeout, or error.",
+		attempts: set.Counter("broker_attempts_total", "Callbacks, by the class of their status, timeout, or error.",
 			"outcome"),
 		claims:      set.Counter("broker_claims_total", "Jobs claimed by workers.").WithLabelValues(),
 		transitions: set.Counter("broker_transitions_total", "Transitions asked for by workers and accepted.", "status"),

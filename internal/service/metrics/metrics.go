@@ -23,7 +23,7 @@ type Set struct {
 func New(system string, buckets []float64) *Set {
 	s := &Set{Registry: prometheus.NewRegistry(), buckets: buckets}
 	s.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	s.requests = s.Histogram(system+"_http_request_seconds", "Time to answer a request, by route, method and status.", "route", "method", "status")
+	s.requests = s.Histogram(system+"_http_request_seconds", "Time to respond to a request, by route, method and status.", "route", "method", "status")
 	s.logins = s.Counter(system+"_failed_logins_total", "Requests with a wrong token.").WithLabelValues()
 	return s
 }

@@ -40,7 +40,7 @@ func NewMetrics() *Metrics {
 		ingest:  set.Counter("relay_messages_total", "Messages from senders, by outcome.", "outcome"),
 		attempts: set.Histogram("relay_attempt_seconds", "Time that POSTs to a receiver took, by class of status, or why there is none.", "receiver",
 			"result"),
-		polls:     set.Counter("relay_polls_total", "Requests to status endpoints that were answered, by class of status.", "receiver", "status"),
+		polls:     set.Counter("relay_polls_total", "Requests to status endpoints that got a response, by class of status.", "receiver", "status"),
 		callbacks: set.Counter("relay_callbacks_total", "Callbacks to senders, by class of status, or why there is none.", "sender", "result"),
 		responses: set.Histogram("relay_response_seconds", "Time from the arrival of a message to its receiver's response.", "receiver"),
 		endToEnd:  set.Histogram("relay_end_to_end_seconds", "Time from the arrival of a message to the 2xx of its sender's callback.", "receiver"),
@@ -183,7 +183,7 @@ var (
 	gaugeLimit    = prometheus.NewDesc("relay_window_limit", "POSTs that the receiver's rate window allows.", []string{"receiver"}, nil)
 	gaugeBreaker  = prometheus.NewDesc("relay_breaker_open", "1 while the receiver's breaker is open or half open, where this process sends.",
 		[]string{"receiver"}, nil)
-	gaugeOff = prometheus.NewDesc("relay_receiver_disabled", "1 while a receiver that answered 410 waits to be configured again.",
+	gaugeOff = prometheus.NewDesc("relay_receiver_disabled", "1 while a receiver that responded with 410 waits to be configured again.",
 		[]string{"receiver"}, nil)
 	gaugeFailed = prometheus.NewDesc("relay_failed_messages", "Failed messages on the list.", []string{"receiver"}, nil)
 	gaugeOldest = prometheus.NewDesc("relay_failed_oldest_seconds", "Age of the oldest failed message on the list.", nil, nil)

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// feedReader is somebody who does what feed/README.md says, in a folder of their own.
+// feedReader is a reader who does what docs/tutorial-feed.md says, in a folder of their own.
 type feedReader struct {
 	dir string
 	env []string
@@ -84,11 +84,11 @@ func (r *feedReader) ranking(t *testing.T) {
 	}
 }
 
-// Somebody who types what the README says, line by line, has a ranked list after three commands.
-func TestReadmeOfTheFeed(t *testing.T) {
+// A reader who types the commands of the tutorial, line by line, has a ranked list after three of them.
+func TestTutorialOfTheFeed(t *testing.T) {
 	t.Parallel()
 	needShell(t)
-	text, err := os.ReadFile("../../feed/README.md")
+	text, err := os.ReadFile("../../docs/tutorial-feed.md")
 	require.NoError(t, err)
 	var scripts []string
 	for _, block := range regexp.MustCompile("(?s)\n```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
@@ -98,11 +98,15 @@ func TestReadmeOfTheFeed(t *testing.T) {
 	handler, err := os.ReadFile("../../examples/feed-handler/main.go")
 	require.NoError(t, err)
 	_, program, _ := strings.Cut(string(handler), "\npackage ")
-	require.Contains(t, string(text), "```go\npackage "+program+"```", "examples/feed-handler has the README's program")
+	require.Contains(t, string(text), "```go\npackage "+program+"```", "examples/feed-handler has the tutorial's program")
 
 	r := newFeedReader(t, scripts)
-	commands, err := tryIt("../../feed/README.md")
-	require.NoError(t, err)
+	var commands []string
+	for _, heading := range []string{"Add items, and process them", "Look at the work", "Repair a failure"} {
+		lines, err := commandsOf("../../docs/tutorial-feed.md", heading)
+		require.NoError(t, err)
+		commands = append(commands, lines...)
+	}
 	resumes := 500
 	require.Greater(t, len(commands), 3)
 	require.Contains(t, commands[0], "seq 500 ")
