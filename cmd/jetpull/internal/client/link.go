@@ -134,22 +134,18 @@ func (g *Globals) Watch(cmd *cobra.Command, interval time.Duration, look func(co
 	}
 	defer l.Close()
 	first := true
-	return cli.Every(cmd.Context(), interval, func() error {
-		var show func() error
-		err := l.Within(cmd.Context(), func(ctx context.Context) (err error) {
+	return cli.Watch(cmd, g.JSON, interval, func() (show func() error, err error) {
+		err = l.Within(cmd.Context(), func(ctx context.Context) (err error) {
 			show, err = look(ctx, l)
 			return err
 		})
 		gone := errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound)
-		switch {
-		case err == nil:
+		if err == nil || first || gone || cmd.Context().Err() != nil {
 			first = false
-			return show()
-		case first, gone, cmd.Context().Err() != nil:
-			return err
+			return show, err
 		}
 		cli.Warn(cmd.ErrOrStderr(), g.JSON, cli.Plain(err))
-		return nil
+		return nil, nil
 	})
 }
 

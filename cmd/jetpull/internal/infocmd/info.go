@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"strings"
 	"time"
@@ -27,9 +26,9 @@ func New(g *client.Globals) *cobra.Command {
 		Use:   "info STREAM CONSUMER",
 		Short: "Show a consumer: pending, unacknowledged, redelivered, pins, rates",
 		Long: `info shows the state of a consumer, as the server reports it. With --watch it
-repeats this every --interval until it is interrupted, with rates per second: in
-place on a terminal, and as lines elsewhere. While the server does not answer it
-reports that and goes on. It ends when the consumer is deleted.`,
+repeats this every --interval until it is interrupted, with rates per second. While
+the server does not answer it reports that and goes on. It ends when the consumer is
+deleted.`,
 		Example: `  jetpull info ORDERS worker
   jetpull info ORDERS worker --watch
   jetpull info ORDERS worker --watch --json > states.jsonl`,
@@ -63,10 +62,9 @@ func look(ctx context.Context, l *client.Link, args []string) (*state, error) {
 	return new(observe(info, time.Now())), nil
 }
 
-// watch shows a consumer at every interval until interrupted: in place on a terminal, and as lines elsewhere.
+// watch shows a consumer at every interval until interrupted, with the rates since the look before.
 func watch(cmd *cobra.Command, g *client.Globals, interval time.Duration, args []string) error {
 	var before *state
-	var screen cli.Screen
 	return g.Watch(cmd, interval, func(ctx context.Context, l *client.Link) (show func() error, err error) {
 		s, err := look(ctx, l, args)
 		if err != nil {
@@ -76,19 +74,7 @@ func watch(cmd *cobra.Command, g *client.Globals, interval time.Duration, args [
 			s.Rates = between(*before, *s)
 		}
 		before = s
-		return func() error {
-			if out := cmd.OutOrStdout(); !g.JSON && !progress.IsTerminal(out) {
-				_, err := fmt.Fprintln(out, s.line())
-				return err
-			}
-			return screen.Draw(cmd, g.JSON, func() error {
-				if g.JSON {
-					return cli.WriteJSON(cmd.OutOrStdout(), s)
-				}
-				_, err := io.WriteString(cmd.OutOrStdout(), s.view())
-				return err
-			})
-		}, nil
+		return func() error { return cli.Answer(cmd, g.JSON, s, "%s", s.view()) }, nil
 	})
 }
 
@@ -221,23 +207,6 @@ func (s *state) view() string {
 		row("pin of "+p.Group, "%s", cmp.Or(p.ID, "nobody"))
 	}
 	return b.String()
-}
-
-// line is the state in one line.
-func (s *state) line() string {
-	line := fmt.Sprintf("%s pending %s, ack pending %s, redelivered %s, waiting pulls %s",
-		s.Time.Local().Format(time.TimeOnly), progress.Count(s.Pending), progress.Count(s.AckPending), progress.Count(s.Redelivered),
-		progress.Count(s.Waiting))
-	if r := s.Rates; r != nil {
-		line += fmt.Sprintf(", delivered %.0f/s, acked %.0f/s, pending %+.0f/s", r.Delivered, r.Acked, r.Pending)
-	}
-	if s.PauseUntil != nil {
-		line += ", paused until " + s.PauseUntil.Local().Format(time.RFC3339)
-	}
-	for _, p := range s.Pins {
-		line += fmt.Sprintf(", pin of %s: %s", p.Group, cmp.Or(p.ID, "nobody"))
-	}
-	return line
 }
 
 // stream is a stream at one moment.

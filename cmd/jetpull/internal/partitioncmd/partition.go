@@ -110,7 +110,6 @@ var columns = []string{">partition", "member", "since", ">pending", ">ack_pendin
 // watch prints the owners, and then each partition whose owner has changed since the last look. On a terminal it shows all of them, in place.
 func watch(cmd *cobra.Command, g *client.Globals, interval time.Duration, name string) error {
 	var set *partition.Set
-	var screen cli.Screen
 	inPlace := !g.JSON && progress.IsTerminal(cmd.OutOrStdout())
 	owners := map[int]string{}
 	return g.Watch(cmd, interval, func(ctx context.Context, l *client.Link) (show func() error, err error) {
@@ -128,11 +127,9 @@ func watch(cmd *cobra.Command, g *client.Globals, interval time.Duration, name s
 			owners[p.Number] = p.Member
 			return known && before == p.Member && !inPlace
 		})
-		return func() error {
-			if len(rows) == 0 {
-				return nil
-			}
-			return screen.Draw(cmd, g.JSON, func() error { return cli.List(cmd, g.JSON, columns, cli.All(rows)) })
-		}, nil
+		if len(rows) == 0 {
+			return nil, nil
+		}
+		return func() error { return cli.List(cmd, g.JSON, columns, cli.All(rows)) }, nil
 	})
 }

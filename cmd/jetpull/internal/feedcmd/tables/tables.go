@@ -271,20 +271,19 @@ first letters of its ID; --json has it whole.`, viewLimit)
 func watch(cmd *cobra.Command, asJSON bool, s *feed.Store, every time.Duration) error {
 	ctx := cmd.Context()
 	before, at := map[string]int64{}, time.Now()
-	var screen cli.Screen
-	return cli.Every(ctx, every, func() error {
+	return cli.Watch(cmd, asJSON, every, func() (show func() error, err error) {
 		lines, now, err := progressOf(ctx, s, before, time.Since(at))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		before, at = now, time.Now()
-		return screen.Draw(cmd, asJSON, func() error {
+		return func() error {
 			if len(lines) == 0 && !asJSON {
 				_, err := fmt.Fprintln(cmd.OutOrStdout(), "every partition is complete")
 				return err
 			}
 			return cli.List(cmd, asJSON, watched, cli.All(lines))
-		})
+		}, nil
 	})
 }
 
