@@ -80,7 +80,7 @@ const samples = 300
 
 // draw writes the chart: at each moment the POSTs in the window that ends then.
 func (d *demo) draw(path string) error {
-	var charts []progress.Panel
+	var charts []progress.Chart
 	for _, r := range d.receivers {
 		rate := progress.Series{Name: "POSTs in the window", Area: true}
 		for i := range samples + 1 {
@@ -103,5 +103,5 @@ func (d *demo) draw(path string) error {
 			Series: []progress.Series{rate, limit},
 		})
 	}
-	return progress.SaveChart(path, charts...)
+	return progress.SaveCharts(path, charts...)
 }

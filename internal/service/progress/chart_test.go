@@ -21,10 +21,10 @@ type element struct {
 }
 
 // draw returns the elements of a chart.
-func draw(t *testing.T, charts ...progress.Panel) []element {
+func draw(t *testing.T, charts ...progress.Chart) []element {
 	t.Helper()
 	var out bytes.Buffer
-	require.NoError(t, progress.WriteChart(&out, charts...))
+	require.NoError(t, progress.WriteCharts(&out, charts...))
 	return elements(t, &out)
 }
 
@@ -75,7 +75,7 @@ func TestChart(t *testing.T) {
 		Series: []progress.Series{
 			{Name: "ci", Points: []progress.Point{{0, 0}, {5, 1500}, {10, 750}}, Area: true},
 			{Name: "limit", Points: []progress.Point{{0, 2000}, {10, 2000}}, Dashed: true},
-			{Name: "open", Points: []progress.Point{{0, 0}, {5, 2000}}, Step: true},
+			{Name: "open", Points: []progress.Point{{0, 0}, {5, 2000}}},
 			{Name: "nothing"},
 		},
 	})
@@ -90,7 +90,7 @@ func TestChart(t *testing.T) {
 	require.Equal(t, "M76.0 248.0L458.0 137.6L840.0 192.8", all[1]["d"])
 	require.Equal(t, "M76.0 100.8L840.0 100.8", all[2]["d"])
 	require.Equal(t, "6 4", all[2]["stroke-dasharray"])
-	require.Equal(t, "M76.0 248.0H458.0V100.8", all[3]["d"])
+	require.Equal(t, "M76.0 248.0L458.0 100.8", all[3]["d"])
 	require.NotEqual(t, all[1]["stroke"], all[2]["stroke"])
 }
 
@@ -105,8 +105,8 @@ func TestChartsBelowEachOther(t *testing.T) {
 
 func TestChartThatCannotBeDrawn(t *testing.T) {
 	var out bytes.Buffer
-	require.ErrorContains(t, progress.WriteChart(&out), "no chart")
-	require.ErrorContains(t, progress.WriteChart(&out, progress.Chart{Title: "x"}), `chart "x": it has no series`)
+	require.ErrorContains(t, progress.WriteCharts(&out), "no chart")
+	require.ErrorContains(t, progress.WriteCharts(&out, progress.Chart{Title: "x"}), `chart "x": it has no series`)
 	for want, points := range map[string][]progress.Point{
 		"(NaN, 1)":            {{math.NaN(), 1}},
 		"(1, +Inf)":           {{1, math.Inf(1)}},
@@ -114,12 +114,12 @@ func TestChartThatCannotBeDrawn(t *testing.T) {
 		"(1, -1)":             {{1, -1}},
 		"not in the order of": {{2, 1}, {1, 1}},
 	} {
-		err := progress.WriteChart(&out, progress.Chart{Series: []progress.Series{{Name: "s", Points: points}}})
+		err := progress.WriteCharts(&out, progress.Chart{Series: []progress.Series{{Name: "s", Points: points}}})
 		require.ErrorContains(t, err, want)
 	}
 	require.Empty(t, out.String(), "nothing of a picture that has no end")
 	broken := errors.New("disk full")
-	require.ErrorIs(t, progress.WriteChart(failing{broken}, progress.Chart{Series: []progress.Series{{Name: "s"}}}), broken)
+	require.ErrorIs(t, progress.WriteCharts(failing{broken}, progress.Chart{Series: []progress.Series{{Name: "s"}}}), broken)
 }
 
 type failing struct{ err error }

@@ -10,14 +10,7 @@ import (
 
 // Width is how many columns the terminal that out is has; 0: out is none.
 func Width(out io.Writer) int {
-	f, ok := out.(*os.File)
-	if !ok {
-		return 0
-	}
-	width, _, err := term.GetSize(int(f.Fd()))
-	if err != nil {
-		return 0
-	}
+	width, _ := size(out)
 	return width
 }
 
