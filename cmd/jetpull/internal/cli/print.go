@@ -228,7 +228,6 @@ func cell(value json.RawMessage) string {
 	return at.Local().Format(time.DateTime)
 }
 
-// first are the first n characters of a text.
 func first(n int, text string) string {
 	if utf8.RuneCountInString(text) > n {
 		return string([]rune(text)[:n-1]) + "…"

@@ -94,8 +94,7 @@ type login struct{ natscontext.Context }
 
 func (l *login) register(flags *pflag.FlagSet) {
 	flags.StringVar(&l.User, "user", "", "`NAME` of the user (NATS_USER)")
-	flags.StringVar(&l.Password, "password", "", "`PASSWORD` of the user; prefer NATS_PASSWORD, because other users of this machine can see the "+
-		"command line")
+	flags.StringVar(&l.Password, "password", "", "`PASSWORD` of the user; prefer NATS_PASSWORD: other users of this machine can see the command line")
 	flags.StringVar(&l.Token, "token", "", "`TOKEN` of the user; prefer NATS_TOKEN, for the same reason")
 	flags.StringVar(&l.Creds, "creds", "", "`FILE` with user credentials (NATS_CREDS)")
 	flags.StringVar(&l.NKey, "nkey", "", "`FILE` with an nkey's seed (NATS_NKEY)")

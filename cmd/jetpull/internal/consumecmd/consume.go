@@ -106,7 +106,6 @@ consume refuses a consumer with ack policy all: create it with the explicit poli
 	return cmd
 }
 
-// register adds the flags to the command.
 func (f *consume) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVarP(&f.Count, "count", "n", 0, "end after `N` messages; 0 for never")
@@ -114,13 +113,10 @@ func (f *consume) register(cmd *cobra.Command) {
 	cli.Int(flags, &f.concurrency, "concurrency", 1, 1, maxHeld, "handle `N` messages at a time")
 	flags.StringVar(&f.orderedBy, "ordered-by", "", "keep order among messages with the same `KEY`: subject, or header:NAME")
 	cli.Int(flags, &f.prefetch, "prefetch", 0, 1, maxHeld, "hold `N` messages at most, including those in progress; adapts by default")
-	flags.DurationSliceVar(&f.retryDelays, "retry-delays", nil, "`DELAYS` before the second, third … attempt after a failure; with a command "+
-		"1s,5s,30s, unless the consumer has a BackOff")
+	flags.DurationSliceVar(&f.retryDelays, "retry-delays", nil, "`DELAYS` before later attempts; for a command 1s,5s,30s, or the consumer's BackOff")
 	cli.Int(flags, &f.maxAttempts, "max-attempts", 0, 1, math.MaxInt, "give a message up after `N` attempts; the default is the consumer's MaxDeliver")
-	cli.Int(flags, &f.maxCrashes, "max-crashes", 0, 1, math.MaxInt, "give a message up that `N` processes ended of: consume itself, or a --worker; no "+
-		"limit by default")
-	flags.StringVar(&f.deadLetter, "dead-letter", "", "`SUBJECT` for copies of messages that are given up; needs --max-attempts or --max-crashes, and "+
-		"a stream with that subject")
+	cli.Int(flags, &f.maxCrashes, "max-crashes", 0, 1, math.MaxInt, "give a message up that ended `N` processes, of consume or --worker")
+	flags.StringVar(&f.deadLetter, "dead-letter", "", "`SUBJECT` for copies of messages that --max-attempts or --max-crashes gives up")
 	flags.StringVar(&f.named, "named", "", "answer jetpull ps and jetpull cancel, with this `NAME` of letters, digits, - and _")
 	cli.Duration(flags, &f.Drain, "drain-timeout", 30*time.Second, 0,
 		"how long running commands may continue when consume ends; with 0 they are ended at once")

@@ -78,7 +78,6 @@ func (d *dlq) checkTo(ctx context.Context) error {
 	return err
 }
 
-// message is the message that a requeue publishes for a dead letter.
 func (d *dlq) message(ctx context.Context, l *Letter) (*nats.Msg, error) {
 	m, err := d.rule.Message(ctx, requeue.Letter{
 		Stream: d.stream.CachedInfo().Config.Name, Sequence: l.Sequence, Time: l.Time, Subject: l.Subject, Origin: l.Stream, Gone: l.Gone,
@@ -214,7 +213,6 @@ func (d *dlq) missing(sequences []uint64) (err error) {
 	return err
 }
 
-// result is how many dead letters were changed.
 type result struct {
 	Done     int            `json:"done"`
 	Failed   int            `json:"failed"`

@@ -98,7 +98,6 @@ func (d *dlq) with(cmd *cobra.Command, args []string, f func() error) (err error
 	return d.link.Explain(cmd.Context(), f())
 }
 
-// letters are the dead letters that are chosen.
 func (d *dlq) letters(cmd *cobra.Command) iter.Seq2[*Letter, error] {
 	return All(cmd.Context(), d.link.JS, d.stream, &d.chosen)
 }

@@ -22,6 +22,13 @@ import (
 func New(g *client.Globals) *cobra.Command {
 	var watching bool
 	var interval time.Duration
+	once := g.With(func(ctx context.Context, l *client.Link, cmd *cobra.Command, args []string) error {
+		s, err := look(ctx, l, args)
+		if err != nil {
+			return err
+		}
+		return cli.Show(cmd.OutOrStdout(), g.JSON, s)
+	})
 	cmd := &cobra.Command{
 		Use:   "info STREAM CONSUMER",
 		Short: "Show a consumer: pending, unacknowledged, redelivered, pins, rates",
@@ -39,13 +46,7 @@ deleted.`,
 			if watching {
 				return watch(cmd, g, interval, args)
 			}
-			return g.With(cmd, func(ctx context.Context, l *client.Link) error {
-				s, err := look(ctx, l, args)
-				if err != nil {
-					return err
-				}
-				return cli.Show(cmd.OutOrStdout(), g.JSON, s)
-			})
+			return once(cmd, args)
 		},
 	}
 	cmd.Flags().BoolVarP(&watching, "watch", "w", false, "show the state every --interval, until interrupted")
@@ -53,7 +54,6 @@ deleted.`,
 	return cmd
 }
 
-// look asks for the state of a consumer.
 func look(ctx context.Context, l *client.Link, args []string) (*state, error) {
 	info, err := infoOf(ctx, l.JS, args[0], args[1])
 	if err != nil {
@@ -116,7 +116,6 @@ type state struct {
 	Rates       *rates     `json:"rates,omitempty"`
 }
 
-// position is how far a consumer is.
 type position struct {
 	Consumer uint64     `json:"consumer_seq"`
 	Stream   uint64     `json:"stream_seq"`
@@ -209,7 +208,6 @@ func (s *state) view() string {
 	return b.String()
 }
 
-// stream is a stream at one moment.
 type stream struct {
 	Name      string    `json:"stream"`
 	Subjects  []string  `json:"subjects,omitempty"`
@@ -238,43 +236,36 @@ func NewStreams(g *client.Globals) *cobra.Command {
 	cmd := &cobra.Command{Use: "streams", Short: "List the streams, or show one"}
 	cmd.AddCommand(&cobra.Command{
 		Use: "ls", Short: "List the streams", Example: `  jetpull streams ls`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return g.With(cmd, func(ctx context.Context, l *client.Link) error {
-				list := l.JS.ListStreams(ctx)
-				return cli.List(cmd, g.JSON, []string{"stream", "subjects", ">messages", ">bytes", ">consumers", "last_time"},
-					listed(list.Info(), list.Err, shownStream))
-			})
-		},
+		RunE: g.With(func(ctx context.Context, l *client.Link, cmd *cobra.Command, _ []string) error {
+			list := l.JS.ListStreams(ctx)
+			return cli.List(cmd, g.JSON, []string{"stream", "subjects", ">messages", ">bytes", ">consumers", "last_time"},
+				listed(list.Info(), list.Err, shownStream))
+		}),
 	}, &cobra.Command{
 		Use: "info STREAM", Short: "Show a stream", Example: `  jetpull streams info ORDERS`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return g.With(cmd, func(ctx context.Context, l *client.Link) error {
-				s, err := l.JS.Stream(ctx, args[0])
-				if err != nil {
-					return fmt.Errorf("stream %q: %w", args[0], err)
-				}
-				return cli.Show(cmd.OutOrStdout(), g.JSON, shownStream(s.CachedInfo()))
-			})
-		},
+		RunE: g.With(func(ctx context.Context, l *client.Link, cmd *cobra.Command, args []string) error {
+			s, err := l.JS.Stream(ctx, args[0])
+			if err != nil {
+				return fmt.Errorf("stream %q: %w", args[0], err)
+			}
+			return cli.Show(cmd.OutOrStdout(), g.JSON, shownStream(s.CachedInfo()))
+		}),
 	})
 	return cmd
 }
 
-// newList is jetpull consumers ls.
 func newList(g *client.Globals) *cobra.Command {
 	return &cobra.Command{
 		Use: "ls STREAM", Short: "List the consumers of a stream", Example: `  jetpull consumers ls ORDERS`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return g.With(cmd, func(ctx context.Context, l *client.Link) error {
-				s, err := l.JS.Stream(ctx, args[0])
-				if err != nil {
-					return fmt.Errorf("stream %q: %w", args[0], err)
-				}
-				list, now := s.ListConsumers(ctx), time.Now()
-				return cli.List(cmd, g.JSON, []string{"consumer", "filter", ">pending", ">ack_pending", ">redelivered", ">waiting_pulls", "paused"},
-					listed(list.Info(), list.Err, func(info *jetstream.ConsumerInfo) state { return observe(info, now) }))
-			})
-		},
+		RunE: g.With(func(ctx context.Context, l *client.Link, cmd *cobra.Command, args []string) error {
+			s, err := l.JS.Stream(ctx, args[0])
+			if err != nil {
+				return fmt.Errorf("stream %q: %w", args[0], err)
+			}
+			list, now := s.ListConsumers(ctx), time.Now()
+			return cli.List(cmd, g.JSON, []string{"consumer", "filter", ">pending", ">ack_pending", ">redelivered", ">waiting_pulls", "paused"},
+				listed(list.Info(), list.Err, func(info *jetstream.ConsumerInfo) state { return observe(info, now) }))
+		}),
 	}
 }
 

@@ -195,7 +195,6 @@ func NewShow(t *DB) *cobra.Command {
 	})
 }
 
-// gate has the numbers of items at a gate.
 type gate struct {
 	Gate      int `json:"gate"`
 	Available int `json:"available"`
@@ -238,7 +237,6 @@ began since the last report is missing. jetpull feed cancel cancels one.`
 // viewLimit is how many partitions the view has: what fits a screen.
 const viewLimit = 40
 
-// progressJSON is a line of the view.
 type progressJSON struct {
 	partition
 	// of which AtGate are at the partition's gate, Above wait behind it, and Below were inserted too late by another program
@@ -323,7 +321,6 @@ func progressOf(ctx context.Context, s *feed.Store, before map[string]int64, too
 	return lines, now, nil
 }
 
-// progressLine is a partition with its counts.
 func progressLine(ctx context.Context, s *feed.Store, p feed.Partition) (progressJSON, error) {
 	line := progressJSON{partition: shown(p)}
 	counts, err := s.Counts(ctx, p.ID)
