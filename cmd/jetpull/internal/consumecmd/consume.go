@@ -61,12 +61,10 @@ reads messages as lines of JSON and writes outcomes as lines of JSON:
 Other outcomes are nak, term and progress. A command that ends is started again. See
 https://github.com/jetpull/jetpull/blob/main/docs/worker-protocol.md.
 
-A message that ends its process, as when memory runs out, is redelivered and ends the
-next one too. With --max-crashes N it is given up when N processes have ended while
-they had it: processes of jetpull that had it again after a first delivery, and
-programs of --worker. The starts are in the bucket jetpull-crashes, which is created
-if it is missing and forgets them after a day. Give 2 or more: with 1, messages that
-were handled beside it can be given up with it.
+With --max-crashes N, a message is given up when N processes have ended while they had
+it: consume itself, from the first redelivery on, or programs of --worker. The bucket
+jetpull-crashes counts them for a day, and is created if it is missing. Give 2 or
+more: with 1, messages that were handled at the same time can be given up too.
 
 With --json, consume prints a line with the outcome of each message on standard
 output, and the output of commands goes to standard error.
@@ -77,11 +75,9 @@ JETPULL_PENDING, JETPULL_TIME, JETPULL_HEADERS (all headers, as JSON), and
 JETPULL_HEADER_NAME for the first value of each header. A message stays in
 progress for as long as its command runs.
 
-The first interrupt or SIGTERM starts a clean shutdown: unstarted messages go back
-to the server at once, and running commands have --drain-timeout to finish. After
-that, their process groups get SIGTERM, and half a second later SIGKILL, and their
-messages go back too. A second interrupt or SIGTERM kills them at once, and consume
-exits with 130.
+After an interrupt or SIGTERM, unstarted messages go back to the server, and running
+commands have --drain-timeout to finish. Then their process groups get SIGTERM and
+SIGKILL, and their messages go back too. A second signal kills them at once.
 
 consume refuses a consumer with ack policy all: create it with the explicit policy.`,
 		Example: `  jetpull consume ORDERS worker

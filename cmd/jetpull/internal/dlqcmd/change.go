@@ -154,7 +154,7 @@ func (d *dlq) changeEach(cmd *cobra.Command) (result result, err error) {
 		limit.SetLimit(rate.Limit(d.rate))
 	}
 	missing := slices.Compact(slices.Sorted(slices.Values(d.chosen.Sequences)))
-	bar := d.Bar(cmd, int64(d.stream.CachedInfo().State.Msgs), true)
+	bar := d.Bar(cmd, int64(d.stream.CachedInfo().State.Msgs))
 	var mu sync.Mutex
 	ended := func(err error) {
 		mu.Lock()

@@ -151,7 +151,7 @@ func (p *plan) run(cmd *cobra.Command, g *client.Globals, args []string) error {
 	}
 	var bar *progress.Bar
 	if p.count > 1 || p.lines || p.null {
-		bar = g.Bar(cmd, int64(p.count), p.lines || p.null)
+		bar = g.Bar(cmd, int64(p.count))
 	}
 	begin, messages := time.Now(), p.templates
 	if p.lines || p.null {

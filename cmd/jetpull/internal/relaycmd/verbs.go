@@ -37,7 +37,7 @@ func clients(asJSON *bool) []*cobra.Command {
 			}
 			return nil, client.New(base, token, nil).Call(ctx, r.Method, r.Path, r.Body, answer)
 		},
-		Words: words, Field: snake, Page: page, Name: nameOf,
+		Words: words, Field: snake, Page: page,
 		Choices: map[string][]string{"order": {"none", "source", "receiver"}, "unknown-outcome": {"at_least_once", "at_most_once"}},
 		Operation: func(answer json.RawMessage) (o remote.Operation, err error) {
 			err = json.Unmarshal(answer, &o)
@@ -77,13 +77,6 @@ func page(_ *remote.Call, path string, answer json.RawMessage) (items []json.Raw
 	q, err := url.ParseQuery(query)
 	q.Set("cursor", list.Cursor)
 	return list.Items, path + "?" + q.Encode(), err
-}
-
-// nameOf is the name of a receiver or sender, or the ID of an operation.
-func nameOf(item json.RawMessage) (string, error) {
-	var v struct{ Name, ID string }
-	err := json.Unmarshal(item, &v)
-	return v.Name + v.ID, err
 }
 
 var nouns = []remote.Noun{

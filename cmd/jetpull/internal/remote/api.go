@@ -49,8 +49,6 @@ type API struct {
 	Field func(flag string) string
 	// Page reads a page of a list, and the path of the next page; "" after the last.
 	Page func(c *Call, path string, answer json.RawMessage) (items []json.RawMessage, next string, err error)
-	// Name is that of an item of a list.
-	Name func(item json.RawMessage) (string, error)
 	// Linked replaces links in a list by what they show; nil: there are none.
 	Linked func(c *Call, items []json.RawMessage) ([]json.RawMessage, error)
 	// Operation reads an operation on what Units names. OperationWord stands for one, and two commands show it until its end, and end it.

@@ -66,9 +66,9 @@ func New(cmd *cobra.Command, g *client.Globals, terms Terms, pending uint64, pri
 	switch {
 	case prints && progress.IsTerminal(cmd.OutOrStdout()):
 	case r.Count > 0:
-		r.bar = g.Bar(cmd, int64(r.Count), false)
+		r.bar = g.Bar(cmd, int64(r.Count))
 	case r.bounded(), progress.IsTerminal(r.errOut): // elsewhere, a run without an end would write lines for as long as it lasts
-		r.bar = g.Bar(cmd, int64(pending), true)
+		r.bar = g.Bar(cmd, int64(pending))
 	}
 	r.errOut = r.Over(r.errOut)
 	return r
