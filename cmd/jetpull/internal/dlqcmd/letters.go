@@ -14,7 +14,6 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/internal/jsstream"
 	"github.com/jetpull/jetpull/internal/requeue"
 	"github.com/jetpull/jetpull/internal/wire"
 )
@@ -54,7 +53,7 @@ func (f *Filter) fits(l *Letter) bool {
 func All(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, f *Filter) iter.Seq2[*Letter, error] {
 	return func(yield func(*Letter, error) bool) {
 		r := &reader{js: js, stream: stream, filter: f, last: stream.CachedInfo().State.LastSeq} // what is stored later is for the next time
-		for ended := stream.CachedInfo().State.Msgs == 0; !ended; {
+		for ended := false; !ended; {
 			var err error
 			if ended, err = r.each(ctx, func(l *Letter) bool { return yield(l, nil) }); err != nil {
 				yield(nil, err)
@@ -81,7 +80,7 @@ const (
 )
 
 // each reads on with a new consumer, and calls do with each dead letter that fits. It is false if it must be called again: messages were lost
-// with a connection, or the consumer is gone.
+// with a connection, the consumer is gone, or another process has deleted the messages that it had yet to deliver.
 func (r *reader) each(ctx context.Context, do func(*Letter) bool) (ended bool, err error) {
 	asking, answered := context.WithTimeout(ctx, patience)
 	consumer, err := r.stream.CreateConsumer(asking, jetstream.ConsumerConfig{
@@ -93,6 +92,9 @@ func (r *reader) each(ctx context.Context, do func(*Letter) bool) (ended bool, e
 		return false, err
 	}
 	defer func() { _ = r.stream.DeleteConsumer(context.WithoutCancel(ctx), consumer.CachedInfo().Name) }() // else the server does, later
+	if consumer.CachedInfo().NumPending == 0 {
+		return true, nil
+	}
 	sub, err := jetpull.SubscribeConsumer(ctx, r.js, consumer)
 	if err != nil {
 		return false, err
@@ -103,9 +105,7 @@ func (r *reader) each(ctx context.Context, do func(*Letter) bool) (ended bool, e
 		switch {
 		case ctx.Err() != nil:
 			return false, context.Cause(ctx)
-		case errors.Is(err, jetpull.ErrNoMessages):
-			return r.endsHere(ctx)
-		case errors.Is(err, jetpull.ErrConsumerDeleted):
+		case errors.Is(err, jetpull.ErrNoMessages), errors.Is(err, jetpull.ErrConsumerDeleted):
 			return false, nil
 		case err != nil:
 			return false, err
@@ -127,16 +127,6 @@ func (r *reader) each(ctx context.Context, do func(*Letter) bool) (ended bool, e
 			}
 		}
 	}
-}
-
-// endsHere reports whether the stream has no message after the last that was read, up to the last to read: another process may have deleted all
-// that the consumer had yet to deliver.
-func (r *reader) endsHere(ctx context.Context) (bool, error) {
-	m, err := jsstream.Next(ctx, r.js, r.stream.CachedInfo().Config.Name, r.seen+1, ">")
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return true, nil
-	}
-	return err == nil && m.Sequence > r.last, err
 }
 
 // letter reads a dead letter; nil: the message is none.
