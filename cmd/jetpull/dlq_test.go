@@ -392,19 +392,19 @@ func TestDLQCapture(t *testing.T) {
 
 func TestDLQRefuses(t *testing.T) {
 	for want, args := range map[string][]string{
-		"purge which?":                 {"purge", "D"},
-		"requeue which?":               {"requeue", "D"},
-		"is not the sequence":          {"purge", "D", "x"},
-		"--reason":                     {"ls", "D", "--reason", "("},
-		"--subject":                    {"ls", "D", "--subject", "a..b"},
-		"--since":                      {"ls", "D", "--since", "-1s"},
-		"--to":                         {"requeue", "D", "--all", "--to", "a.*"},
-		"usage: jetpull dlq ls STREAM": {"ls"},
-		"dlq show STREAM SEQUENCE":     {"show", "D"},
-		"is not the name of a stream":  {"purge", "a.b", "1"},
-		"capture needs --dead-letter":  {"capture", "D"},
-		"not a subject to publish to":  {"capture", "D", "--dead-letter", "a.*"},
-		`"b.c" is not the name`:        {"capture", "D", "b.c", "--dead-letter", "a"},
+		"purge which?":                  {"purge", "D"},
+		"requeue which?":                {"requeue", "D"},
+		"is not the sequence":           {"purge", "D", "x"},
+		"--reason":                      {"ls", "D", "--reason", "("},
+		"--subject":                     {"ls", "D", "--subject", "a..b"},
+		"--since":                       {"ls", "D", "--since", "-1s"},
+		"--to":                          {"requeue", "D", "--all", "--to", "a.*"},
+		"usage: jetpull dlq ls STREAM":  {"ls"},
+		"dlq show STREAM SEQUENCE":      {"show", "D"},
+		"is not the name of a stream":   {"purge", "a.b", "1"},
+		`required flag(s) "dead-letter`: {"capture", "D"},
+		"not a subject to publish to":   {"capture", "D", "--dead-letter", "a.*"},
+		`"b.c" is not the name`:         {"capture", "D", "b.c", "--dead-letter", "a"},
 	} {
 		r := jetpullRun(t, append([]string{"dlq"}, args...)...)
 		require.Equal(t, cli.ExitUsage, r.code, "%q", args)

@@ -30,7 +30,8 @@ type consume struct {
 	inFlight, maxCrashes               int
 	worker                             bool
 	retryDelays                        []time.Duration
-	deadLetter, orderedBy, named       string
+	deadLetter, named                  string
+	key                                func(*jetpull.Msg) string // of --ordered-by; nil: there is no order
 	argv                               []string
 }
 
@@ -107,7 +108,7 @@ func (f *consume) register(cmd *cobra.Command) {
 	flags.IntVarP(&f.Count, "count", "n", 0, "end after `N` messages; 0 for never")
 	cli.Duration(flags, &f.Idle, "idle", 0, 0, "end when no message has arrived for this `DURATION`, such as 10s; 0 for never")
 	cli.Int(flags, &f.concurrency, "concurrency", 1, 1, maxHeld, "handle `N` messages at a time")
-	flags.StringVar(&f.orderedBy, "ordered-by", "", "keep order among messages with the same `KEY`: subject, or header:NAME")
+	flags.Func("ordered-by", "keep order among messages with the same `KEY`: subject, or header:NAME", f.orderBy)
 	cli.Int(flags, &f.prefetch, "prefetch", 0, 1, maxHeld, "hold `N` messages at most, including those in progress; adapts by default")
 	flags.DurationSliceVar(&f.retryDelays, "retry-delays", nil, "`DELAYS` before later attempts; for a command 1s,5s,30s, or the consumer's BackOff")
 	cli.Int(flags, &f.maxAttempts, "max-attempts", 0, 1, math.MaxInt, "give a message up after `N` attempts; the default is the consumer's MaxDeliver")
@@ -170,18 +171,18 @@ func (f *consume) handlers() int {
 	return f.concurrency
 }
 
-// orderKey is the key function that --ordered-by names, nil for none.
-func orderKey(by string) (func(*jetpull.Msg) string, error) {
+// orderBy reads the value of --ordered-by.
+func (f *consume) orderBy(by string) error {
 	name, isHeader := strings.CutPrefix(by, "header:")
 	switch {
-	case by == "":
-		return nil, nil
 	case by == "subject":
-		return (*jetpull.Msg).Subject, nil
+		f.key = (*jetpull.Msg).Subject
 	case isHeader && name != "":
-		return func(m *jetpull.Msg) string { return m.Headers().Get(name) }, nil
+		f.key = func(m *jetpull.Msg) string { return m.Headers().Get(name) }
+	default:
+		return errors.New("it is neither subject nor header:NAME")
 	}
-	return nil, cli.Usage(fmt.Errorf("--ordered-by %q is neither subject nor header:NAME", by))
+	return nil
 }
 
 // options are the flags as options of the library. Those that were not given are
@@ -201,6 +202,9 @@ func (f *consume) options(cmd *cobra.Command, cfg *jetstream.ConsumerConfig) []j
 	}
 	if f.Count > 0 {
 		opts = append(opts, jetpull.StopAfter(f.Count))
+	}
+	if f.key != nil {
+		opts = append(opts, jetpull.OrderedBy(f.key))
 	}
 	return opts
 }
@@ -241,10 +245,6 @@ func (f *consume) run(cmd *cobra.Command, args []string) (err error) {
 	if err := f.check(cmd); err != nil {
 		return err
 	}
-	key, err := orderKey(f.orderedBy)
-	if err != nil {
-		return err
-	}
 	ctx := cmd.Context()
 	p, err := f.Open(cmd, f.Globals, args)
 	if err != nil {
@@ -256,9 +256,6 @@ func (f *consume) run(cmd *cobra.Command, args []string) (err error) {
 		return err
 	}
 	opts := f.options(cmd, &info.Config)
-	if key != nil {
-		opts = append(opts, jetpull.OrderedBy(key))
-	}
 	crashes, err := f.crashes(ctx, p.Link, args[0])
 	if err != nil {
 		return err

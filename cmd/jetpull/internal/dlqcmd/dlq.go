@@ -40,7 +40,7 @@ MaxDeliver times. STREAM is the stream that stores them.`,
 // dlq is a command on dead letters: flags that choose some, and what is open while it runs.
 type dlq struct {
 	*client.Globals
-	reason, to  string
+	to          string
 	all, dryRun bool
 	rate        int
 
@@ -53,15 +53,12 @@ type dlq struct {
 // register adds the flags that choose dead letters and, for a command that changes something, those that it needs beside them.
 func (d *dlq) register(cmd *cobra.Command, changes bool) {
 	flags := cmd.Flags()
-	flags.StringVar(&d.reason, "reason", "", "only those whose reason matches the regular `EXPRESSION`")
-	flags.StringVar(&d.chosen.Subject, "subject", "", "only those of messages that were published to `SUBJECT`, wildcards allowed")
-	cli.Past(flags, &d.chosen.Since, "since", "only those stored since")
-	cli.Checked(flags, "reason", func() (err error) {
-		if d.chosen.Reason, err = regexp.Compile(d.reason); err != nil {
-			err = fmt.Errorf("--reason: %w", err)
-		}
+	flags.Func("reason", "only those whose reason matches the regular `EXPRESSION`", func(text string) (err error) {
+		d.chosen.Reason, err = regexp.Compile(text)
 		return err
 	})
+	flags.StringVar(&d.chosen.Subject, "subject", "", "only those of messages that were published to `SUBJECT`, wildcards allowed")
+	cli.Past(flags, &d.chosen.Since, "since", "only those stored since")
 	cli.Subject(flags, "subject", &d.chosen.Subject, true)
 	if changes {
 		flags.BoolVar(&d.all, "all", false, "all of them; required if neither a sequence nor a filter is given")
