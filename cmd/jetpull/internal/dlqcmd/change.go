@@ -16,6 +16,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/deadletters"
 	"github.com/jetpull/jetpull/internal/jsstream"
 	"github.com/jetpull/jetpull/internal/requeue"
 	"github.com/jetpull/jetpull/internal/service/progress"
@@ -78,10 +79,10 @@ func (d *dlq) checkTo(ctx context.Context) error {
 	return err
 }
 
-func (d *dlq) message(ctx context.Context, l *Letter) (*nats.Msg, error) {
+func (d *dlq) message(ctx context.Context, l *deadletters.Letter) (*nats.Msg, error) {
 	m, err := d.rule.Message(ctx, requeue.Letter{
 		Stream: d.stream.CachedInfo().Config.Name, Sequence: l.Sequence, Time: l.Time, Subject: l.Subject, Origin: l.Stream, Gone: l.Gone,
-		Header: l.Headers, Data: l.Data,
+		Header: l.Header, Data: l.Data,
 	}, d.to)
 	if err != nil {
 		return nil, fmt.Errorf("dead letter %d: %w", l.Sequence, err)
@@ -95,7 +96,7 @@ func (d *dlq) message(ctx context.Context, l *Letter) (*nats.Msg, error) {
 // Messages are not sent in atomic batches (ADR-50). A batch needs the stream's permission and is for one stream. The server refuses it if one of
 // its messages is stored already, as after an interrupt. It cannot delete the dead letters, which takes longer than the publishing. Batches of 100,
 // one after the other, were 1.6 to 4.3 times slower.
-func (d *dlq) begin(ctx context.Context, l *Letter) (finish func(context.Context) error) {
+func (d *dlq) begin(ctx context.Context, l *deadletters.Letter) (finish func(context.Context) error) {
 	var sent jetstream.PubAckFuture
 	var err error
 	if d.rule != nil {
@@ -126,9 +127,8 @@ func (d *dlq) begin(ctx context.Context, l *Letter) (finish func(context.Context
 
 // announce states which subjects a requeue will publish to, before it publishes the first message: a dead letter can name any subject.
 func (d *dlq) announce(cmd *cobra.Command) (map[string]int, error) {
-	heads, tally := d.chosen, requeue.Tally{}
-	heads.Heads = true
-	for l, err := range All(cmd.Context(), d.link.JS, d.stream, &heads) {
+	var tally requeue.Tally
+	for l, err := range d.letters(cmd.Context(), false) {
 		if cmd.Context().Err() != nil {
 			return nil, fmt.Errorf("%w: nothing was done", cli.ErrInterrupted)
 		}
@@ -153,7 +153,7 @@ func (d *dlq) changeEach(cmd *cobra.Command) (result result, err error) {
 	if d.rate > 0 {
 		limit.SetLimit(rate.Limit(d.rate))
 	}
-	missing := slices.Compact(slices.Sorted(slices.Values(d.chosen.Sequences)))
+	missing := slices.Compact(slices.Sorted(slices.Values(d.chosen.sequences)))
 	bar := d.Bar(cmd, int64(d.stream.CachedInfo().State.Msgs))
 	var mu sync.Mutex
 	ended := func(err error) {
@@ -172,7 +172,7 @@ func (d *dlq) changeEach(cmd *cobra.Command) (result result, err error) {
 	}
 	var work errgroup.Group
 	work.SetLimit(atOnce)
-	for l, unread := range d.letters(cmd) {
+	for l, unread := range d.letters(cmd.Context(), true) {
 		if err = cmp.Or(unread, limit.Wait(cmd.Context())); err != nil {
 			break
 		}

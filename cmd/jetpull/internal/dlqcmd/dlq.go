@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"iter"
 	"math"
 	"regexp"
 	"strconv"
@@ -46,7 +45,7 @@ type dlq struct {
 
 	link   *client.Link
 	stream jetstream.Stream
-	chosen Filter
+	chosen filter
 	rule   *requeue.Rule // nil: the command publishes nothing
 }
 
@@ -54,12 +53,12 @@ type dlq struct {
 func (d *dlq) register(cmd *cobra.Command, changes bool) {
 	flags := cmd.Flags()
 	flags.Func("reason", "only those whose reason matches the regular `EXPRESSION`", func(text string) (err error) {
-		d.chosen.Reason, err = regexp.Compile(text)
+		d.chosen.reason, err = regexp.Compile(text)
 		return err
 	})
-	flags.StringVar(&d.chosen.Subject, "subject", "", "only those of messages that were published to `SUBJECT`, wildcards allowed")
-	cli.Past(flags, &d.chosen.Since, "since", "only those stored since")
-	cli.Subject(flags, "subject", &d.chosen.Subject, true)
+	flags.StringVar(&d.chosen.subject, "subject", "", "only those of messages that were published to `SUBJECT`, wildcards allowed")
+	cli.Past(flags, &d.chosen.since, "since", "only those stored since")
+	cli.Subject(flags, "subject", &d.chosen.subject, true)
 	if changes {
 		flags.BoolVar(&d.all, "all", false, "all of them; required if neither a sequence nor a filter is given")
 		flags.BoolVar(&d.dryRun, "dry-run", false, "print what would be done, and do nothing")
@@ -69,7 +68,7 @@ func (d *dlq) register(cmd *cobra.Command, changes bool) {
 
 // filters reports whether a flag leaves dead letters out.
 func (d *dlq) filters() bool {
-	return d.chosen.Reason != nil || d.chosen.Subject != "" || !d.chosen.Since.IsZero()
+	return d.chosen.reason != nil || d.chosen.subject != "" || !d.chosen.since.IsZero()
 }
 
 // with reads the arguments, which are a stream of dead letters and sequences, and runs f with a connection to the stream.
@@ -79,7 +78,7 @@ func (d *dlq) with(cmd *cobra.Command, args []string, f func() error) (err error
 		if err != nil || n == 0 {
 			return cli.Usage(fmt.Errorf("%q is not the sequence of a dead letter", arg))
 		}
-		d.chosen.Sequences = append(d.chosen.Sequences, n)
+		d.chosen.sequences = append(d.chosen.sequences, n)
 	}
 	if d.link, err = d.OpenExisting(cmd); err != nil {
 		return err
@@ -95,19 +94,16 @@ func (d *dlq) with(cmd *cobra.Command, args []string, f func() error) (err error
 	return d.link.Explain(cmd.Context(), f())
 }
 
-func (d *dlq) letters(cmd *cobra.Command) iter.Seq2[*Letter, error] {
-	return All(cmd.Context(), d.link.JS, d.stream, &d.chosen)
-}
-
 func newList(g *client.Globals) *cobra.Command {
 	d := &dlq{Globals: g}
 	cmd := &cobra.Command{
 		Use:   "ls STREAM",
 		Short: "List dead letters",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d.chosen.Heads = true
 			columns := []string{">seq", "time", "subject", "stream", ">stream_seq", "consumer", ">attempts", "reason"}
-			return d.with(cmd, args, func() error { return cli.ListOr(cmd, g.JSON, columns, d.letters(cmd), d.none()) })
+			return d.with(cmd, args, func() error {
+				return cli.ListOr(cmd, g.JSON, columns, cli.Map(d.letters(cmd.Context(), false), head), d.none())
+			})
 		},
 	}
 	d.register(cmd, false)
@@ -132,11 +128,13 @@ func newShow(g *client.Globals) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d := &dlq{Globals: g}
 			return d.with(cmd, args, func() error {
-				for l, err := range d.letters(cmd) {
+				for l, err := range d.letters(cmd.Context(), true) {
 					if err != nil {
 						return err
 					}
-					return cli.Show(cmd.OutOrStdout(), g.JSON, l)
+					whole := head(l)
+					whole.Headers, whole.Payload = l.Header, cli.PayloadOf(l.Data)
+					return cli.Show(cmd.OutOrStdout(), g.JSON, whole)
 				}
 				return fmt.Errorf(noLetter, args[0], args[1])
 			})

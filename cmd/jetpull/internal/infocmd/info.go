@@ -239,7 +239,7 @@ func NewStreams(g *client.Globals) *cobra.Command {
 		RunE: g.With(func(ctx context.Context, l *client.Link, cmd *cobra.Command, _ []string) error {
 			list := l.JS.ListStreams(ctx)
 			return cli.List(cmd, g.JSON, []string{"stream", "subjects", ">messages", ">bytes", ">consumers", "last_time"},
-				listed(list.Info(), list.Err, shownStream))
+				cli.Map(listed(list.Info(), list.Err), shownStream))
 		}),
 	}, &cobra.Command{
 		Use: "info STREAM", Short: "Show a stream", Example: `  jetpull streams info ORDERS`,
@@ -264,22 +264,21 @@ func newList(g *client.Globals) *cobra.Command {
 			}
 			list, now := s.ListConsumers(ctx), time.Now()
 			return cli.List(cmd, g.JSON, []string{"consumer", "filter", ">pending", ">ack_pending", ">redelivered", ">waiting_pulls", "paused"},
-				listed(list.Info(), list.Err, func(info *jetstream.ConsumerInfo) state { return observe(info, now) }))
+				cli.Map(listed(list.Info(), list.Err), func(info *jetstream.ConsumerInfo) state { return observe(info, now) }))
 		}),
 	}
 }
 
-// listed are what the server lists, each as shown has it.
-func listed[I, V any](infos <-chan I, failed func() error, shown func(I) V) iter.Seq2[V, error] {
-	return func(yield func(V, error) bool) {
+// listed are what the server lists.
+func listed[I any](infos <-chan *I, failed func() error) iter.Seq2[*I, error] {
+	return func(yield func(*I, error) bool) {
 		for info := range infos {
-			if !yield(shown(info), nil) {
+			if !yield(info, nil) {
 				return
 			}
 		}
 		if err := failed(); err != nil {
-			var none V
-			yield(none, err)
+			yield(nil, err)
 		}
 	}
 }

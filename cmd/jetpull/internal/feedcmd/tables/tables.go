@@ -82,13 +82,11 @@ type Item struct {
 	NotBefore time.Time      `json:"not_before,omitzero"`
 	Version   int64          `json:"version"`
 	History   []feed.Attempt `json:"history,omitempty"`
-
-	raw []byte // the payload
 }
 
 // ShownItem is an item as it is shown.
 func ShownItem(it feed.Item) Item {
-	return Item{it.Partition, it.ID, it.Gate, it.Status, it.Attempt, it.Errors, cli.PayloadOf(it.Data), it.NotBefore, it.Version, it.History(), it.Data}
+	return Item{it.Partition, it.ID, it.Gate, it.Status, it.Attempt, it.Errors, cli.PayloadOf(it.Data), it.NotBefore, it.Version, it.History()}
 }
 
 // NewList is jetpull feed ls.
@@ -106,22 +104,22 @@ func NewList(t *DB) *cobra.Command {
 				if q.Gate != nil || data {
 					return cli.Usage(errors.New("--gate and --data are for the items of a partition: name one"))
 				}
-				all := pages(ctx, q, s.Partitions, shown, func(p feed.Partition) string { return p.ID })
-				return cli.List(cmd, t.JSON, []string{"id", "status", ">gate", "sealed", "owner"}, all)
+				all := pages(ctx, q, s.Partitions, func(p feed.Partition) string { return p.ID })
+				return cli.List(cmd, t.JSON, []string{"id", "status", ">gate", "sealed", "owner"}, cli.Map(all, shown))
 			}
 			q.Partition = args[0]
 			if _, err := s.Partition(ctx, q.Partition); err != nil {
 				return err
 			}
-			all := pages(ctx, q, s.Items, ShownItem, func(it feed.Item) string { return it.ID })
+			all := pages(ctx, q, s.Items, func(it feed.Item) string { return it.ID })
 			if !data {
-				return cli.List(cmd, t.JSON, []string{"id", "status", ">gate", ">attempt", "data"}, all)
+				return cli.List(cmd, t.JSON, []string{"id", "status", ">gate", ">attempt", "data"}, cli.Map(all, ShownItem))
 			}
 			for it, err := range all {
 				if err != nil {
 					return err
 				}
-				if _, err := out.Write(append(it.raw, '\n')); err != nil {
+				if _, err := out.Write(append(it.Data, '\n')); err != nil {
 					return err
 				}
 			}
@@ -140,22 +138,20 @@ func NewList(t *DB) *cobra.Command {
 	return cmd
 }
 
-// pages are what list returns, page after page, each as shown has it. A page begins behind the ID of the last one.
-func pages[T, V any](ctx context.Context, q feed.Query, list func(context.Context, feed.Query) ([]T, error), shown func(T) V,
-	id func(T) string,
-) iter.Seq2[V, error] {
-	return func(yield func(V, error) bool) {
+// pages are what list returns, page after page. A page begins behind the ID of the last one.
+func pages[T any](ctx context.Context, q feed.Query, list func(context.Context, feed.Query) ([]T, error), id func(T) string) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
 		for {
 			page, err := list(ctx, q)
 			if err != nil {
-				var none V
+				var none T
 				yield(none, err)
 			}
 			if err != nil || len(page) == 0 {
 				return
 			}
 			for _, one := range page {
-				if !yield(shown(one), nil) {
+				if !yield(one, nil) {
 					return
 				}
 			}
