@@ -217,12 +217,11 @@ func NewPs(t *DB) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		var rows []running
-		for _, r := range found {
-			rows = append(rows, running{r.Partition, r.Item, r.Gate, r.Attempt, r.Since, r.Host, r.PID, r.Watcher})
-		}
+		rows := cli.Map(cli.All(found), func(r feed.Running) running {
+			return running{r.Partition, r.Item, r.Gate, r.Attempt, r.Since, r.Host, r.PID, r.Watcher}
+		})
 		columns := []string{"partition", "item", ">gate", ">attempt", "since", "host", ">pid", "watcher:8"}
-		return cli.ListOr(cmd, t.JSON, columns, cli.All(rows), "no item is listed as running")
+		return cli.ListOr(cmd, t.JSON, columns, rows, "no item is listed as running")
 	})
 	cmd.Long = `List the items that watchers process, those that have run longest first, with the
 process. A watcher reports them three times in the length of --lease, so one that
