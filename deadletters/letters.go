@@ -47,8 +47,8 @@ func Letters(ctx context.Context, js jetstream.JetStream, stream jetstream.Strea
 		if err == nil && stream == nil {
 			err = fmt.Errorf("deadletters: %w: the stream is nil", jetpull.ErrInvalidOption)
 		}
-		ended := err != nil
-		for r := (reader{js: js, stream: stream, payloads: payloads}); !ended && err == nil; {
+		r := &reader{js: js, stream: stream, payloads: payloads}
+		for ended := false; !ended && err == nil; {
 			if ended, err = r.each(ctx, func(l *Letter) bool { return yield(l, nil) }); err != nil {
 				err = fmt.Errorf("deadletters: read stream %q: %w", stream.CachedInfo().Config.Name, err)
 			}
