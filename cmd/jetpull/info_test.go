@@ -133,6 +133,6 @@ func TestWatchShowsPinsAndTheEnd(t *testing.T) {
 func TestWatchEndsInGoodOrder(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	out, _, stop := f.start(t, "info", "S", "c", "--watch")
-	require.Eventually(t, func() bool { return strings.Contains(out.String(), "pending 0") }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(out.String(), "\npending       0\n") }, 10*time.Second, 5*time.Millisecond)
 	require.Equal(t, cli.ExitDone, stop())
 }
