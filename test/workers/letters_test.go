@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -32,8 +33,8 @@ func TestLetters(t *testing.T) {
 	}
 	sub, err := jetpull.Subscribe(t.Context(), js, "S", "c")
 	require.NoError(t, err)
-	refuse := func(context.Context, *jetpull.Msg) error { return jetpull.Terminate("refused", nil) }
-	require.NoError(t, sub.Consume(t.Context(), refuse, jetpull.DeadLetter("dead.letters"), jetpull.StopAfter(2)))
+	refuse := func(context.Context, *jetpull.Msg) error { return errors.New("refused") }
+	require.NoError(t, sub.Consume(t.Context(), refuse, jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.letters"), jetpull.StopAfter(2)))
 	require.NoError(t, sub.Close(t.Context()))
 	d, err := js.Stream(t.Context(), "D")
 	require.NoError(t, err)

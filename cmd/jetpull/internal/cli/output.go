@@ -82,8 +82,8 @@ func Plain(err error) string {
 	return text
 }
 
-// Watch calls look at once and then after each interval, until it returns an error or the command is interrupted, which is no error. What show
-// then writes to standard output takes the place of what was written before, if that is a terminal. Nothing is shown if show is nil.
+// Watch calls look at once and then after each interval, until it returns an error or the command is interrupted, which is no error. Then it calls
+// show, unless that is nil. On a terminal, the output of show takes the place of the output before.
 func Watch(cmd *cobra.Command, asJSON bool, interval time.Duration, look func() (show func() error, err error)) error {
 	var s screen
 	for ctx := cmd.Context(); ctx.Err() == nil; _ = watch.Sleep(ctx, interval) {
