@@ -60,10 +60,10 @@ demo: ## Handle a backlog of 100,000 orders on an embedded server, and print the
 demo-relay: ## Send 10,000 events of three sources through a relay to four receivers; writes out/demo-relay.svg
 	$(GO) run ./examples/demo-relay
 
-demo-feed: ## Rank 500 résumés with two watchers, and kill one of them; writes out/demo-feed.svg
+demo-feed: ## Rank 500 résumés with two watchers, and kill one of them
 	$(GO) run ./examples/demo-feed
 
-demo-partition: ## Keep the orders of 40 customers in order over three processes, and kill one of them; writes out/demo-partition.svg
+demo-partition: ## Keep the orders of 40 customers in order over three processes, and kill one of them
 	$(GO) run ./examples/demo-partition
 
 # With go run it would end with an error: that exits with 1 after an interrupt, whatever the program does.

@@ -1,4 +1,4 @@
-// Package deadletters makes dead letters of messages that a consumer's MaxDeliver has ended.
+// Package deadletters makes dead letters of messages that a consumer's MaxDeliver has ended, and reads dead letters.
 //
 // The server delivers such a message no more, and leaves it in its stream. It reports only the sequence, in an advisory. [Keep] makes a stream keep
 // the advisories, and [Capture] stores a dead letter for each, as [jetpull.DeadLetter] does for messages that Consume gives up, with the reason

@@ -44,7 +44,8 @@ var functions = map[string]map[string]any{
 		"Member": partition.Member, "Logger": partition.Logger, "OnAssign": partition.OnAssign, "OnRevoke": partition.OnRevoke, "With": partition.With,
 	},
 	module + "/deadletters": {
-		"Capture": deadletters.Capture, "Keep": deadletters.Keep, "Subjects": deadletters.Subjects,
+		"Capture": deadletters.Capture, "Keep": deadletters.Keep, "Letters": deadletters.Letters,
+		"Subjects": deadletters.Subjects,
 	},
 	module + "/limit":     {"Open": limit.Open},
 	module + "/inbox":     {"Handler": inbox.Handler, "BatchHandler": inbox.BatchHandler, "Keep": inbox.Keep, "Logger": inbox.Logger, "Migrate": inbox.Migrate},

@@ -32,7 +32,7 @@ func TestConsumersPauseAndResume(t *testing.T) {
 	require.NoError(t, err)
 	require.Regexp(t, `(?m)^pause until +`+at.Format(time.DateTime)+`$`, f.run(t, "info", "S", "c").out)
 	out, errOut, stop := f.start(t, "info", "S", "c", "--watch")
-	require.Eventually(t, func() bool { return strings.Contains(out.String(), ", paused until "+until+"\n") }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(out.String(), "\npaused until  "+at.Format(time.DateTime)+"\n") }, 10*time.Second, 5*time.Millisecond)
 	require.Equal(t, cli.ExitDone, stop(), errOut.String())
 	require.Equal(t, cli.ExitNoMessages, f.run(t, "fetch", "S", "c", "--no-wait").code)
 

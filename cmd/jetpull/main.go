@@ -23,7 +23,6 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consolecmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd/run"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/dlqcmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/exportercmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd"
@@ -51,7 +50,6 @@ func main() {
 		cancel()
 		<-signals
 		child.Leave()
-		run.LastWords()
 		os.Exit(cli.ExitInterrupted)
 	}()
 	os.Exit(execute(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))

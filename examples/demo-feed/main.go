@@ -7,12 +7,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 )
 
@@ -26,7 +24,6 @@ func main() {
 	}
 	var s settings
 	flag.IntVar(&s.resumes, "resumes", 500, "résumés, in five partitions")
-	flag.StringVar(&s.chart, "chart", filepath.Join("out", "demo-feed.svg"), "`FILE` of the chart")
 	flag.StringVar(&s.db, "keep", "", "`FILE` for the database, which is kept; a temporary one otherwise")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -42,8 +39,8 @@ func main() {
 }
 
 type settings struct {
-	resumes   int
-	chart, db string
+	resumes int
+	db      string
 }
 
 const minResumes, maxResumes = 50, 100_000
@@ -54,8 +51,6 @@ func (s settings) check(args []string) error {
 		return fmt.Errorf("argument %q is not understood; see -help", args[0])
 	case s.resumes < minResumes || s.resumes > maxResumes:
 		return fmt.Errorf("-resumes %d is not in %d..%d", s.resumes, minResumes, maxResumes)
-	case s.chart == "":
-		return errors.New("-chart names no file")
 	}
 	return nil
 }

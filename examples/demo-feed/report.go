@@ -15,7 +15,7 @@ import (
 	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
-// report prints what was done and writes the chart. It fails where a ranking is not what it has to be, or where more
+// report prints what was done. It fails where a ranking is not what it has to be, or where more
 // was repeated than the killed watcher had begun.
 func (d *demo) report(ctx context.Context, out io.Writer) error {
 	var page strings.Builder
@@ -45,10 +45,6 @@ func (d *demo) report(ctx context.Context, out io.Writer) error {
 	if err := d.proof(&page); err != nil {
 		return err
 	}
-	if err := d.draw(); err != nil {
-		return err
-	}
-	fmt.Fprintf(&page, "Chart of the gates over time: %s\n", d.chart)
 	_, err := io.WriteString(out, page.String())
 	return err
 }
@@ -134,38 +130,4 @@ func (d *demo) proof(out io.Writer) error {
 		"begun them when it was killed.\n",
 		len(d.calls), byWatcher["A"], progress.Short(d.killed), byWatcher["B"], repeated)
 	return err
-}
-
-// draw writes the chart: what each partition was doing, and how many résumés were classified.
-func (d *demo) draw() error {
-	classified := chart.Series{Name: "résumés", Area: true}
-	rows := make([]chart.Row, len(cities))
-	for i, city := range cities {
-		rows[i].Name = city
-	}
-	last := 0.0
-	for _, l := range d.looks {
-		total, now := 0, l.at.Seconds()
-		for i := range cities {
-			total += l.complete[i]
-			state := l.gate[i] // classifying, ranking
-			if l.status[i] == feed.Complete {
-				state = ranking + 1
-			}
-			spans := &rows[i].Spans
-			if n := len(*spans); n == 0 || (*spans)[n-1].State != state {
-				*spans = append(*spans, chart.Span{From: last, State: state})
-			}
-			(*spans)[len(*spans)-1].To = now
-		}
-		classified.Points = append(classified.Points, chart.Point{X: now, Y: float64(total)})
-		last = now
-	}
-	killed := []chart.Mark{{X: d.killed.Seconds(), Name: "watcher A is killed"}}
-	return chart.Save(d.chart,
-		chart.Timeline{
-			Title: "What each partition is doing: the ranking waits for the last résumé", XTitle: "seconds",
-			States: []string{"gate 0: classifying", "gate 1: ranking", "complete"}, Rows: rows, Marks: killed,
-		},
-		chart.Chart{Title: "Résumés classified", XTitle: "seconds", YTitle: "résumés", Series: []chart.Series{classified}, Marks: killed})
 }

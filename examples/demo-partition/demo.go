@@ -8,11 +8,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/jetpull/jetpull/examples/internal/chart"
 	"github.com/jetpull/jetpull/partition"
 )
 
@@ -21,7 +19,7 @@ const orders = 60
 
 var names = []string{"ada", "grace", "joan"}
 
-// observer reads what members print, and checks the order.
+// observer reads what members print, checks the order, and passes on which member has which partition.
 type observer struct {
 	mu         sync.Mutex
 	next       map[string]int // by customer
@@ -35,22 +33,24 @@ type observer struct {
 	end           chan struct{} // closed when all lines were read
 }
 
-func newObserver() (*observer, error) {
+func newObserver(out io.Writer) (*observer, error) {
 	o := &observer{next: map[string]int{}, all: make(chan struct{}), end: make(chan struct{})}
 	var err error
 	if o.lines, o.output, err = os.Pipe(); err == nil {
-		go o.read()
+		go o.read(out)
 	}
 	return o, err
 }
 
-func (o *observer) read() {
+func (o *observer) read(out io.Writer) {
 	defer close(o.end)
 	for lines := bufio.NewScanner(o.lines); lines.Scan(); {
 		var name, customer string
 		var order int
 		if _, err := fmt.Sscanf(lines.Text(), "%s order %d of %s", &name, &order, &customer); err == nil {
 			o.order(customer, order)
+		} else {
+			_, _ = fmt.Fprintln(out, lines.Text())
 		}
 	}
 }
@@ -72,19 +72,18 @@ func (o *observer) order(customer string, n int) {
 }
 
 // demo runs three members, kills the first while orders come in, and starts it again.
-func demo(ctx context.Context, picture string, out io.Writer) error {
+func demo(ctx context.Context, out io.Writer) error {
 	srv, js, stop, err := start(ctx, 0)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	s, err := partition.Open(ctx, js, stream, set)
-	if err != nil {
+	if _, err := partition.Open(ctx, js, stream, set); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	o, err := newObserver()
+	o, err := newObserver(out)
 	if err != nil {
 		return err
 	}
@@ -103,20 +102,13 @@ func demo(ctx context.Context, picture string, out io.Writer) error {
 		}
 		running = append(running, cmd)
 	}
-	w := &witness{set: s, begin: time.Now()}
-	for n := range partitions {
-		w.rows = append(w.rows, chart.Row{Name: fmt.Sprint("partition ", n)})
-	}
-	watching, stopWatching := context.WithCancel(ctx)
-	var watch sync.WaitGroup
-	watch.Go(func() { w.watch(watching) })
 	published := make(chan error, 1)
 	go func() { published <- publish(ctx, js, orders, 100*time.Millisecond) }()
 
 	pause(ctx, 2*time.Second)
-	w.mark(names[0] + " is killed")
 	err = running[0].Process.Kill()
 	_ = running[0].Wait()
+	_, _ = fmt.Fprintf(o.output, "%s is killed\n", names[0])
 	pause(ctx, 3*time.Second)
 	again, startErr := member(names[0])
 	err = errors.Join(err, startErr, <-published)
@@ -135,17 +127,11 @@ func demo(ctx context.Context, picture string, out io.Writer) error {
 	}
 	_ = o.output.Close()
 	<-o.end
-	stopWatching()
-	watch.Wait()
-	if err == nil {
-		err = w.draw(picture)
-	}
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "%d orders of %d customers, handled by 3 members, one of them killed: %d lost, %d out of order, %d repeated\nChart of "+
-		"the owner of each partition: %s\n",
-		o.handled, customers, orders*customers-o.handled, o.outOfOrder, o.repeated, picture)
+	_, err = fmt.Fprintf(out, "%d orders of %d customers, handled by 3 members, one of them killed: %d lost, %d out of order, %d repeated\n",
+		o.handled, customers, orders*customers-o.handled, o.outOfOrder, o.repeated)
 	return err
 }
 
@@ -154,52 +140,4 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-time.After(d):
 	case <-ctx.Done():
 	}
-}
-
-// witness looks at the owners of all partitions, for the picture.
-type witness struct {
-	set   *partition.Set
-	begin time.Time
-
-	mu    sync.Mutex
-	rows  []chart.Row // by partition
-	marks []chart.Mark
-}
-
-func (w *witness) watch(ctx context.Context) {
-	for ctx.Err() == nil {
-		if all, err := w.set.Status(ctx); err == nil {
-			w.mu.Lock()
-			now, owners := time.Since(w.begin).Seconds(), append(slices.Clone(names), "")
-			for _, p := range all {
-				w.rows[p.Number].Spans = extend(w.rows[p.Number].Spans, now, slices.Index(owners, p.Member))
-			}
-			w.mu.Unlock()
-		}
-		pause(ctx, 50*time.Millisecond)
-	}
-}
-
-// extend adds the owner that was seen now: the last one has the partition still, or another has it.
-func extend(spans []chart.Span, now float64, owner int) []chart.Span {
-	n := len(spans)
-	if n > 0 {
-		spans[n-1].To = now
-	}
-	if n > 0 && spans[n-1].State == owner {
-		return spans
-	}
-	return append(spans, chart.Span{From: now, To: now, State: owner})
-}
-
-func (w *witness) mark(what string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.marks = append(w.marks, chart.Mark{X: time.Since(w.begin).Seconds(), Name: what})
-}
-
-func (w *witness) draw(path string) error {
-	return chart.Save(path, chart.Timeline{
-		Title: "The owner of each partition", XTitle: "seconds", States: append(slices.Clone(names), "nobody"), Rows: w.rows, Marks: w.marks,
-	})
 }

@@ -1,7 +1,7 @@
 // Demo-partition keeps the orders of each customer in order over three processes, of which one is killed.
 //
-// It needs nothing: it starts a server and three members as processes of its own, and ends by itself. The picture in
-// out/demo-partition.svg shows which member owned each partition, and when one was killed.
+// It needs nothing: it starts a server and three members as processes of its own, and ends by itself. It prints which member gets
+// which partition, and when one is killed.
 //
 // Or do it yourself, in three terminals. Kill a member, and start it again:
 //
@@ -19,7 +19,6 @@ import (
 	"log"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -43,7 +42,6 @@ func main() {
 	serving := flag.Bool("serve", false, "start a server, and publish orders until interrupted")
 	member := flag.String("member", "", "be the member with this `NAME`")
 	url := flag.String("nats", fmt.Sprintf("nats://127.0.0.1:%d", port), "server of a member")
-	chart := flag.String("chart", filepath.Join("out", "demo-partition.svg"), "`FILE` of the picture")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	var err error
@@ -53,7 +51,7 @@ func main() {
 	case *serving:
 		err = serve(ctx, os.Stdout)
 	default:
-		err = demo(ctx, *chart, os.Stdout)
+		err = demo(ctx, os.Stdout)
 	}
 	stop()
 	if err != nil {

@@ -24,7 +24,6 @@ type Point struct{ X, Y float64 }
 type Series struct {
 	Name   string
 	Points []Point // in the order of X
-	Step   bool    // a value holds until the next point
 	Dashed bool    // for what is no measurement, such as a limit
 	Area   bool    // filled down to zero
 }
@@ -40,13 +39,6 @@ type Chart struct {
 	Title, XTitle, YTitle string
 	Series                []Series
 	Marks                 []Mark
-}
-
-// Panel is a part of a picture: a Chart or a Timeline.
-type Panel interface {
-	// panel checks the values, and returns the height in pixels and what draws it.
-	panel() (height int, draw func(*bytes.Buffer), err error)
-	title() string
 }
 
 // Measures of a chart, in pixels.
@@ -68,7 +60,7 @@ const wantedTicks = 6
 var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6f42c1", "#59636e"}
 
 // Save writes a picture into the file at path, whose folder it creates.
-func Save(path string, panels ...Panel) error {
+func Save(path string, charts ...Chart) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
@@ -76,55 +68,35 @@ func Save(path string, panels ...Panel) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(Write(f, panels...), f.Close())
+	return errors.Join(Write(f, charts...), f.Close())
 }
 
-// Write draws an SVG picture of panels, one below the other.
-func Write(w io.Writer, panels ...Panel) error {
-	if len(panels) == 0 {
+// Write draws an SVG picture of charts, one below the other.
+func Write(w io.Writer, charts ...Chart) error {
+	if len(charts) == 0 {
 		return errors.New("no chart to draw")
 	}
-	var body, b bytes.Buffer
-	total := 0
-	for _, p := range panels {
-		height, draw, err := p.panel()
+	var b bytes.Buffer
+	begin(&b, chartHeight*len(charts))
+	for i, c := range charts {
+		p, err := newPlot(c)
 		if err != nil {
-			return fmt.Errorf("chart %q: %w", p.title(), err)
+			return fmt.Errorf("chart %q: %w", c.Title, err)
 		}
-		fmt.Fprintf(&body, `<g transform="translate(0 %d)">`+"\n", total)
-		draw(&body)
-		body.WriteString("</g>\n")
-		total += height
+		fmt.Fprintf(&b, `<g transform="translate(0 %d)">`+"\n", i*chartHeight)
+		p.draw(&b)
+		b.WriteString("</g>\n")
 	}
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %d" `+
-		`font-family="Helvetica, Arial, sans-serif" font-size="12">`+"\n", chartWidth, total, total)
-	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", chartWidth, total)
-	b.Write(body.Bytes())
 	b.WriteString("</svg>\n")
 	_, err := w.Write(b.Bytes())
 	return err
 }
 
-func (c Chart) title() string { return c.Title }
-
-func (c Chart) panel() (int, func(*bytes.Buffer), error) {
-	p, err := newPlot(c)
-	return chartHeight, func(b *bytes.Buffer) {
-		p.axes(b)
-		for n, s := range c.Series {
-			p.line(b, s, colours[n%len(colours)])
-		}
-		for _, m := range c.Marks {
-			m.draw(b, p.x(m.X), plotTop, plotBottom)
-		}
-		p.legend(b)
-	}, err
-}
-
-// draw draws a mark at the pixel x.
-func (m Mark) draw(b *bytes.Buffer, x string, top, bottom int) {
-	fmt.Fprintf(b, `<line x1="%s" y1="%d" x2="%[1]s" y2="%[3]d" stroke="#1f2328" stroke-dasharray="3 3"/>`+"\n", x, top, bottom)
-	label(b, 0, 0, fmt.Sprintf(`transform="translate(%s %d)" dx="5" dy="12" fill="#1f2328" font-style="italic"`, x, top), m.Name)
+// begin opens a picture on white.
+func begin(b *bytes.Buffer, height int) {
+	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %d" `+
+		`font-family="Helvetica, Arial, sans-serif" font-size="12">`+"\n", chartWidth, height, height)
+	fmt.Fprintf(b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", chartWidth, height)
 }
 
 // plot is a chart with its scales.
@@ -178,6 +150,23 @@ func (p *plot) y(value float64) string { return pixels(plotBottom - value/p.maxY
 
 func pixels(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) }
 
+func (p *plot) draw(b *bytes.Buffer) {
+	p.axes(b)
+	for n, s := range p.Series {
+		p.line(b, s, colours[n%len(colours)])
+	}
+	for _, m := range p.Marks {
+		p.mark(b, m)
+	}
+	p.legend(b)
+}
+
+func (p *plot) mark(b *bytes.Buffer, m Mark) {
+	x := p.x(m.X)
+	fmt.Fprintf(b, `<line x1="%s" y1="%d" x2="%[1]s" y2="%[3]d" stroke="#1f2328" stroke-dasharray="3 3"/>`+"\n", x, plotTop, plotBottom)
+	label(b, 0, 0, fmt.Sprintf(`transform="translate(%s %d)" dx="5" dy="12" fill="#1f2328" font-style="italic"`, x, plotTop), m.Name)
+}
+
 // axes draws the titles, the grid and its values.
 func (p *plot) axes(b *bytes.Buffer) {
 	label(b, plotLeft, 24, `font-size="15" font-weight="bold" fill="#1f2328"`, p.Title)
@@ -208,14 +197,11 @@ func (p *plot) line(b *bytes.Buffer, s Series, colour string) {
 	}
 	var path bytes.Buffer
 	for i, at := range s.Points {
-		switch {
-		case i == 0:
-			fmt.Fprintf(&path, "M%s %s", p.x(at.X), p.y(at.Y))
-		case s.Step:
-			fmt.Fprintf(&path, "H%sV%s", p.x(at.X), p.y(at.Y))
-		default:
-			fmt.Fprintf(&path, "L%s %s", p.x(at.X), p.y(at.Y))
+		command := "L"
+		if i == 0 {
+			command = "M"
 		}
+		fmt.Fprintf(&path, "%s%s %s", command, p.x(at.X), p.y(at.Y))
 	}
 	if s.Area {
 		first, last := s.Points[0], s.Points[len(s.Points)-1]
@@ -235,15 +221,11 @@ func dashes(s Series) string {
 func (p *plot) legend(b *bytes.Buffer) {
 	x := plotLeft
 	for n, s := range p.Series {
-		x = entry(b, x, s.Name, colours[n%len(colours)], dashes(s))
+		fmt.Fprintf(b, `<line x1="%d" y1="%d" x2="%d" y2="%[2]d" stroke="%[4]s" stroke-width="4"%[5]s/>`+"\n", x, legendTop, x+18,
+			colours[n%len(colours)], dashes(s))
+		label(b, x+24, legendTop+4, `fill="#1f2328"`, s.Name)
+		x += 44 + letterWidth*len(s.Name)
 	}
-}
-
-// entry draws an entry of a legend at x, and returns where the next one begins.
-func entry(b *bytes.Buffer, x int, name, colour, dashes string) int {
-	fmt.Fprintf(b, `<line x1="%d" y1="%d" x2="%d" y2="%[2]d" stroke="%[4]s" stroke-width="4"%[5]s/>`+"\n", x, legendTop, x+18, colour, dashes)
-	label(b, x+24, legendTop+4, `fill="#1f2328"`, name)
-	return x + 44 + letterWidth*len(name)
 }
 
 func label(b *bytes.Buffer, x, y int, attributes, text string) {

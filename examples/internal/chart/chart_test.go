@@ -21,7 +21,7 @@ type element struct {
 }
 
 // draw returns the elements of a chart.
-func draw(t *testing.T, charts ...chart.Panel) []element {
+func draw(t *testing.T, charts ...chart.Chart) []element {
 	t.Helper()
 	var out bytes.Buffer
 	require.NoError(t, chart.Write(&out, charts...))
@@ -75,7 +75,7 @@ func TestChart(t *testing.T) {
 		Series: []chart.Series{
 			{Name: "ci", Points: []chart.Point{{0, 0}, {5, 1500}, {10, 750}}, Area: true},
 			{Name: "limit", Points: []chart.Point{{0, 2000}, {10, 2000}}, Dashed: true},
-			{Name: "open", Points: []chart.Point{{0, 0}, {5, 2000}}, Step: true},
+			{Name: "open", Points: []chart.Point{{0, 0}, {5, 2000}}},
 			{Name: "nothing"},
 		},
 	})
@@ -90,7 +90,7 @@ func TestChart(t *testing.T) {
 	require.Equal(t, "M76.0 248.0L458.0 137.6L840.0 192.8", all[1]["d"])
 	require.Equal(t, "M76.0 100.8L840.0 100.8", all[2]["d"])
 	require.Equal(t, "6 4", all[2]["stroke-dasharray"])
-	require.Equal(t, "M76.0 248.0H458.0V100.8", all[3]["d"])
+	require.Equal(t, "M76.0 248.0L458.0 100.8", all[3]["d"])
 	require.NotEqual(t, all[1]["stroke"], all[2]["stroke"])
 }
 

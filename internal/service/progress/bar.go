@@ -28,7 +28,6 @@ type Bar struct {
 	out   io.Writer
 	title string
 	total int64 // 0: not known
-	open  bool  // the total is a guess
 	begin time.Time
 
 	mu       sync.Mutex
@@ -38,20 +37,10 @@ type Bar struct {
 	finished bool
 }
 
-// New starts a bar for total steps on out.
+// New starts a bar for total steps on out. The run may go on after them. A total of 0 is not known.
 func New(out io.Writer, title string, total int64) *Bar {
-	return start(out, title, total, false)
-}
-
-// NewOpen starts a bar on out for a run that may go on after total steps, or of which
-// nothing is known: then total is 0.
-func NewOpen(out io.Writer, title string, total int64) *Bar {
-	return start(out, title, total, true)
-}
-
-func start(out io.Writer, title string, total int64, open bool) *Bar {
 	now := time.Now()
-	b := &Bar{out: out, title: title, total: total, open: open, begin: now, logged: now}
+	b := &Bar{out: out, title: title, total: total, begin: now, logged: now}
 	if IsTerminal(out) {
 		if total == 0 {
 			total = unknown
@@ -85,7 +74,7 @@ func (b *Bar) Add(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.done += int64(n)
-	if b.open && b.total > 0 && b.done >= b.total {
+	if b.total > 0 && b.done >= b.total {
 		// A bar that is full shows nothing more.
 		b.total = 0
 		if b.bar != nil {
@@ -137,7 +126,7 @@ func (b *Bar) end() bool {
 // log writes how far the run is. The lock is held.
 func (b *Bar) log(now time.Time) {
 	line := fmt.Sprintf("%s: %s of %s", b.title, Count(b.done), Count(b.total))
-	if b.total == 0 || b.done == b.total {
+	if b.total == 0 {
 		line = fmt.Sprintf("%s: %s", b.title, Count(b.done))
 	}
 	if took := now.Sub(b.begin); took > 0 {

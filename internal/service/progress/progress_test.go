@@ -49,14 +49,14 @@ func TestBarShowsWhereItStopped(t *testing.T) {
 func TestOpenBar(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		bar := progress.NewOpen(&out, "orders", 10)
+		bar := progress.New(&out, "orders", 10)
 		time.Sleep(2 * time.Second)
 		bar.Add(9)
 		time.Sleep(2 * time.Second)
 		bar.Add(11)
 		bar.Clear()
 		bar.Done()
-		bar = progress.NewOpen(&out, "all", 0)
+		bar = progress.New(&out, "all", 0)
 		time.Sleep(2 * time.Second)
 		bar.Add(0)
 		bar.Done()

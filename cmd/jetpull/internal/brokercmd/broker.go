@@ -73,7 +73,6 @@ type process struct {
 	warnings []string // about flags of webhook-broker that have no effect
 }
 
-// load reads the configuration of a broker.
 func (p *process) load(cmd *cobra.Command, from broker.Sources) (serve.Process, error) {
 	opts := []broker.Option{broker.Notices(cmd.ErrOrStderr())}
 	if cmd.Flags().Changed("context") {
@@ -158,8 +157,7 @@ func addOriginalFlags(flags *pflag.FlagSet, warnings *[]string) {
 		}
 	}
 	flags.Func("migrate", "", noEffect("--migrate %q has no effect: there is no database"))
-	flags.BoolFunc("stop-on-conf-change", "", noEffect("--stop-on-conf-change=%s has no effect: the configuration is read at the start, so restart "+
-		"the broker when it changes"))
+	flags.BoolFunc("stop-on-conf-change", "", noEffect("--stop-on-conf-change=%s has no effect: the configuration is read at the start alone"))
 	flags.Bool("do-not-watch-conf-change", false, "")
 	flags.Func("command", "", func(command string) error {
 		if command != "broker" {

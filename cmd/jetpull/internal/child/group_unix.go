@@ -21,14 +21,12 @@ func ownGroup(cmd *exec.Cmd) *group {
 	return g
 }
 
-// group is the process group of a command.
 type group struct {
 	cmd    *exec.Cmd
 	timer  *time.Timer // set before the command's Wait returns, if it got SIGTERM
 	killed atomic.Bool
 }
 
-// end sends SIGTERM to all of the group.
 func (g *group) end() error {
 	g.timer = time.AfterFunc(killAfter, g.kill)
 	err := syscall.Kill(-g.cmd.Process.Pid, syscall.SIGTERM)
@@ -38,7 +36,6 @@ func (g *group) end() error {
 	return err
 }
 
-// kill kills all of the group.
 func (g *group) kill() {
 	_ = syscall.Kill(-g.cmd.Process.Pid, syscall.SIGKILL)
 	g.killed.Store(true)

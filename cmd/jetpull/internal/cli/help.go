@@ -12,7 +12,6 @@ import (
 	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
-// helpWidth is how wide a help is at most.
 const helpWidth = 100
 
 // help has the help of root and the commands below it wrapped at the width of the terminal, and returns the error of writing it.

@@ -82,13 +82,18 @@ func Plain(err error) string {
 	return text
 }
 
-// Every calls f at once and then after each interval, until it returns an error or ctx ends, which is none.
-func Every(ctx context.Context, interval time.Duration, f func() error) error {
-	for ctx.Err() == nil {
-		if err := f(); err != nil && ctx.Err() == nil {
+// Watch calls look at once and then after each interval, until it returns an error or the command is interrupted, which is no error. Then it calls
+// show, unless that is nil. On a terminal, the output of show takes the place of the output before.
+func Watch(cmd *cobra.Command, asJSON bool, interval time.Duration, look func() (show func() error, err error)) error {
+	var s screen
+	for ctx := cmd.Context(); ctx.Err() == nil; _ = watch.Sleep(ctx, interval) {
+		show, err := look()
+		if err == nil && show != nil {
+			err = s.draw(cmd, asJSON, show)
+		}
+		if err != nil && ctx.Err() == nil {
 			return err
 		}
-		_ = watch.Sleep(ctx, interval)
 	}
 	return nil
 }
@@ -117,13 +122,13 @@ func Warn(errOut io.Writer, asJSON bool, text string) {
 	Notice(errOut, "jetpull: %s\n", text)
 }
 
-// Screen is a view that is drawn again and again, in place on a terminal.
-type Screen struct {
+// screen is a view that is drawn again and again, in place on a terminal.
+type screen struct {
 	rows int // of the last drawing, above the cursor
 }
 
-// Draw has what show writes to the command's standard output take the place of the last drawing. Elsewhere, and as JSON, it is written as it is.
-func (s *Screen) Draw(cmd *cobra.Command, asJSON bool, show func() error) error {
+// draw has what show writes to the command's standard output take the place of the last drawing. Elsewhere, and as JSON, it is written as it is.
+func (s *screen) draw(cmd *cobra.Command, asJSON bool, show func() error) error {
 	out := cmd.OutOrStdout()
 	if asJSON || !progress.IsTerminal(out) {
 		return show()
@@ -140,7 +145,7 @@ func (s *Screen) Draw(cmd *cobra.Command, asJSON bool, show func() error) error 
 }
 
 // over is a picture, with what a terminal obeys so that it takes the place of the last one.
-func (s *Screen) over(picture string) string {
+func (s *screen) over(picture string) string {
 	text := ""
 	if s.rows > 0 {
 		text = fmt.Sprintf("\x1b[%dA", s.rows)

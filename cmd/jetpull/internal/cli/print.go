@@ -98,6 +98,21 @@ func All[V any](values []V) iter.Seq2[V, error] {
 	}
 }
 
+// Map has each value of a sequence as f shows it. An error is passed on.
+func Map[V, W any](values iter.Seq2[V, error], f func(V) W) iter.Seq2[W, error] {
+	return func(yield func(W, error) bool) {
+		for v, err := range values {
+			var w W
+			if err == nil {
+				w = f(v)
+			}
+			if !yield(w, err) {
+				return
+			}
+		}
+	}
+}
+
 // Show prints an object, which its JSON describes: as JSON, or a field on a line, without those that are empty. A list of objects in it
 // is a table below.
 func Show(out io.Writer, asJSON bool, object any) error {
@@ -228,7 +243,6 @@ func cell(value json.RawMessage) string {
 	return at.Local().Format(time.DateTime)
 }
 
-// first are the first n characters of a text.
 func first(n int, text string) string {
 	if utf8.RuneCountInString(text) > n {
 		return string([]rune(text)[:n-1]) + "…"

@@ -76,14 +76,10 @@ const defaultTimeout = 5 * time.Second
 // otherNames lets the flags of the systems be used here too.
 var otherNames = map[string]string{"nats": "server", "domain": "js-domain"}
 
-// Bar starts a bar on a command's standard error for a run of total steps; open says that it may have more. It shows nothing
-// with --quiet and --json.
-func (g *Globals) Bar(cmd *cobra.Command, total int64, open bool) *progress.Bar {
-	switch {
-	case g.Quiet || g.JSON:
+// Bar starts a bar on a command's standard error for a run of about total steps; 0: nobody knows. It shows nothing with --quiet and --json.
+func (g *Globals) Bar(cmd *cobra.Command, total int64) *progress.Bar {
+	if g.Quiet || g.JSON {
 		return nil
-	case open:
-		return progress.NewOpen(cmd.ErrOrStderr(), cmd.Name(), total)
 	}
 	return progress.New(cmd.ErrOrStderr(), cmd.Name(), total)
 }
@@ -94,8 +90,7 @@ type login struct{ natscontext.Context }
 
 func (l *login) register(flags *pflag.FlagSet) {
 	flags.StringVar(&l.User, "user", "", "`NAME` of the user (NATS_USER)")
-	flags.StringVar(&l.Password, "password", "", "`PASSWORD` of the user; prefer NATS_PASSWORD, because other users of this machine can see the "+
-		"command line")
+	flags.StringVar(&l.Password, "password", "", "`PASSWORD` of the user; prefer NATS_PASSWORD: other users of this machine can see the command line")
 	flags.StringVar(&l.Token, "token", "", "`TOKEN` of the user; prefer NATS_TOKEN, for the same reason")
 	flags.StringVar(&l.Creds, "creds", "", "`FILE` with user credentials (NATS_CREDS)")
 	flags.StringVar(&l.NKey, "nkey", "", "`FILE` with an nkey's seed (NATS_NKEY)")

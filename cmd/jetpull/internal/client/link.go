@@ -107,14 +107,16 @@ func (g *Globals) OpenExisting(cmd *cobra.Command) (*Link, error) {
 	return g.Target.Open(cmd.Context(), strings.TrimPrefix(cmd.CommandPath(), "jetpull "), cmd.ErrOrStderr())
 }
 
-// With runs f with a connection to an existing server, within the timeout for requests.
-func (g *Globals) With(cmd *cobra.Command, f func(context.Context, *Link) error) error {
-	l, err := g.OpenExisting(cmd)
-	if err != nil {
-		return err
+// With is the RunE of a command that calls f with a connection to an existing server, within the timeout for requests.
+func (g *Globals) With(f func(ctx context.Context, l *Link, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		l, err := g.OpenExisting(cmd)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		return l.Within(cmd.Context(), func(ctx context.Context) error { return f(ctx, l, cmd, args) })
 	}
-	defer l.Close()
-	return l.Within(cmd.Context(), func(ctx context.Context) error { return f(ctx, l) })
 }
 
 // Within runs f within the timeout for requests, and ends it when the server refuses one.
@@ -134,22 +136,18 @@ func (g *Globals) Watch(cmd *cobra.Command, interval time.Duration, look func(co
 	}
 	defer l.Close()
 	first := true
-	return cli.Every(cmd.Context(), interval, func() error {
-		var show func() error
-		err := l.Within(cmd.Context(), func(ctx context.Context) (err error) {
+	return cli.Watch(cmd, g.JSON, interval, func() (show func() error, err error) {
+		err = l.Within(cmd.Context(), func(ctx context.Context) (err error) {
 			show, err = look(ctx, l)
 			return err
 		})
 		gone := errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound)
-		switch {
-		case err == nil:
+		if err == nil || first || gone || cmd.Context().Err() != nil {
 			first = false
-			return show()
-		case first, gone, cmd.Context().Err() != nil:
-			return err
+			return show, err
 		}
 		cli.Warn(cmd.ErrOrStderr(), g.JSON, cli.Plain(err))
-		return nil
+		return nil, nil
 	})
 }
 

@@ -78,9 +78,8 @@ func New(g *client.Globals) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8222", "`ADDRESS` to serve on")
-	flags.StringArrayVar(&f.tokens, "console-token", nil, "`[NAME=]TOKEN` of an administrator, with the name for the log; may be repeated; $"+
-		envToken+", with spaces between several, each with its name")
-	flags.StringArrayVar(&f.readTokens, "console-read-token", nil, "`[NAME=]TOKEN` that allows to look only; may be repeated; $"+envReadToken)
+	flags.StringArrayVar(&f.tokens, "console-token", nil, "`[NAME=]TOKEN` of an administrator, NAME for the log; repeatable; $"+envToken+", with spaces")
+	flags.StringArrayVar(&f.readTokens, "console-read-token", nil, "`[NAME=]TOKEN` that allows to look only; repeatable; $"+envReadToken)
 	flags.StringVar(&f.userHeader, "console-user-header", "", "`HEADER` in which --http-trusted-proxies name the user, such as X-Forwarded-User")
 	flags.BoolVar(&f.readPayloads, "console-read-payloads", false, "show payloads and headers of messages to users of --console-read-token too")
 	flags.StringVar(&f.publicURL, "http-public-url", "", "`URL` by which browsers reach the console, such as https://example.com/console")
@@ -190,7 +189,6 @@ func noToken(text string) bool {
 	return nameless.MatchString(text) && !random
 }
 
-// sources opens the sources that are named.
 func (f *flags) sources(ctx context.Context, cmd *cobra.Command, g *client.Globals, cfg *console.Config, closers *service.Closers) error {
 	t := g.Target
 	named := t.URL != "" || t.Context != "" || t.Embedded != ""

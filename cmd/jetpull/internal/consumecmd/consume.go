@@ -30,7 +30,8 @@ type consume struct {
 	inFlight, maxCrashes               int
 	worker                             bool
 	retryDelays                        []time.Duration
-	deadLetter, orderedBy, named       string
+	deadLetter, named                  string
+	key                                func(*jetpull.Msg) string // of --ordered-by; nil: there is no order
 	argv                               []string
 }
 
@@ -61,12 +62,10 @@ reads messages as lines of JSON and writes outcomes as lines of JSON:
 Other outcomes are nak, term and progress. A command that ends is started again. See
 https://github.com/jetpull/jetpull/blob/main/docs/worker-protocol.md.
 
-A message that ends its process, as when memory runs out, is redelivered and ends the
-next one too. With --max-crashes N it is given up when N processes have ended while
-they had it: processes of jetpull that had it again after a first delivery, and
-programs of --worker. The starts are in the bucket jetpull-crashes, which is created
-if it is missing and forgets them after a day. Give 2 or more: with 1, messages that
-were handled beside it can be given up with it.
+With --max-crashes N, a message is given up when N processes have ended while they had
+it: consume itself, from the first redelivery on, or programs of --worker. The bucket
+jetpull-crashes counts them for a day, and is created if it is missing. Give 2 or
+more: with 1, messages that were handled at the same time can be given up too.
 
 With --json, consume prints a line with the outcome of each message on standard
 output, and the output of commands goes to standard error.
@@ -77,11 +76,9 @@ JETPULL_PENDING, JETPULL_TIME, JETPULL_HEADERS (all headers, as JSON), and
 JETPULL_HEADER_NAME for the first value of each header. A message stays in
 progress for as long as its command runs.
 
-The first interrupt or SIGTERM starts a clean shutdown: unstarted messages go back
-to the server at once, and running commands have --drain-timeout to finish. After
-that, their process groups get SIGTERM, and half a second later SIGKILL, and their
-messages go back too. A second interrupt or SIGTERM kills them at once, and consume
-exits with 130.
+After an interrupt or SIGTERM, unstarted messages go back to the server, and running
+commands have --drain-timeout to finish. Then their process groups get SIGTERM and
+SIGKILL, and their messages go back too. A second signal kills them at once.
 
 consume refuses a consumer with ack policy all: create it with the explicit policy.`,
 		Example: `  jetpull consume ORDERS worker
@@ -106,21 +103,17 @@ consume refuses a consumer with ack policy all: create it with the explicit poli
 	return cmd
 }
 
-// register adds the flags to the command.
 func (f *consume) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVarP(&f.Count, "count", "n", 0, "end after `N` messages; 0 for never")
 	cli.Duration(flags, &f.Idle, "idle", 0, 0, "end when no message has arrived for this `DURATION`, such as 10s; 0 for never")
 	cli.Int(flags, &f.concurrency, "concurrency", 1, 1, maxHeld, "handle `N` messages at a time")
-	flags.StringVar(&f.orderedBy, "ordered-by", "", "keep order among messages with the same `KEY`: subject, or header:NAME")
+	flags.Func("ordered-by", "keep order among messages with the same `KEY`: subject, or header:NAME", f.orderBy)
 	cli.Int(flags, &f.prefetch, "prefetch", 0, 1, maxHeld, "hold `N` messages at most, including those in progress; adapts by default")
-	flags.DurationSliceVar(&f.retryDelays, "retry-delays", nil, "`DELAYS` before the second, third … attempt after a failure; with a command "+
-		"1s,5s,30s, unless the consumer has a BackOff")
+	flags.DurationSliceVar(&f.retryDelays, "retry-delays", nil, "`DELAYS` before later attempts; for a command 1s,5s,30s, or the consumer's BackOff")
 	cli.Int(flags, &f.maxAttempts, "max-attempts", 0, 1, math.MaxInt, "give a message up after `N` attempts; the default is the consumer's MaxDeliver")
-	cli.Int(flags, &f.maxCrashes, "max-crashes", 0, 1, math.MaxInt, "give a message up that `N` processes ended of: consume itself, or a --worker; no "+
-		"limit by default")
-	flags.StringVar(&f.deadLetter, "dead-letter", "", "`SUBJECT` for copies of messages that are given up; needs --max-attempts or --max-crashes, and "+
-		"a stream with that subject")
+	cli.Int(flags, &f.maxCrashes, "max-crashes", 0, 1, math.MaxInt, "give a message up that ended `N` processes, of consume or --worker")
+	flags.StringVar(&f.deadLetter, "dead-letter", "", "`SUBJECT` for copies of messages that --max-attempts or --max-crashes gives up")
 	flags.StringVar(&f.named, "named", "", "answer jetpull ps and jetpull cancel, with this `NAME` of letters, digits, - and _")
 	cli.Duration(flags, &f.Drain, "drain-timeout", 30*time.Second, 0,
 		"how long running commands may continue when consume ends; with 0 they are ended at once")
@@ -178,18 +171,18 @@ func (f *consume) handlers() int {
 	return f.concurrency
 }
 
-// orderKey is the key function that --ordered-by names, nil for none.
-func orderKey(by string) (func(*jetpull.Msg) string, error) {
+// orderBy reads the value of --ordered-by.
+func (f *consume) orderBy(by string) error {
 	name, isHeader := strings.CutPrefix(by, "header:")
 	switch {
-	case by == "":
-		return nil, nil
 	case by == "subject":
-		return (*jetpull.Msg).Subject, nil
+		f.key = (*jetpull.Msg).Subject
 	case isHeader && name != "":
-		return func(m *jetpull.Msg) string { return m.Headers().Get(name) }, nil
+		f.key = func(m *jetpull.Msg) string { return m.Headers().Get(name) }
+	default:
+		return errors.New("it is neither subject nor header:NAME")
 	}
-	return nil, cli.Usage(fmt.Errorf("--ordered-by %q is neither subject nor header:NAME", by))
+	return nil
 }
 
 // options are the flags as options of the library. Those that were not given are
@@ -209,6 +202,9 @@ func (f *consume) options(cmd *cobra.Command, cfg *jetstream.ConsumerConfig) []j
 	}
 	if f.Count > 0 {
 		opts = append(opts, jetpull.StopAfter(f.Count))
+	}
+	if f.key != nil {
+		opts = append(opts, jetpull.OrderedBy(f.key))
 	}
 	return opts
 }
@@ -249,10 +245,6 @@ func (f *consume) run(cmd *cobra.Command, args []string) (err error) {
 	if err := f.check(cmd); err != nil {
 		return err
 	}
-	key, err := orderKey(f.orderedBy)
-	if err != nil {
-		return err
-	}
 	ctx := cmd.Context()
 	p, err := f.Open(cmd, f.Globals, args)
 	if err != nil {
@@ -264,9 +256,6 @@ func (f *consume) run(cmd *cobra.Command, args []string) (err error) {
 		return err
 	}
 	opts := f.options(cmd, &info.Config)
-	if key != nil {
-		opts = append(opts, jetpull.OrderedBy(key))
-	}
 	crashes, err := f.crashes(ctx, p.Link, args[0])
 	if err != nil {
 		return err

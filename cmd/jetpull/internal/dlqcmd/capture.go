@@ -1,7 +1,6 @@
 package dlqcmd
 
 import (
-	"errors"
 	"strings"
 	"time"
 
@@ -27,9 +26,6 @@ consumer and its message is dropped, with a line in the log. Nothing is deleted.
 		Example: `  jetpull dlq capture DEAD --dead-letter dead.orders
   jetpull dlq capture DEAD ORDERS --dead-letter dead.orders --idle 2s`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if subject == "" {
-				return cli.Usage(errors.New("capture needs --dead-letter, the subject of the dead letters"))
-			}
 			for _, origin := range args[1:] {
 				if err := cli.CheckName("stream", origin); err != nil {
 					return cli.Usage(err)
@@ -51,6 +47,7 @@ consumer and its message is dropped, with a line in the log. Nothing is deleted.
 	flags.StringVar(&subject, "dead-letter", "", "`SUBJECT` of the dead letters; a stream must have it")
 	cli.Duration(flags, &idle, "idle", 0, 0, "end when no advisory was handled for this `DURATION`, such as 10s; 0 for never")
 	cli.Subject(flags, "dead-letter", &subject, false)
+	_ = cmd.MarkFlagRequired("dead-letter") // it exists
 	return cmd
 }
 

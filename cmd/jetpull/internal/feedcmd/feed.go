@@ -50,7 +50,6 @@ The subcommands add items, show partitions and items, and retry or skip failed i
 
 ` + tracing.Help
 
-// flags are the flags of a watcher.
 type flags struct {
 	handler, exec, publish             string
 	health, secret, nats               string
@@ -85,12 +84,11 @@ func New() *cobra.Command {
 	fs.StringVar(&f.exec, "exec", "", "shell `COMMAND` that is run for each item")
 	fs.StringVar(&f.publish, "publish", "", "JetStream `SUBJECT` that items are published to; needs --nats")
 	fs.StringVar(&f.health, "health", "", "`URL` that answers GET with 2xx while the handler can work; none by default")
-	fs.StringVar(&f.secret, "secret", "", "sign the requests of --handler with `SECRET`, as Standard Webhooks describes; base64 with or without the "+
-		"prefix whsec_")
+	fs.StringVar(&f.secret, "secret", "", "sign requests of --handler with `SECRET` as Standard Webhooks does: base64, with or without whsec_")
 	fs.StringVar(&f.nats, "nats", "", "`URL` of a NATS server for wake-ups and --publish; none by default")
 	cli.Int(fs, &f.concurrency, "concurrency", 64, 1, 100_000, "maximum number of items of this watcher that are in progress or not yet saved")
-	fs.Func("limit", "`GATE=LIMIT` for all watchers with this flag together, such as 2=10 for 10 items at a time, 2=100/1s for 100 that begin in "+
-		"any second, or 2=10,100/1s; repeatable", f.limits.add)
+	fs.Func("limit", "`GATE=LIMIT` of all watchers together: 2=10 for 10 items at a time, 2=100/1s for 100 in any second, or 2=10,100/1s; repeatable",
+		f.limits.add)
 	cli.Int(fs, &f.partitionConcurrency, "partition-concurrency", 0, 0, math.MaxInt,
 		"maximum number of items of one partition that are in progress or not yet saved; 0: as many as --concurrency allows")
 	fs.DurationVar(&f.lease, "lease", 30*time.Second, "how long a partition waits for a watcher that crashed before another one takes it over")
@@ -221,7 +219,6 @@ func (f *flags) options(log *slog.Logger) []feed.WatcherOption {
 	return opts
 }
 
-// limits are those of the flag --limit.
 type limits []feed.Limit
 
 // add reads a value of the flag, which may be given for each gate: GATE=CONCURRENCY, GATE=RATE/PER, or both with a comma between. It refuses

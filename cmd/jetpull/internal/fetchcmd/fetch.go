@@ -96,7 +96,6 @@ func (f *fetch) run(cmd *cobra.Command, args []string) (err error) {
 	return nil
 }
 
-// take fetches the messages.
 func (f *fetch) take(ctx context.Context, sub *jetpull.Subscription) ([]*jetpull.Msg, error) {
 	opts := []jetpull.FetchOption{jetpull.MaxWait(f.wait)}
 	if f.noWait {

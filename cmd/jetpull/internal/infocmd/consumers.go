@@ -95,8 +95,7 @@ stores. It needs a server 2.14 or later.`,
 		o.ResetTo = r.ResetSeq
 		return fmt.Sprintf("delivers again from sequence %d", r.ResetSeq), nil
 	})
-	cli.Int(cmd.Flags(), &to, "to", 0, 1, math.MaxInt, "deliver again from `SEQUENCE` of the stream, 1 or more; by default from the acknowledgement "+
-		"floor")
+	cli.Int(cmd.Flags(), &to, "to", 0, 1, math.MaxInt, "deliver again from `SEQUENCE` of the stream; by default from the acknowledgement floor")
 	return cmd
 }
 
@@ -175,15 +174,13 @@ type operation func(ctx context.Context, js jetstream.JetStream, args []string, 
 
 // change has cmd run f within the timeout for requests, and print the outcome.
 func change(g *client.Globals, cmd *cobra.Command, f operation) *cobra.Command {
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return g.With(cmd, func(ctx context.Context, l *client.Link) error {
-			o := outcome{Stream: args[0], Consumer: args[1]}
-			text, err := f(ctx, l.JS, args, &o)
-			if err != nil {
-				return fmt.Errorf("%s consumer %q on stream %q: %w", cmd.Name(), args[1], args[0], err)
-			}
-			return cli.Answer(cmd, g.JSON, o, "consumer %s on stream %s %s\n", args[1], args[0], text)
-		})
-	}
+	cmd.RunE = g.With(func(ctx context.Context, l *client.Link, cmd *cobra.Command, args []string) error {
+		o := outcome{Stream: args[0], Consumer: args[1]}
+		text, err := f(ctx, l.JS, args, &o)
+		if err != nil {
+			return fmt.Errorf("%s consumer %q on stream %q: %w", cmd.Name(), args[1], args[0], err)
+		}
+		return cli.Answer(cmd, g.JSON, o, "consumer %s on stream %s %s\n", args[1], args[0], text)
+	})
 	return cmd
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"strings"
 	"time"
@@ -23,13 +22,20 @@ import (
 func New(g *client.Globals) *cobra.Command {
 	var watching bool
 	var interval time.Duration
+	once := g.With(func(ctx context.Context, l *client.Link, cmd *cobra.Command, args []string) error {
+		s, err := look(ctx, l, args)
+		if err != nil {
+			return err
+		}
+		return cli.Show(cmd.OutOrStdout(), g.JSON, s)
+	})
 	cmd := &cobra.Command{
 		Use:   "info STREAM CONSUMER",
 		Short: "Show a consumer: pending, unacknowledged, redelivered, pins, rates",
 		Long: `info shows the state of a consumer, as the server reports it. With --watch it
-repeats this every --interval until it is interrupted, with rates per second: in
-place on a terminal, and as lines elsewhere. While the server does not answer it
-reports that and goes on. It ends when the consumer is deleted.`,
+repeats this every --interval until it is interrupted, with rates per second. While
+the server does not answer it reports that and goes on. It ends when the consumer is
+deleted.`,
 		Example: `  jetpull info ORDERS worker
   jetpull info ORDERS worker --watch
   jetpull info ORDERS worker --watch --json > states.jsonl`,
@@ -40,13 +46,7 @@ reports that and goes on. It ends when the consumer is deleted.`,
 			if watching {
 				return watch(cmd, g, interval, args)
 			}
-			return g.With(cmd, func(ctx context.Context, l *client.Link) error {
-				s, err := look(ctx, l, args)
-				if err != nil {
-					return err
-				}
-				return cli.Show(cmd.OutOrStdout(), g.JSON, s)
-			})
+			return once(cmd, args)
 		},
 	}
 	cmd.Flags().BoolVarP(&watching, "watch", "w", false, "show the state every --interval, until interrupted")
@@ -54,7 +54,6 @@ reports that and goes on. It ends when the consumer is deleted.`,
 	return cmd
 }
 
-// look asks for the state of a consumer.
 func look(ctx context.Context, l *client.Link, args []string) (*state, error) {
 	info, err := infoOf(ctx, l.JS, args[0], args[1])
 	if err != nil {
@@ -63,10 +62,9 @@ func look(ctx context.Context, l *client.Link, args []string) (*state, error) {
 	return new(observe(info, time.Now())), nil
 }
 
-// watch shows a consumer at every interval until interrupted: in place on a terminal, and as lines elsewhere.
+// watch shows a consumer at every interval until interrupted, with the rates since the look before.
 func watch(cmd *cobra.Command, g *client.Globals, interval time.Duration, args []string) error {
 	var before *state
-	var screen cli.Screen
 	return g.Watch(cmd, interval, func(ctx context.Context, l *client.Link) (show func() error, err error) {
 		s, err := look(ctx, l, args)
 		if err != nil {
@@ -76,19 +74,7 @@ func watch(cmd *cobra.Command, g *client.Globals, interval time.Duration, args [
 			s.Rates = between(*before, *s)
 		}
 		before = s
-		return func() error {
-			if out := cmd.OutOrStdout(); !g.JSON && !progress.IsTerminal(out) {
-				_, err := fmt.Fprintln(out, s.line())
-				return err
-			}
-			return screen.Draw(cmd, g.JSON, func() error {
-				if g.JSON {
-					return cli.WriteJSON(cmd.OutOrStdout(), s)
-				}
-				_, err := io.WriteString(cmd.OutOrStdout(), s.view())
-				return err
-			})
-		}, nil
+		return func() error { return cli.Answer(cmd, g.JSON, s, "%s", s.view()) }, nil
 	})
 }
 
@@ -130,7 +116,6 @@ type state struct {
 	Rates       *rates     `json:"rates,omitempty"`
 }
 
-// position is how far a consumer is.
 type position struct {
 	Consumer uint64     `json:"consumer_seq"`
 	Stream   uint64     `json:"stream_seq"`
@@ -223,24 +208,6 @@ func (s *state) view() string {
 	return b.String()
 }
 
-// line is the state in one line.
-func (s *state) line() string {
-	line := fmt.Sprintf("%s pending %s, ack pending %s, redelivered %s, waiting pulls %s",
-		s.Time.Local().Format(time.TimeOnly), progress.Count(s.Pending), progress.Count(s.AckPending), progress.Count(s.Redelivered),
-		progress.Count(s.Waiting))
-	if r := s.Rates; r != nil {
-		line += fmt.Sprintf(", delivered %.0f/s, acked %.0f/s, pending %+.0f/s", r.Delivered, r.Acked, r.Pending)
-	}
-	if s.PauseUntil != nil {
-		line += ", paused until " + s.PauseUntil.Local().Format(time.RFC3339)
-	}
-	for _, p := range s.Pins {
-		line += fmt.Sprintf(", pin of %s: %s", p.Group, cmp.Or(p.ID, "nobody"))
-	}
-	return line
-}
-
-// stream is a stream at one moment.
 type stream struct {
 	Name      string    `json:"stream"`
 	Subjects  []string  `json:"subjects,omitempty"`
@@ -269,57 +236,49 @@ func NewStreams(g *client.Globals) *cobra.Command {
 	cmd := &cobra.Command{Use: "streams", Short: "List the streams, or show one"}
 	cmd.AddCommand(&cobra.Command{
 		Use: "ls", Short: "List the streams", Example: `  jetpull streams ls`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return g.With(cmd, func(ctx context.Context, l *client.Link) error {
-				list := l.JS.ListStreams(ctx)
-				return cli.List(cmd, g.JSON, []string{"stream", "subjects", ">messages", ">bytes", ">consumers", "last_time"},
-					listed(list.Info(), list.Err, shownStream))
-			})
-		},
+		RunE: g.With(func(ctx context.Context, l *client.Link, cmd *cobra.Command, _ []string) error {
+			list := l.JS.ListStreams(ctx)
+			return cli.List(cmd, g.JSON, []string{"stream", "subjects", ">messages", ">bytes", ">consumers", "last_time"},
+				cli.Map(listed(list.Info(), list.Err), shownStream))
+		}),
 	}, &cobra.Command{
 		Use: "info STREAM", Short: "Show a stream", Example: `  jetpull streams info ORDERS`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return g.With(cmd, func(ctx context.Context, l *client.Link) error {
-				s, err := l.JS.Stream(ctx, args[0])
-				if err != nil {
-					return fmt.Errorf("stream %q: %w", args[0], err)
-				}
-				return cli.Show(cmd.OutOrStdout(), g.JSON, shownStream(s.CachedInfo()))
-			})
-		},
+		RunE: g.With(func(ctx context.Context, l *client.Link, cmd *cobra.Command, args []string) error {
+			s, err := l.JS.Stream(ctx, args[0])
+			if err != nil {
+				return fmt.Errorf("stream %q: %w", args[0], err)
+			}
+			return cli.Show(cmd.OutOrStdout(), g.JSON, shownStream(s.CachedInfo()))
+		}),
 	})
 	return cmd
 }
 
-// newList is jetpull consumers ls.
 func newList(g *client.Globals) *cobra.Command {
 	return &cobra.Command{
 		Use: "ls STREAM", Short: "List the consumers of a stream", Example: `  jetpull consumers ls ORDERS`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return g.With(cmd, func(ctx context.Context, l *client.Link) error {
-				s, err := l.JS.Stream(ctx, args[0])
-				if err != nil {
-					return fmt.Errorf("stream %q: %w", args[0], err)
-				}
-				list, now := s.ListConsumers(ctx), time.Now()
-				return cli.List(cmd, g.JSON, []string{"consumer", "filter", ">pending", ">ack_pending", ">redelivered", ">waiting_pulls", "paused"},
-					listed(list.Info(), list.Err, func(info *jetstream.ConsumerInfo) state { return observe(info, now) }))
-			})
-		},
+		RunE: g.With(func(ctx context.Context, l *client.Link, cmd *cobra.Command, args []string) error {
+			s, err := l.JS.Stream(ctx, args[0])
+			if err != nil {
+				return fmt.Errorf("stream %q: %w", args[0], err)
+			}
+			list, now := s.ListConsumers(ctx), time.Now()
+			return cli.List(cmd, g.JSON, []string{"consumer", "filter", ">pending", ">ack_pending", ">redelivered", ">waiting_pulls", "paused"},
+				cli.Map(listed(list.Info(), list.Err), func(info *jetstream.ConsumerInfo) state { return observe(info, now) }))
+		}),
 	}
 }
 
-// listed are what the server lists, each as shown has it.
-func listed[I, V any](infos <-chan I, failed func() error, shown func(I) V) iter.Seq2[V, error] {
-	return func(yield func(V, error) bool) {
+// listed are what the server lists.
+func listed[I any](infos <-chan *I, failed func() error) iter.Seq2[*I, error] {
+	return func(yield func(*I, error) bool) {
 		for info := range infos {
-			if !yield(shown(info), nil) {
+			if !yield(info, nil) {
 				return
 			}
 		}
 		if err := failed(); err != nil {
-			var none V
-			yield(none, err)
+			yield(nil, err)
 		}
 	}
 }

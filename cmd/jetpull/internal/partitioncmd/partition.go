@@ -26,15 +26,13 @@ func New(g *client.Globals) *cobra.Command {
 		Use:     "ls SET",
 		Short:   "List the partitions of a set: owner, since when, pending, unacknowledged",
 		Example: `  jetpull partition ls billing`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return withSet(cmd, g, args[0], func(ctx context.Context, set *partition.Set) error {
-				rows, err := set.Status(ctx)
-				if err != nil {
-					return err
-				}
-				return cli.List(cmd, g.JSON, columns, cli.All(rows))
-			})
-		},
+		RunE: withSet(g, func(ctx context.Context, set *partition.Set, cmd *cobra.Command, _ []string) error {
+			rows, err := set.Status(ctx)
+			if err != nil {
+				return err
+			}
+			return cli.List(cmd, g.JSON, columns, cli.All(rows))
+		}),
 	}, newWatch(g), newResize(g), &cobra.Command{
 		Use:   "rm SET",
 		Short: "Delete a set: its consumers and its bucket, but no messages",
@@ -42,14 +40,12 @@ func New(g *client.Globals) *cobra.Command {
 while the set has members. What the consumers had acknowledged is forgotten: a
 set that is opened again begins with the first message of its stream.`,
 		Example: `  jetpull partition rm billing`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return withSet(cmd, g, args[0], func(ctx context.Context, set *partition.Set) error {
-				if err := set.Delete(ctx); err != nil {
-					return err
-				}
-				return cli.Answer(cmd, g.JSON, map[string]string{"deleted": args[0]}, "deleted set %s\n", args[0])
-			})
-		},
+		RunE: withSet(g, func(ctx context.Context, set *partition.Set, cmd *cobra.Command, args []string) error {
+			if err := set.Delete(ctx); err != nil {
+				return err
+			}
+			return cli.Answer(cmd, g.JSON, map[string]string{"deleted": args[0]}, "deleted set %s\n", args[0])
+		}),
 	})
 	return cmd
 }
@@ -76,41 +72,37 @@ let the members handle all messages, and stop the members. resize is refused
 while the set has members, or messages that were not handled. Afterwards start
 the members with the new number. A resize that failed can be repeated.`,
 		Example: `  jetpull partition resize billing 128`,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: withSet(g, func(ctx context.Context, set *partition.Set, cmd *cobra.Command, args []string) error {
 			partitions, err := strconv.Atoi(args[1])
 			if err != nil {
 				return cli.Usage(fmt.Errorf("PARTITIONS %q is not a number", args[1]))
 			}
-			return withSet(cmd, g, args[0], func(ctx context.Context, set *partition.Set) error {
-				before := set.Config().Partitions
-				if err := set.Resize(ctx, partitions); err != nil {
-					return err
-				}
-				return cli.Answer(cmd, g.JSON, map[string]any{"set": args[0], "before": before, "partitions": partitions},
-					"set %s has %s, and had %d\n", args[0], progress.Plural(partitions, "partition"), before)
-			})
-		},
+			before := set.Config().Partitions
+			if err := set.Resize(ctx, partitions); err != nil {
+				return err
+			}
+			return cli.Answer(cmd, g.JSON, map[string]any{"set": args[0], "before": before, "partitions": partitions},
+				"set %s has %s, and had %d\n", args[0], progress.Plural(partitions, "partition"), before)
+		}),
 	}
 }
 
-// withSet runs f with a set, within the timeout for requests.
-func withSet(cmd *cobra.Command, g *client.Globals, name string, f func(context.Context, *partition.Set) error) error {
-	return g.With(cmd, func(ctx context.Context, l *client.Link) error {
-		set, err := partition.Load(ctx, l.JS, name)
+// withSet is the RunE of a command that calls f with the set that its first argument names, within the timeout for requests.
+func withSet(g *client.Globals, f func(context.Context, *partition.Set, *cobra.Command, []string) error) func(*cobra.Command, []string) error {
+	return g.With(func(ctx context.Context, l *client.Link, cmd *cobra.Command, args []string) error {
+		set, err := partition.Load(ctx, l.JS, args[0])
 		if err != nil {
 			return err
 		}
-		return f(ctx, set)
+		return f(ctx, set, cmd, args)
 	})
 }
 
-// columns are those of a list of partitions.
 var columns = []string{">partition", "member", "since", ">pending", ">ack_pending"}
 
 // watch prints the owners, and then each partition whose owner has changed since the last look. On a terminal it shows all of them, in place.
 func watch(cmd *cobra.Command, g *client.Globals, interval time.Duration, name string) error {
 	var set *partition.Set
-	var screen cli.Screen
 	inPlace := !g.JSON && progress.IsTerminal(cmd.OutOrStdout())
 	owners := map[int]string{}
 	return g.Watch(cmd, interval, func(ctx context.Context, l *client.Link) (show func() error, err error) {
@@ -128,11 +120,9 @@ func watch(cmd *cobra.Command, g *client.Globals, interval time.Duration, name s
 			owners[p.Number] = p.Member
 			return known && before == p.Member && !inPlace
 		})
-		return func() error {
-			if len(rows) == 0 {
-				return nil
-			}
-			return screen.Draw(cmd, g.JSON, func() error { return cli.List(cmd, g.JSON, columns, cli.All(rows)) })
-		}, nil
+		if len(rows) == 0 {
+			return nil, nil
+		}
+		return func() error { return cli.List(cmd, g.JSON, columns, cli.All(rows)) }, nil
 	})
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
-// command is ps or cancel.
 type command struct {
 	*client.Globals
 	wait time.Duration

@@ -28,7 +28,6 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// plan says what to publish.
 type plan struct {
 	subject, body text
 	header        nats.Header
@@ -47,9 +46,9 @@ func New(g *client.Globals) *cobra.Command {
 		Short: "Publish messages to a stream, and wait until they are stored",
 		Long: `publish publishes to SUBJECT, and waits until the stream has stored the messages.
 Without BODY it publishes its standard input as one message, with --lines each line as
-a message, or with --null what is before each zero byte. SUBJECT and BODY are templates: {{.Count}} is the number of the message,
-{{.Time}} and {{.UnixNano}} are the current time, and {{.Random 10}} is ten random
-letters.
+a message, or with --null what is before each zero byte. SUBJECT and BODY are
+templates: {{.Count}} is the number of the message, {{.Time}} and {{.UnixNano}} are the
+current time, and {{.Random 10}} is ten random letters.
 
 With --at, --every or --cron the stream stores a schedule on --schedule SUBJECT, and
 publishes the message when it is due. To end the schedule, delete the message on that
@@ -152,7 +151,7 @@ func (p *plan) run(cmd *cobra.Command, g *client.Globals, args []string) error {
 	}
 	var bar *progress.Bar
 	if p.count > 1 || p.lines || p.null {
-		bar = g.Bar(cmd, int64(p.count), p.lines || p.null)
+		bar = g.Bar(cmd, int64(p.count))
 	}
 	begin, messages := time.Now(), p.templates
 	if p.lines || p.null {
@@ -164,7 +163,6 @@ func (p *plan) run(cmd *cobra.Command, g *client.Globals, args []string) error {
 	return p.report(cmd, g, n, took, l.Explain(cmd.Context(), err))
 }
 
-// report prints what was published.
 func (p *plan) report(cmd *cobra.Command, g *client.Globals, n int, took time.Duration, err error) error {
 	switch {
 	case cmd.Context().Err() != nil:
@@ -242,7 +240,6 @@ func (p *plan) address(with fields) (string, error) {
 	return string(subject), err
 }
 
-// text is made for each message.
 type text func(fields) ([]byte, error)
 
 // parse reads a template, and tries it: a wrong one is found before anything is made.

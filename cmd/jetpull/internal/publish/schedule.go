@@ -30,14 +30,12 @@ func (s *schedule) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	cli.Future(flags, &s.at, "at", "have the stream publish the message at a")
 	cli.Duration(flags, &s.every, "every", 0, time.Second, "have the stream publish it again and again")
-	flags.StringVar(&s.cron, "cron", "", "have the stream publish it by a `PATTERN` of six fields, seconds first, or @hourly, @daily, @weekly, "+
-		"@monthly, @yearly")
+	flags.StringVar(&s.cron, "cron", "", "publish it by a `PATTERN` of six fields, seconds first, or @hourly, @daily, @weekly, @monthly, @yearly")
 	flags.StringVar(&s.zone, "time-zone", "", "`NAME` of the time zone of --cron, such as Europe/Berlin (default UTC)")
 	flags.StringVar(&s.under, "schedule", "", "`SUBJECT` of the same stream under which the schedule is stored; a schedule that is there is replaced")
 	cli.Exclusive(cmd, "at", "every", "cron")
 }
 
-// given reports whether there is a schedule.
 func (s *schedule) given() bool { return !s.at.IsZero() || s.every != 0 || s.cron != "" }
 
 // check refuses what cannot be together.

@@ -57,7 +57,6 @@ func New(asJSON *bool) *cobra.Command {
 	return cmd
 }
 
-// load reads the configuration of a relay.
 func load(from relay.Sources, withConsole bool) (serve.Process, error) {
 	cfg, err := relay.LoadConfig(from)
 	if err != nil {
@@ -84,7 +83,6 @@ func load(from relay.Sources, withConsole bool) (serve.Process, error) {
 // echoed is how much of a message is sent back, in bytes.
 const echoed = 64 << 10
 
-// newEchoCommand is jetpull relay echo.
 func newEchoCommand() *cobra.Command {
 	var listen string
 	var status int

@@ -27,7 +27,6 @@ var words = map[string]remote.Word{
 	"OPERATION": {Kind: "operation", Item: "/v1/operations/OPERATION", List: "/v1/operations", Ls: "operations ls"},
 }
 
-// clients are the commands that are clients of a running relay.
 func clients(asJSON *bool) []*cobra.Command {
 	api := &remote.API{
 		System: "relay", EnvURL: remote.RelayURL, EnvToken: remote.RelayToken, TokenFlag: "token", TokenOf: "a sender or the administration",
@@ -38,7 +37,7 @@ func clients(asJSON *bool) []*cobra.Command {
 			}
 			return nil, client.New(base, token, nil).Call(ctx, r.Method, r.Path, r.Body, answer)
 		},
-		Words: words, Field: snake, Page: page, Name: nameOf,
+		Words: words, Field: snake, Page: page,
 		Choices: map[string][]string{"order": {"none", "source", "receiver"}, "unknown-outcome": {"at_least_once", "at_most_once"}},
 		Operation: func(answer json.RawMessage) (o remote.Operation, err error) {
 			err = json.Unmarshal(answer, &o)
@@ -66,7 +65,6 @@ func snake(flag string) string {
 	return strings.ReplaceAll(flag, "-", "_")
 }
 
-// page reads a page of a list.
 func page(_ *remote.Call, path string, answer json.RawMessage) (items []json.RawMessage, next string, err error) {
 	var list struct {
 		Items  []json.RawMessage
@@ -81,14 +79,6 @@ func page(_ *remote.Call, path string, answer json.RawMessage) (items []json.Raw
 	return list.Items, path + "?" + q.Encode(), err
 }
 
-// nameOf is the name of a receiver or sender, or the ID of an operation.
-func nameOf(item json.RawMessage) (string, error) {
-	var v struct{ Name, ID string }
-	err := json.Unmarshal(item, &v)
-	return v.Name + v.ID, err
-}
-
-// nouns are the commands that administer one.
 var nouns = []remote.Noun{
 	{Name: "receivers", Short: "Show and configure receivers", Verbs: []remote.Verb{
 		{
@@ -176,7 +166,6 @@ func put(c *remote.Call) error {
 	return c.RequestWith(body)
 }
 
-// filter adds the flags that choose failed messages.
 func filter(flags *pflag.FlagSet) {
 	flags.String("receiver", "", "only messages for the receiver `NAME`")
 	flags.String("source", "", "only messages of the source `ID`")
@@ -229,12 +218,10 @@ const maxWait = 5 * time.Minute
 
 // waitFlag adds the flag --wait, which [respond] obeys.
 func waitFlag(flags *pflag.FlagSet) {
-	wait := flags.Duration("wait", 0, "wait for the response for a `DURATION`, at most 5m; without a response in time it fails with exit code 4; 0: "+
-		"do not wait")
+	wait := flags.Duration("wait", 0, "wait for the response for a `DURATION`, at most 5m; exit code 4 without one; 0: do not wait")
 	cli.Range(flags, "wait", wait, 0, maxWait)
 }
 
-// sendVerb is jetpull relay send.
 func sendVerb() remote.Verb {
 	m := client.Message{Headers: map[string]string{}}
 	var text bool
@@ -314,7 +301,6 @@ func respond(c *remote.Call, method, path string, body any) error {
 	return nil
 }
 
-// statusVerb is jetpull relay status.
 var statusVerb = remote.Verb{
 	Use: "status SOURCE MESSAGE", Short: "Show the state of a message, with each attempt",
 	Long: `Show the state of a message, with each attempt. With --wait it waits for the

@@ -49,8 +49,6 @@ type API struct {
 	Field func(flag string) string
 	// Page reads a page of a list, and the path of the next page; "" after the last.
 	Page func(c *Call, path string, answer json.RawMessage) (items []json.RawMessage, next string, err error)
-	// Name is that of an item of a list.
-	Name func(item json.RawMessage) (string, error)
 	// Linked replaces links in a list by what they show; nil: there are none.
 	Linked func(c *Call, items []json.RawMessage) ([]json.RawMessage, error)
 	// Operation reads an operation on what Units names. OperationWord stands for one, and two commands show it until its end, and end it.
@@ -74,8 +72,7 @@ type Request struct {
 func (a *API) register(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&a.url, "url", "", "`URL` of the "+a.System+"; by default $"+a.EnvURL+", or else "+defaultURL)
-	flags.StringVar(&a.token, a.TokenFlag, "", "`TOKEN` of "+a.TokenOf+"; prefer $"+a.EnvToken+", because other users of this machine can see the "+
-		"command line")
+	flags.StringVar(&a.token, a.TokenFlag, "", "`TOKEN` of "+a.TokenOf+"; prefer $"+a.EnvToken+": other users of this machine can see the command line")
 	flags.DurationVar(&a.timeout, "timeout", 10*time.Second, "time limit of a request; the time of --wait is added to it")
 	flags.BoolVar(a.JSON, "json", false, "print JSON, one value per line; errors too")
 	if a.More != nil {
@@ -92,10 +89,8 @@ func (a *API) request(ctx context.Context, r Request, answer any) (http.Header, 
 	return a.Send(ctx, base, a.secret(), r, answer)
 }
 
-// base is the URL of the server.
 func (a *API) base() string { return cmp.Or(a.url, os.Getenv(a.EnvURL), defaultURL) }
 
-// secret returns the token to show.
 func (a *API) secret() string { return cmp.Or(a.token, os.Getenv(a.EnvToken)) }
 
 // Ask makes a request, and reads the answer into view unless that is nil.

@@ -369,13 +369,21 @@ func (c *Call) names(ctx context.Context, of Word) (names []string, err error) {
 	}
 	items, err := c.Items(ctx, c.To(of.List), 100)
 	for _, item := range items {
-		name, err := c.Name(item)
-		if err != nil {
-			return nil, err
-		}
-		names = append(names, name)
+		names = append(names, nameOf(item))
 	}
 	return names, err
+}
+
+// nameOf is the name of an item of a list: of a link the last part, of an object its ID, or its name if it has none.
+func nameOf(item json.RawMessage) string {
+	var link string
+	if json.Unmarshal(item, &link) == nil {
+		name, _ := url.PathUnescape(link[strings.LastIndexByte(link, '/')+1:]) // the server has escaped it
+		return name
+	}
+	var object struct{ ID, Name string }
+	_ = json.Unmarshal(item, &object) // the list was read as JSON
+	return cmp.Or(object.ID, object.Name)
 }
 
 // readFile reads a file, or standard input for "-".

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -59,7 +58,7 @@ func API(asJSON *bool) *remote.API {
 			header, err := client.NewAdmin(base, token, h).Send(ctx, r.Method, r.Path, r.Header, r.Body, answer)
 			return header, explain(err)
 		},
-		Words: words, Field: camel, Page: page, Name: nameOf, Linked: linked,
+		Words: words, Field: camel, Page: page, Linked: linked,
 		Choices: map[string][]string{
 			"status": {"QUEUED", "INFLIGHT", "DELIVERED", "DEAD"}, "type": {"push", "pull"}, "role": {"read", "publish", "manage"},
 			"settle": {"delivered", "dead", "none"},
@@ -114,17 +113,6 @@ func page(c *remote.Call, _ string, answer json.RawMessage) (items []json.RawMes
 		return other(of.ChannelID, "CHANNEL") || other(of.ConsumerID, "CONSUMER")
 	})
 	return items, list.Pages["next"], err
-}
-
-// nameOf is the last part of a link, or the ID of an object.
-func nameOf(item json.RawMessage) (string, error) {
-	var link string
-	if json.Unmarshal(item, &link) == nil {
-		return url.PathUnescape(link[strings.LastIndexByte(link, '/')+1:])
-	}
-	var object struct{ ID string }
-	err := json.Unmarshal(item, &object)
-	return object.ID, err
 }
 
 // readAtOnce is how many of a list's links are read at a time.

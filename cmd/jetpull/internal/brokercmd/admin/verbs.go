@@ -141,13 +141,11 @@ ends this command but not the replay.`,
 	}},
 }
 
-// metadata adds the flag that filters by the metadata headers of messages.
 func metadata(flags *pflag.FlagSet, those string) {
 	flags.StringToString("metadata", nil, those+" with the metadata header `NAME=VALUE`; may be given several times")
 	flags.Lookup("metadata").DefValue = "" // or the help would show [] as the default
 }
 
-// paced are the flags of what queues many jobs.
 func paced(flags *pflag.FlagSet) {
 	remote.Paced(flags, 100, "maximum jobs per second, from 1 to 100000")
 }

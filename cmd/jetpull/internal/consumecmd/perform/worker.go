@@ -326,7 +326,6 @@ func (t *talk) ReadFrom(r io.Reader) (int64, error) {
 	return 0, err
 }
 
-// fail kills the program.
 func (t *talk) fail(problem error) {
 	t.w.mu.Lock()
 	t.problem = problem
@@ -334,7 +333,6 @@ func (t *talk) fail(problem error) {
 	t.kill()
 }
 
-// answer passes on one answer.
 func (t *talk) answer(line []byte) error {
 	a, err := parseAnswer(line)
 	if err != nil {

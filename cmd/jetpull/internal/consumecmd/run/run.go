@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -67,9 +66,9 @@ func New(cmd *cobra.Command, g *client.Globals, terms Terms, pending uint64, pri
 	switch {
 	case prints && progress.IsTerminal(cmd.OutOrStdout()):
 	case r.Count > 0:
-		r.bar = g.Bar(cmd, int64(r.Count), false)
+		r.bar = g.Bar(cmd, int64(r.Count))
 	case r.bounded(), progress.IsTerminal(r.errOut): // elsewhere, a run without an end would write lines for as long as it lasts
-		r.bar = g.Bar(cmd, int64(pending), true)
+		r.bar = g.Bar(cmd, int64(pending))
 	}
 	r.errOut = r.Over(r.errOut)
 	return r
@@ -77,16 +76,6 @@ func New(cmd *cobra.Command, g *client.Globals, terms Terms, pending uint64, pri
 
 // Over returns a writer to out that does not mix with the run's progress.
 func (r *Run) Over(out io.Writer) io.Writer { return r.bar.Over(out) }
-
-// lastWords is what a run still says when a second signal ends the process; nil: nothing.
-var lastWords atomic.Pointer[func()]
-
-// LastWords sums up a run that has not ended.
-func LastWords() {
-	if say := lastWords.Load(); say != nil {
-		(*say)()
-	}
-}
 
 // Consume has the messages handled until the run ends.
 func (r *Run) Consume(ctx context.Context, sub *jetpull.Subscription, opts []jetpull.ConsumeOption) error {
@@ -99,29 +88,21 @@ func (r *Run) Consume(ctx context.Context, sub *jetpull.Subscription, opts []jet
 		defer r.idle.Stop()
 	}
 	defer context.AfterFunc(ctx, r.stopping)()
-	sumUp := func() {
-		r.bar.Clear() // the summary says it
-		r.mu.Lock()
-		t := r.tally
-		r.mu.Unlock()
-		s := sub.Stats()
-		t.Retried, t.DeadLettered, t.Terminated = int(s.Retried), int(s.DeadLettered), int(s.Terminated)
-		t.HandedBack += int(s.HandedBack + s.Failed - s.Retried - s.DeadLettered - s.Terminated)
-		t.Seconds = time.Since(begin).Seconds()
-		r.summary(t)
-	}
-	lastWords.Store(&sumUp)
-	defer lastWords.Store(nil)
 	opts = append(opts, jetpull.Logger(cli.Log(r.errOut, r.JSON)))
 	err := sub.Consume(runCtx, r.one, opts...)
 	stop()
+	r.bar.Clear() // the summary says it
 	if errors.Is(err, jetpull.ErrInvalidOption) {
-		r.bar.Clear()
 		return err
 	}
-	sumUp()
-	s := sub.Stats()
-	return errors.Join(err, r.verdict(ctx, int(s.DeadLettered+s.Terminated)))
+	r.mu.Lock() // a handler that was not waited for may run
+	defer r.mu.Unlock()
+	s, t := sub.Stats(), &r.tally
+	t.Retried, t.DeadLettered, t.Terminated = int(s.Retried), int(s.DeadLettered), int(s.Terminated)
+	t.HandedBack += int(s.HandedBack + s.Failed - s.Retried - s.DeadLettered - s.Terminated)
+	t.Seconds = time.Since(begin).Seconds()
+	r.summary(t)
+	return errors.Join(err, r.verdict(ctx, t.DeadLettered+t.Terminated))
 }
 
 // one handles one message, or hands it back where the output takes no more.
@@ -182,7 +163,7 @@ func (r *Run) endIdle() {
 	}
 }
 
-func (r *Run) summary(t Tally) {
+func (r *Run) summary(t *Tally) {
 	switch {
 	case r.Quiet:
 		return
@@ -205,10 +186,8 @@ func (r *Run) summary(t Tally) {
 }
 
 // verdict is what the exit code says of the run, which gave up so many messages, some of them before a handler began. A worker without bounds that
-// was interrupted has done what it was asked to.
+// was interrupted has done what it was asked to. The lock is held.
 func (r *Run) verdict(ctx context.Context, givenUp int) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	failed := max(givenUp, len(r.open))
 	switch {
 	case r.broken != nil:

@@ -82,13 +82,11 @@ type Item struct {
 	NotBefore time.Time      `json:"not_before,omitzero"`
 	Version   int64          `json:"version"`
 	History   []feed.Attempt `json:"history,omitempty"`
-
-	raw []byte // the payload
 }
 
 // ShownItem is an item as it is shown.
 func ShownItem(it feed.Item) Item {
-	return Item{it.Partition, it.ID, it.Gate, it.Status, it.Attempt, it.Errors, cli.PayloadOf(it.Data), it.NotBefore, it.Version, it.History(), it.Data}
+	return Item{it.Partition, it.ID, it.Gate, it.Status, it.Attempt, it.Errors, cli.PayloadOf(it.Data), it.NotBefore, it.Version, it.History()}
 }
 
 // NewList is jetpull feed ls.
@@ -106,22 +104,22 @@ func NewList(t *DB) *cobra.Command {
 				if q.Gate != nil || data {
 					return cli.Usage(errors.New("--gate and --data are for the items of a partition: name one"))
 				}
-				all := pages(ctx, q, s.Partitions, shown, func(p feed.Partition) string { return p.ID })
-				return cli.List(cmd, t.JSON, []string{"id", "status", ">gate", "sealed", "owner"}, all)
+				all := pages(ctx, q, s.Partitions, func(p feed.Partition) string { return p.ID })
+				return cli.List(cmd, t.JSON, []string{"id", "status", ">gate", "sealed", "owner"}, cli.Map(all, shown))
 			}
 			q.Partition = args[0]
 			if _, err := s.Partition(ctx, q.Partition); err != nil {
 				return err
 			}
-			all := pages(ctx, q, s.Items, ShownItem, func(it feed.Item) string { return it.ID })
+			all := pages(ctx, q, s.Items, func(it feed.Item) string { return it.ID })
 			if !data {
-				return cli.List(cmd, t.JSON, []string{"id", "status", ">gate", ">attempt", "data"}, all)
+				return cli.List(cmd, t.JSON, []string{"id", "status", ">gate", ">attempt", "data"}, cli.Map(all, ShownItem))
 			}
 			for it, err := range all {
 				if err != nil {
 					return err
 				}
-				if _, err := out.Write(append(it.raw, '\n')); err != nil {
+				if _, err := out.Write(append(it.Data, '\n')); err != nil {
 					return err
 				}
 			}
@@ -140,22 +138,20 @@ func NewList(t *DB) *cobra.Command {
 	return cmd
 }
 
-// pages are what list returns, page after page, each as shown has it. A page begins behind the ID of the last one.
-func pages[T, V any](ctx context.Context, q feed.Query, list func(context.Context, feed.Query) ([]T, error), shown func(T) V,
-	id func(T) string,
-) iter.Seq2[V, error] {
-	return func(yield func(V, error) bool) {
+// pages are what list returns, page after page. A page begins behind the ID of the last one.
+func pages[T any](ctx context.Context, q feed.Query, list func(context.Context, feed.Query) ([]T, error), id func(T) string) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
 		for {
 			page, err := list(ctx, q)
 			if err != nil {
-				var none V
+				var none T
 				yield(none, err)
 			}
 			if err != nil || len(page) == 0 {
 				return
 			}
 			for _, one := range page {
-				if !yield(shown(one), nil) {
+				if !yield(one, nil) {
 					return
 				}
 			}
@@ -195,7 +191,6 @@ func NewShow(t *DB) *cobra.Command {
 	})
 }
 
-// gate has the numbers of items at a gate.
 type gate struct {
 	Gate      int `json:"gate"`
 	Available int `json:"available"`
@@ -222,12 +217,11 @@ func NewPs(t *DB) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		var rows []running
-		for _, r := range found {
-			rows = append(rows, running{r.Partition, r.Item, r.Gate, r.Attempt, r.Since, r.Host, r.PID, r.Watcher})
-		}
+		rows := cli.Map(cli.All(found), func(r feed.Running) running {
+			return running{r.Partition, r.Item, r.Gate, r.Attempt, r.Since, r.Host, r.PID, r.Watcher}
+		})
 		columns := []string{"partition", "item", ">gate", ">attempt", "since", "host", ">pid", "watcher:8"}
-		return cli.ListOr(cmd, t.JSON, columns, cli.All(rows), "no item is listed as running")
+		return cli.ListOr(cmd, t.JSON, columns, rows, "no item is listed as running")
 	})
 	cmd.Long = `List the items that watchers process, those that have run longest first, with the
 process. A watcher reports them three times in the length of --lease, so one that
@@ -238,7 +232,6 @@ began since the last report is missing. jetpull feed cancel cancels one.`
 // viewLimit is how many partitions the view has: what fits a screen.
 const viewLimit = 40
 
-// progressJSON is a line of the view.
 type progressJSON struct {
 	partition
 	// of which AtGate are at the partition's gate, Above wait behind it, and Below were inserted too late by another program
@@ -271,20 +264,19 @@ first letters of its ID; --json has it whole.`, viewLimit)
 func watch(cmd *cobra.Command, asJSON bool, s *feed.Store, every time.Duration) error {
 	ctx := cmd.Context()
 	before, at := map[string]int64{}, time.Now()
-	var screen cli.Screen
-	return cli.Every(ctx, every, func() error {
+	return cli.Watch(cmd, asJSON, every, func() (show func() error, err error) {
 		lines, now, err := progressOf(ctx, s, before, time.Since(at))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		before, at = now, time.Now()
-		return screen.Draw(cmd, asJSON, func() error {
+		return func() error {
 			if len(lines) == 0 && !asJSON {
 				_, err := fmt.Fprintln(cmd.OutOrStdout(), "every partition is complete")
 				return err
 			}
 			return cli.List(cmd, asJSON, watched, cli.All(lines))
-		})
+		}, nil
 	})
 }
 
@@ -324,7 +316,6 @@ func progressOf(ctx context.Context, s *feed.Store, before map[string]int64, too
 	return lines, now, nil
 }
 
-// progressLine is a partition with its counts.
 func progressLine(ctx context.Context, s *feed.Store, p feed.Partition) (progressJSON, error) {
 	line := progressJSON{partition: shown(p)}
 	counts, err := s.Counts(ctx, p.ID)

@@ -1,0 +1,222 @@
+package dlqcmd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/deadletters"
+	"github.com/jetpull/jetpull/internal/jsstream"
+	"github.com/jetpull/jetpull/internal/requeue"
+	"github.com/jetpull/jetpull/internal/service/progress"
+)
+
+// atOnce is how many dead letters are in work at a time.
+const atOnce = 64
+
+// change requeues each dead letter that is chosen, or deletes it. One for which that fails is reported, and the others go on.
+func (d *dlq) change(cmd *cobra.Command, args []string, publishes bool) error {
+	switch {
+	case len(args) == 1 && !d.all && !d.filters():
+		return cli.Usage(fmt.Errorf("%s which? Name sequences, give --reason, --subject or --since, or --all", cmd.Name()))
+	case len(args) > 1 && d.all:
+		return cli.Usage(fmt.Errorf("%s of %s, or of all? Give the sequences, or --all", cmd.Name(), strings.Join(args[1:], ", ")))
+	}
+	did := cmd.Name() + "d"
+	if d.dryRun {
+		did = "would " + cmd.Name()
+	}
+	return d.with(cmd, args, func() error {
+		var subjects map[string]int
+		if publishes {
+			d.rule = requeue.New(d.streamInfo, d.link.NC.Opts.InboxPrefix)
+			err := d.link.Within(cmd.Context(), d.checkTo)
+			if err == nil {
+				subjects, err = d.announce(cmd)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		result, err := d.changeEach(cmd)
+		result.Subjects = subjects
+		gone := ""
+		if result.Gone > 0 {
+			gone = fmt.Sprintf("; %s gone already", progress.Plural(result.Gone, "other"))
+		}
+		return errors.Join(err, cli.Answer(cmd, d.JSON, result, "%s %s%s\n", did, progress.Plural(result.Done, "dead letter"), gone))
+	})
+}
+
+func (d *dlq) streamInfo(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
+	s, err := d.link.JS.Stream(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return s.CachedInfo(), nil
+}
+
+// checkTo refuses a subject of --to that no stream has, to which each publish would fail.
+func (d *dlq) checkTo(ctx context.Context) error {
+	if d.to == "" {
+		return nil
+	}
+	_, err := d.link.JS.StreamNameBySubject(ctx, d.to)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("--to: no stream has subject %s; create one that has it, or give another subject", d.to)
+	}
+	return err
+}
+
+func (d *dlq) message(ctx context.Context, l *deadletters.Letter) (*nats.Msg, error) {
+	m, err := d.rule.Message(ctx, requeue.Letter{
+		Stream: d.stream.CachedInfo().Config.Name, Sequence: l.Sequence, Time: l.Time, Subject: l.Subject, Origin: l.Stream, Gone: l.Gone,
+		Header: l.Header, Data: l.Data,
+	}, d.to)
+	if err != nil {
+		return nil, fmt.Errorf("dead letter %d: %w", l.Sequence, err)
+	}
+	return m, nil
+}
+
+// begin sends the message of a dead letter, if that is requeued: one after the other, so that their order stays. The returned function waits until
+// a stream has confirmed it, and then deletes the dead letter. With --dry-run, it only reports whether the requeue would be refused.
+//
+// Messages are not sent in atomic batches (ADR-50). A batch needs the stream's permission and is for one stream. The server refuses it if one of
+// its messages is stored already, as after an interrupt. It cannot delete the dead letters, which takes longer than the publishing. Batches of 100,
+// one after the other, were 1.6 to 4.3 times slower.
+func (d *dlq) begin(ctx context.Context, l *deadletters.Letter) (finish func(context.Context) error) {
+	var sent jetstream.PubAckFuture
+	var err error
+	if d.rule != nil {
+		var m *nats.Msg
+		if m, err = d.message(ctx, l); err == nil && !d.dryRun {
+			sent, err = d.link.JS.PublishMsgAsync(m)
+		}
+	}
+	return func(ctx context.Context) error {
+		if err != nil || d.dryRun {
+			return err
+		}
+		if sent != nil {
+			select {
+			case <-sent.Ok():
+			case err := <-sent.Err():
+				return fmt.Errorf("dead letter %d: publish to %s: %w", l.Sequence, sent.Msg().Subject, err)
+			case <-ctx.Done():
+				return fmt.Errorf("dead letter %d: publish to %s: %w", l.Sequence, sent.Msg().Subject, context.Cause(ctx))
+			}
+		}
+		if err := jsstream.Delete(ctx, d.link.JS, d.stream, l.Sequence); err != nil {
+			return fmt.Errorf("dead letter %d: delete: %w", l.Sequence, err)
+		}
+		return nil
+	}
+}
+
+// announce states which subjects a requeue will publish to, before it publishes the first message: a dead letter can name any subject.
+func (d *dlq) announce(cmd *cobra.Command) (map[string]int, error) {
+	var tally requeue.Tally
+	for l, err := range d.letters(cmd.Context(), false) {
+		if cmd.Context().Err() != nil {
+			return nil, fmt.Errorf("%w: nothing was done", cli.ErrInterrupted)
+		}
+		if err != nil {
+			return nil, err
+		}
+		_, err = d.message(cmd.Context(), l)
+		if _, refused := errors.AsType[requeue.Refusal](err); err != nil && !refused {
+			return nil, err
+		}
+		tally.Add(cmp.Or(d.to, l.Subject), err)
+	}
+	if !d.JSON && !d.Quiet {
+		cli.Notice(cmd.ErrOrStderr(), "%s to %s\n", cmd.Name(), &tally)
+	}
+	return tally.Subjects, nil
+}
+
+func (d *dlq) changeEach(cmd *cobra.Command) (result result, err error) {
+	result.DryRun = d.dryRun
+	limit := rate.NewLimiter(rate.Inf, 1)
+	if d.rate > 0 {
+		limit.SetLimit(rate.Limit(d.rate))
+	}
+	missing := slices.Compact(slices.Sorted(slices.Values(d.chosen.sequences)))
+	bar := d.Bar(cmd, int64(d.stream.CachedInfo().State.Msgs))
+	var mu sync.Mutex
+	ended := func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err == nil:
+			result.Done++
+			bar.Add(1)
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+			result.Gone++
+		case cmd.Context().Err() == nil:
+			result.Failed++
+			cli.Warn(bar.Over(cmd.ErrOrStderr()), d.JSON, cli.Plain(err))
+		}
+	}
+	var work errgroup.Group
+	work.SetLimit(atOnce)
+	for l, unread := range d.letters(cmd.Context(), true) {
+		if err = cmp.Or(unread, limit.Wait(cmd.Context())); err != nil {
+			break
+		}
+		missing = slices.DeleteFunc(missing, func(n uint64) bool { return n == l.Sequence })
+		finish := d.begin(cmd.Context(), l)
+		work.Go(func() error {
+			unconfirmed := fmt.Errorf("not confirmed within %v: %w", d.link.Timeout, context.DeadlineExceeded)
+			ctx, cancel := context.WithTimeoutCause(cmd.Context(), d.link.Timeout, unconfirmed)
+			defer cancel()
+			ended(d.link.Explain(cmd.Context(), finish(ctx)))
+			return nil
+		})
+	}
+	_ = work.Wait() // each has reported its error
+	bar.Clear()
+	switch {
+	case cmd.Context().Err() != nil:
+		err = fmt.Errorf("%w: %s of %s was done", cli.ErrInterrupted, cmd.Name(), progress.Plural(result.Done, "dead letter"))
+	case err == nil:
+		if result.Failed > 0 {
+			err = cli.Failed("%s could not be %sd", progress.Plural(result.Failed, "dead letter"), cmd.Name())
+		}
+		err = errors.Join(err, d.missing(missing))
+		result.Failed += len(missing)
+	}
+	return result, err
+}
+
+// missing is the error of sequences that are not those of dead letters, or whose dead letters the filter does not fit.
+func (d *dlq) missing(sequences []uint64) (err error) {
+	text := noLetter
+	if d.filters() {
+		text += " that the filter fits"
+	}
+	for _, n := range sequences {
+		err = errors.Join(err, fmt.Errorf(text, d.stream.CachedInfo().Config.Name, n))
+	}
+	return err
+}
+
+type result struct {
+	Done     int            `json:"done"`
+	Failed   int            `json:"failed"`
+	Gone     int            `json:"gone,omitempty"` // that another process has deleted meanwhile
+	Subjects map[string]int `json:"subjects,omitempty"`
+	DryRun   bool           `json:"dry_run"`
+}
