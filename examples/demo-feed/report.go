@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jetpull/jetpull/examples/internal/chart"
 	"github.com/jetpull/jetpull/feed"
 	"github.com/jetpull/jetpull/internal/service/progress"
 )

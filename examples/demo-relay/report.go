@@ -81,7 +81,7 @@ const samples = 300
 
 // draw writes the chart: at each moment the POSTs in the window that ends then.
 func (d *demo) draw(path string) error {
-	var charts []chart.Panel
+	var charts []chart.Chart
 	for _, r := range d.receivers {
 		rate := chart.Series{Name: "POSTs in the window", Area: true}
 		for i := range samples + 1 {

@@ -1,4 +1,4 @@
-// Package chart draws the SVG pictures of the demonstrations: charts and timelines.
+// Package chart draws the SVG pictures of the demonstrations.
 package chart
 
 import (
