@@ -44,7 +44,7 @@ var functions = map[string]map[string]any{
 		"Member": partition.Member, "Logger": partition.Logger, "OnAssign": partition.OnAssign, "OnRevoke": partition.OnRevoke, "With": partition.With,
 	},
 	module + "/deadletters": {
-		"Capture": deadletters.Capture, "Keep": deadletters.Keep, "Letters": deadletters.Letters,
+		"Capture": deadletters.Capture, "Keep": deadletters.Keep,
 		"Subjects": deadletters.Subjects,
 	},
 	module + "/limit":     {"Open": limit.Open},

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/deadletters"
+	"github.com/jetpull/jetpull/internal/letters"
 	"github.com/jetpull/jetpull/internal/natstest"
 	"github.com/jetpull/jetpull/test/servertest"
 )
@@ -39,14 +39,14 @@ func TestLetters(t *testing.T) {
 	d, err := js.Stream(t.Context(), "D")
 	require.NoError(t, err)
 	for _, payloads := range []bool{true, false} {
-		var all []deadletters.Letter
-		for l, err := range deadletters.Letters(t.Context(), js, d, payloads) {
+		var all []letters.Letter
+		for l, err := range letters.Read(t.Context(), js, d, payloads) {
 			require.NoError(t, err)
 			require.WithinDuration(t, time.Now(), l.Time, time.Minute)
 			l.Time = time.Time{}
 			all = append(all, *l)
 		}
-		want := []deadletters.Letter{
+		want := []letters.Letter{
 			{
 				Sequence: 2, Subject: "s.a", Stream: "S", Origin: 1, Consumer: "c", Attempts: 1, Reason: "refused",
 				Header: nats.Header{"X-Kind": {"k"}}, Data: []byte("one"), Size: 3,
@@ -61,13 +61,10 @@ func TestLetters(t *testing.T) {
 		}
 		require.Equal(t, want, all)
 	}
-	for _, err := range deadletters.Letters(t.Context(), js, nil, true) {
-		require.ErrorIs(t, err, jetpull.ErrInvalidOption)
-	}
 	require.NoError(t, js.DeleteStream(t.Context(), "D"))
-	for _, err := range deadletters.Letters(t.Context(), js, d, true) {
+	for _, err := range letters.Read(t.Context(), js, d, true) {
 		require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
-		require.ErrorContains(t, err, `deadletters: read stream "D"`)
+		require.ErrorContains(t, err, `dead letters of stream "D"`)
 	}
 }
 
@@ -76,8 +73,8 @@ func TestLettersThatVanish(t *testing.T) {
 	t.Parallel()
 	js := natstest.JetStream(t, servertest.RunServer(t).Connect(t))
 	natstest.Stream(t, js, "D", "dead.>")
-	const letters = 2000 // more than are read ahead
-	for range 2 * letters {
+	const many = 2000 // more than are read ahead
+	for range 2 * many {
 		_, err := js.PublishMsgAsync(&nats.Msg{
 			Subject: "dead.letters", Data: make([]byte, 100),
 			Header: nats.Header{jetpull.HeaderDeadSubject: {"s.0"}, jetpull.HeaderDeadStream: {"S"}},
@@ -89,14 +86,14 @@ func TestLettersThatVanish(t *testing.T) {
 		d, err := js.Stream(t.Context(), "D")
 		require.NoError(t, err)
 		n := 0
-		for _, err := range deadletters.Letters(t.Context(), js, d, payloads) {
+		for _, err := range letters.Read(t.Context(), js, d, payloads) {
 			require.NoError(t, err)
 			if n++; n == 1 && payloads {
-				require.NoError(t, d.Purge(t.Context(), jetstream.WithPurgeKeep(letters)))
+				require.NoError(t, d.Purge(t.Context(), jetstream.WithPurgeKeep(many)))
 			} else if n == 1 {
 				require.NoError(t, d.Purge(t.Context()))
 			}
 		}
-		require.Less(t, n, 2*letters)
+		require.Less(t, n, 2*many)
 	}
 }

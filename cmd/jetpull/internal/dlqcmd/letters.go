@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/deadletters"
+	"github.com/jetpull/jetpull/internal/letters"
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
@@ -22,15 +22,15 @@ type filter struct {
 	since     time.Time      // when the dead letter was stored; zero: ever
 }
 
-func (f *filter) fits(l *deadletters.Letter) bool {
+func (f *filter) fits(l *letters.Letter) bool {
 	return (len(f.sequences) == 0 || slices.Contains(f.sequences, l.Sequence)) && (f.reason == nil || f.reason.MatchString(l.Reason)) &&
 		(f.subject == "" || wire.Matches(f.subject, l.Subject)) && !l.Time.Before(f.since)
 }
 
 // letters are the dead letters that are chosen. Without payloads, they are read without.
-func (d *dlq) letters(ctx context.Context, payloads bool) iter.Seq2[*deadletters.Letter, error] {
-	return func(yield func(*deadletters.Letter, error) bool) {
-		for l, err := range deadletters.Letters(ctx, d.link.JS, d.stream, payloads) {
+func (d *dlq) letters(ctx context.Context, payloads bool) iter.Seq2[*letters.Letter, error] {
+	return func(yield func(*letters.Letter, error) bool) {
+		for l, err := range letters.Read(ctx, d.link.JS, d.stream, payloads) {
 			if (err != nil || d.chosen.fits(l)) && !yield(l, err) {
 				return
 			}
@@ -55,7 +55,7 @@ type letter struct {
 }
 
 // head is a letter without its headers and its payload.
-func head(l *deadletters.Letter) letter {
+func head(l *letters.Letter) letter {
 	return letter{
 		Sequence: l.Sequence, Time: l.Time, Subject: l.Subject, Stream: l.Stream, Origin: l.Origin, Consumer: l.Consumer, Attempts: l.Attempts,
 		Reason: l.Reason, Gone: l.Gone, Size: l.Size,

@@ -1,4 +1,5 @@
-package deadletters
+// Package letters reads the dead letters of a stream.
+package letters
 
 import (
 	"context"
@@ -38,23 +39,20 @@ type Letter struct {
 	Size int
 }
 
-// Letters are the dead letters that a stream had when its cached info was read, in the order of their sequences. Other messages of the stream are
+// Read returns the dead letters that a stream had when its cached info was read, in the order of their sequences. Other messages of the stream are
 // passed over. Without payloads, Data is nil, and the server sends the headers alone. An error is the last value, also that of ctx. It needs
 // permission for CONSUMER.CREATE and CONSUMER.DELETE on the stream, and what [jetpull.SubscribeConsumer] and Fetch need.
-func Letters(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, payloads bool) iter.Seq2[*Letter, error] {
+func Read(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, payloads bool) iter.Seq2[*Letter, error] {
 	return func(yield func(*Letter, error) bool) {
-		err := check(ctx, js)
-		if err == nil && stream == nil {
-			err = fmt.Errorf("deadletters: %w: the stream is nil", jetpull.ErrInvalidOption)
-		}
 		r := &reader{js: js, stream: stream, payloads: payloads}
-		for ended := false; !ended && err == nil; {
-			if ended, err = r.each(ctx, func(l *Letter) bool { return yield(l, nil) }); err != nil {
-				err = fmt.Errorf("deadletters: read stream %q: %w", stream.CachedInfo().Config.Name, err)
+		for {
+			ended, err := r.each(ctx, func(l *Letter) bool { return yield(l, nil) })
+			if err != nil {
+				yield(nil, fmt.Errorf("read the dead letters of stream %q: %w", stream.CachedInfo().Config.Name, err))
 			}
-		}
-		if err != nil {
-			yield(nil, err)
+			if ended || err != nil {
+				return
+			}
 		}
 	}
 }
