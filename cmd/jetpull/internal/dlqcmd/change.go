@@ -16,8 +16,8 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/letters"
 	"github.com/jetpull/jetpull/internal/jsstream"
-	"github.com/jetpull/jetpull/internal/letters"
 	"github.com/jetpull/jetpull/internal/requeue"
 	"github.com/jetpull/jetpull/internal/service/progress"
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/internal/letters"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/letters"
 	"github.com/jetpull/jetpull/internal/wire"
 )
 

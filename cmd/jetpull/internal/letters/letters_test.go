@@ -1,4 +1,4 @@
-package workers
+package letters_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/internal/letters"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/letters"
 	"github.com/jetpull/jetpull/internal/natstest"
 	"github.com/jetpull/jetpull/test/servertest"
 )
