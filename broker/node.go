@@ -165,7 +165,9 @@ func (n *Node) startBroker(ctx context.Context) error {
 		return err
 	}
 	callbacks := webhook.NewClient(policy, n.cfg.Connection.Timeout)
-	sender := events.Start(n.cfg.Breaker.EventURL, n.cfg.Connection.UserAgent, policy, n.cfg.Connection.Timeout, n.log)
+	sender := events.Start(events.Config{
+		URL: n.cfg.Breaker.EventURL, UserAgent: n.cfg.Connection.UserAgent, Way: policy, Timeout: n.cfg.Connection.Timeout, Log: n.log,
+	})
 	n.release.Add(callbacks.Close, sender.Close)
 	s := n.store
 	parts := work.Parts{

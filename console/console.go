@@ -95,6 +95,8 @@ type Config struct {
 	// State is the name of a key-value bucket in the account of NATS, which the console creates. The log of actions, the operations and the values
 	// of charts are kept there for 30 days, and survive a restart. If State or NATS is empty, they are in memory alone.
 	State string
+	// Alerts are where the console reports objects that become red, and that recover. [NewAlerts] makes them. Nil sends no alerts.
+	Alerts *Alerts
 	// Loopback states that only this machine can reach the listener. The console then refuses requests for other host names, because
 	// a website can resolve its own name to this machine (DNS rebinding).
 	Loopback bool
@@ -174,7 +176,12 @@ func Handler(cfg Config) *Console {
 		open = func(ctx context.Context) (operation.Keep, error) { return j.Bucket(ctx, cfg.State) }
 		runner.Hold(true)
 	}
-	c.sampler.Go(func(ctx context.Context) { c.outlive(ctx, runner, open) })
+	c.sampler.Go(func(ctx context.Context) {
+		c.outlive(ctx, runner, open)
+		// Only now it is known what somebody has looked at.
+		c.sampler.Go(func(ctx context.Context) { cfg.Alerts.run(ctx, summaries, c.log) })
+		runner.Run(ctx)
+	})
 	c.pages["overview"] = page.Overview(summaries)
 	c.add("Operations", "operations", page.NewOperations(c.sampler, operations).Pages())
 	c.add("Log of actions", "log", map[string]page.Func{"log": page.Log(c.actions.all)})
@@ -289,39 +296,9 @@ func (c *Console) layout(r *http.Request, u user) *view.Layout {
 	}
 }
 
-// maxURL bounds the address of a request: a page repeats it in its links.
-const maxURL = 48 << 10
-
-// known is the request without the parameters that no page has, and with one value of each other one. Pages copy the query into their links, and
-// open pages with the same address share a render.
-func known(r *http.Request) *http.Request {
-	q := url.Values{}
-	for name, values := range r.URL.Query() {
-		if page.Parameters[name] {
-			q.Set(name, values[0])
-		}
-	}
-	clean, address := *r, *r.URL
-	address.RawQuery = q.Encode()
-	clean.URL = &address
-	return &clean
-}
-
 // request is what a page is built for.
 func (c *Console) request(r *http.Request, u user, now time.Time) page.Request {
 	return page.Request{Query: r.URL.Query(), Now: now, User: u.name, Payloads: u.role == Admin || c.cfg.ReaderPayloads}
-}
-
-// here is the address of a request relative to the console's root.
-func here(r *http.Request) string {
-	return (&url.URL{Path: strings.TrimPrefix(r.URL.Path, "/"), RawQuery: r.URL.RawQuery}).String()
-}
-
-// redirect leads to a page relative to the present one, which is always at the console's root. So the console needs not know the
-// path that it is served under.
-func redirect(w http.ResponseWriter, to string) {
-	w.Header().Set("Location", to)
-	w.WriteHeader(http.StatusSeeOther)
 }
 
 // show answers with a page, or with the page that confirms an action.

@@ -26,10 +26,9 @@ const (
 	maxKept = 900_000
 )
 
-// outlive has the log of actions, the operations and the values of charts outlive the process, where open opens what keeps them. It runs
-// operations until ctx ends.
+// outlive has the log of actions, the operations and the values of charts outlive the process, where open opens what keeps them. It
+// returns when what earlier processes have kept is read, or cannot be.
 func (c *Console) outlive(ctx context.Context, runner *operation.Runner, open func(context.Context) (operation.Keep, error)) {
-	defer runner.Run(ctx)
 	if open == nil {
 		return
 	}

@@ -146,7 +146,7 @@ func (n *Node) startWork(ctx context.Context) error {
 	}
 	client := webhook.NewClient(policy, n.cfg.Relay.CallbackTimeout)
 	n.release.Add(client.Close)
-	sender := events.Start(n.cfg.Relay.EventURL, "jetpull-relay", policy, eventTimeout, n.log)
+	sender := events.Start(events.Config{URL: n.cfg.Relay.EventURL, UserAgent: "jetpull-relay", Way: policy, Timeout: eventTimeout, Log: n.log})
 	n.release.Add(sender.Close)
 	n.workers = work.Start(ctx, n.store, work.Config{
 		Rules: n.cfg.Relay, Client: client, Logger: n.log, Reporter: reporter, Metrics: work.NewMetrics(), Events: sender,

@@ -115,7 +115,7 @@ func (d *DeadLetters) of(ctx context.Context, stream string, seq uint64) (found 
 	found = map[string]string{}
 	origin := fmt.Sprint(seq)
 	streams := d.latest.Fresh(ctx)
-	complete = !streams.Stale() && !streams.Value.missed && streams.Value.sampled == 0
+	complete = !streams.Stale() && !slices.ContainsFunc(streams.Value.others, func(s otherStream) bool { return s.missed || s.sampled })
 	for _, s := range streams.Value.found {
 		look := search{source: d.source, info: s.StreamInfo, most: letterWindow, atOnce: letterWindow}
 		next, _, err := look.back(ctx, s.State.LastSeq, func(m *jetstream.RawStreamMsg) bool {

@@ -54,9 +54,15 @@ type letter struct {
 
 // letterStreams are the streams with dead letters, and what is known of the others.
 type letterStreams struct {
-	found   []letterStream
-	sampled int  // those of which only some messages were read
-	missed  bool // some were not looked at
+	found  []letterStream
+	others []otherStream
+}
+
+// otherStream is a stream without a known dead letter.
+type otherStream struct {
+	name    string
+	missed  bool // it was not looked at
+	sampled bool // only some of its messages were read
 }
 
 // ask finds the streams with dead letters, and counts these by their header, whatever else the streams have.
@@ -86,14 +92,12 @@ func (d *DeadLetters) ask(ctx context.Context) (all letterStreams, err error) {
 			s.tried = time.Now()
 			s.dead = d.probe(ctx, &s, &reads)
 		}
-		switch {
-		case s.dead:
+		if s.dead {
 			d.tally(ctx, &s)
 			all.found = append(all.found, s)
-		case s.State.Msgs > 0 && (s.probed != s.State.LastSeq || s.deep == 0):
-			all.missed = true
-		case s.State.Msgs > 0 && s.clear < s.State.LastSeq:
-			all.sampled++
+		} else {
+			missed := s.State.Msgs > 0 && (s.probed != s.State.LastSeq || s.deep == 0)
+			all.others = append(all.others, otherStream{name, missed, !missed && s.State.Msgs > 0 && s.clear < s.State.LastSeq})
 		}
 		known[name] = s
 	}
@@ -211,7 +215,10 @@ func (d *DeadLetters) add(ctx context.Context, look search, from uint64, letters
 
 // letters are the numbers of dead letters of some streams.
 func (d *DeadLetters) letters(streams letterStreams) state.Letters {
-	l := state.Letters{Sampled: streams.sampled, More: streams.missed}
+	l := state.Letters{}
+	for _, s := range streams.others {
+		l.Sampled, l.More = l.Sampled+boolInt(s.sampled), l.More || s.missed
+	}
 	for _, s := range streams.found {
 		mark := d.mark(s.StreamInfo)
 		unseen := sort.Search(len(s.letters), func(i int) bool { return s.letters[i].seq <= mark.Sequence })

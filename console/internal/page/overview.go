@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jetpull/jetpull/console/internal/alert"
 	"github.com/jetpull/jetpull/console/internal/chart"
 	"github.com/jetpull/jetpull/console/internal/state"
 	"github.com/jetpull/jetpull/console/internal/view"
@@ -17,6 +18,8 @@ import (
 // Summary is the part of the overview that a source has. A part without an ID is not shown.
 type Summary interface {
 	Overview(ctx context.Context, r Request) view.Part
+	// Judged is what the source has answered last. It does not wait.
+	Judged() alert.Sample
 }
 
 // Overview is the page with a part for each source. The sources are waited for at the same time.
@@ -37,22 +40,22 @@ func Overview(all []Summary) Func {
 }
 
 // judge sets the sentence of an overview's part, and lists the objects that need attention, the worst first. It returns how many these are.
-func judge[T any](part *view.Part, path, noun string, all []T, worse func(a, b T) int, stateOf func(T) state.State,
-	show func(T) (name, since, waiting view.Value),
+func judge[T any](part *view.Part, path, noun string, all []T, worse func(a, b T) int, object func(T) alert.Object,
+	show func(T) (since, waiting view.Value),
 ) (trouble int) {
 	const most = 8
 	title := strings.ToUpper(noun[:1]) + noun[1:]
 	list := &view.List{Path: path, Columns: view.Texts(title, "State", "Since").Numbers("Waiting").Wide("Problem")}
 	states := make([]state.State, 0, len(all))
 	for _, one := range slices.SortedStableFunc(slices.Values(all), worse) {
-		st := stateOf(one)
-		states = append(states, st)
-		if !st.Trouble() {
+		o := object(one)
+		states = append(states, o.State)
+		if !o.State.Trouble() {
 			continue
 		}
 		if trouble++; trouble <= most {
-			name, since, waiting := show(one)
-			list.Add(path+"-"+strconv.Itoa(len(list.Rows)), name, st.Value(), since, waiting, view.Prose(st.Sentence))
+			since, waiting := show(one)
+			list.Add(path+"-"+strconv.Itoa(len(list.Rows)), view.Linked(o.Name, o.Path), o.State.Value(), since, waiting, view.Prose(o.State.Sentence))
 		}
 	}
 	sum := state.Sum(noun, states)
@@ -123,10 +126,9 @@ func (c *Consumers) Overview(ctx context.Context, r Request) view.Part {
 	if ackPending > 0 {
 		noAge = "How old the messages are that are not acknowledged is not known now"
 	}
-	trouble := judge(&part, "consumers", "consumer", s.Value, worstConsumer, func(one *consumer) state.State { return one.state },
-		func(one *consumer) (name, since, waiting view.Value) {
-			return view.Linked(one.key, link("consumer", "stream", one.Stream, "name", one.Name)), one.since.value(), view.Number(one.NumPending)
-		})
+	trouble := judge(&part, "consumers", "consumer", s.Value, worstConsumer, (*consumer).object, func(one *consumer) (since, waiting view.Value) {
+		return one.since.value(), view.Number(one.NumPending)
+	})
 	part.Facts = []view.Fact{
 		{Name: "Consumers", Value: view.Linked(view.Int(len(s.Value)).Text, "consumers")},
 		{Name: "To look at", Value: view.Linked(view.Int(trouble).Text, "consumers?state=trouble")},
@@ -150,10 +152,9 @@ func (p *Partitions) Overview(ctx context.Context, _ Request) view.Part {
 		return view.Part{}
 	}
 	part.Source.Asked = s.Value.at
-	judge(&part, "sets", "set", s.Value.all, worstSet, func(one judgedSet) state.State { return one.state },
-		func(one judgedSet) (name, since, waiting view.Value) {
-			return one.linked(), one.since.value(), view.Number(one.pending)
-		})
+	judge(&part, "sets", "set", s.Value.all, worstSet, judgedSet.object, func(one judgedSet) (since, waiting view.Value) {
+		return one.since.value(), view.Number(one.pending)
+	})
 	return part
 }
 
@@ -184,10 +185,9 @@ func (y *Relay) Overview(ctx context.Context, r Request) view.Part {
 		n := int(s.Value.failed) - seen
 		unseen = quietZero(view.Int(n), n > 0, view.Bad)
 	}
-	judge(&part, "relay", "receiver", s.Value.receivers, worstReceiver, func(one receiver) state.State { return one.now },
-		func(one receiver) (name, since, waiting view.Value) {
-			return view.Linked(one.Name, link("receiver", "name", one.Name)), one.since.value(), view.Int(one.State.Backlog)
-		})
+	judge(&part, "relay", "receiver", s.Value.receivers, worstReceiver, receiver.object, func(one receiver) (since, waiting view.Value) {
+		return one.since.value(), view.Int(one.State.Backlog)
+	})
 	part.Facts = []view.Fact{
 		{Name: "Receivers", Value: view.Linked(view.Int(len(s.Value.receivers)).Text, "relay")},
 		{Name: "Backlog", Value: view.Int(backlog)},
@@ -243,11 +243,9 @@ func (b *Broker) Overview(ctx context.Context, r Request) view.Part {
 			dead += one.dead
 		}
 	}
-	judge(&part, "broker", "consumer", s.Value.consumers, worstJobs, func(one jobs) state.State { return one.now },
-		func(one jobs) (name, since, waiting view.Value) {
-			return view.Linked(one.Channel+"/"+one.Consumer, link("brokerconsumer", "channel", one.Channel, "consumer", one.Consumer)),
-				one.sinceValue(), view.Int(one.queued)
-		})
+	judge(&part, "broker", "consumer", s.Value.consumers, worstJobs, jobs.object, func(one jobs) (since, waiting view.Value) {
+		return one.sinceValue(), view.Int(one.queued)
+	})
 	part.Facts = []view.Fact{
 		{Name: "Consumers", Value: view.Linked(view.Int(len(s.Value.consumers)).Text, "broker")},
 		{Name: "Queued", Value: view.Int(queued)},

@@ -98,11 +98,16 @@ func source[T any](name string, s sample.Sample[T]) view.Source {
 	if s.Err != nil {
 		v = v.Away(s.Err)
 	}
-	st := state.Source{Name: name, Answered: s.At, Failing: s.Failing, Took: s.Took}.Of(time.Now())
+	st := sourceState(name, s).Of(time.Now())
 	if st.Level == state.Red || st.Level == state.Amber {
 		v.Problem, v.Tone = st.Sentence, st.Level.Tone()
 	}
 	return v
+}
+
+// sourceState is what the source of a sample is judged by.
+func sourceState[T any](name string, s sample.Sample[T]) state.Source {
+	return state.Source{Name: name, Answered: s.At, Failing: s.Failing, Took: s.Took}
 }
 
 // NATS is what the pages need of a NATS account.

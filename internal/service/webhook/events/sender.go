@@ -2,7 +2,9 @@
 package events
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -15,9 +17,9 @@ import (
 const (
 	// maxWaiting is how many events wait for the operator's URL.
 	maxWaiting = 1024
-	// tries and firstPause bound the attempts to send one event. Each pause is four times as long as the one before.
-	tries      = 4
-	firstPause = time.Second
+	// defaultTries and firstPause bound the attempts to send one event. Each pause is four times as long as the one before.
+	defaultTries = 4
+	firstPause   = time.Second
 	// drainTime bounds how long Close sends the events that wait.
 	drainTime = 2 * time.Second
 )
@@ -28,13 +30,27 @@ type poster interface {
 	Close()
 }
 
-// Sender POSTs events to a URL, one after the other. It sends each up to four times, until the answer is 2xx. A nil
+// Config says where events go.
+type Config struct {
+	// URL is the operator's. Empty: no event is sent.
+	URL       string
+	UserAgent string
+	// Way is the way that requests take. Its networks do not count, because the URL may be in a private one.
+	Way webhook.Policy
+	// Timeout is that of one request.
+	Timeout time.Duration
+	// Tries is how often one event is sent at most. 0 means 4.
+	Tries int
+	// Signer signs each request anew, under the ID of its event. Nil: they are not signed.
+	Signer *webhook.Signer
+	Log    *slog.Logger
+}
+
+// Sender POSTs events to a URL, one after the other. It sends each until the answer is 2xx, or until it has been tried as often as configured. A nil
 // Sender drops all events.
 type Sender struct {
-	url       string
-	userAgent string
-	client    poster
-	log       *slog.Logger
+	cfg    Config
+	client poster
 
 	waiting chan any
 	lost    atomic.Uint64
@@ -43,17 +59,17 @@ type Sender struct {
 	ended   chan struct{}
 }
 
-// Start starts a sender, which the caller closes. It is nil if there is no URL. The URL may be in a private network, which is why requests take
-// the way of a policy and not its networks. timeout is that of one request.
-func Start(url, userAgent string, way webhook.Policy, timeout time.Duration, log *slog.Logger) *Sender {
-	if url == "" {
+// Start starts a sender, which the caller closes. It is nil if there is no URL.
+func Start(cfg Config) *Sender {
+	if cfg.URL == "" {
 		return nil
 	}
-	return start(url, userAgent, webhook.NewClient(webhook.Policy{Any: true, Proxy: way.Proxy}, timeout), log)
+	return start(cfg, webhook.NewClient(webhook.Policy{Any: true, Proxy: cfg.Way.Proxy}, cfg.Timeout))
 }
 
-func start(url, userAgent string, client poster, log *slog.Logger) *Sender {
-	s := &Sender{url: url, userAgent: userAgent, client: client, log: log}
+func start(cfg Config, client poster) *Sender {
+	cfg.Tries = cmp.Or(cfg.Tries, defaultTries)
+	s := &Sender{cfg: cfg, client: client}
 	s.waiting, s.closing, s.ended = make(chan any, maxWaiting), make(chan struct{}), make(chan struct{})
 	var ctx context.Context
 	ctx, s.cut = context.WithCancel(context.Background())
@@ -70,7 +86,7 @@ func (s *Sender) Send(event any) {
 	case s.waiting <- event:
 	default:
 		s.lost.Add(1)
-		s.log.Warn("an event is not sent: too many wait", "event", event, "waiting", maxWaiting)
+		s.cfg.Log.Warn("an event is not sent: too many wait", "event", event, "waiting", maxWaiting)
 	}
 }
 
@@ -114,7 +130,7 @@ func (s *Sender) deliver(ctx context.Context, event any) {
 	err := s.post(ctx, event)
 	if err != nil {
 		s.lost.Add(1)
-		s.log.Warn("an event could not be sent to the operator's URL", "event", event, "error", err)
+		s.cfg.Log.Warn("an event could not be sent to the operator's URL", "event", event, "error", err)
 	}
 }
 
@@ -123,8 +139,9 @@ func (s *Sender) post(ctx context.Context, event any) error {
 	if err != nil {
 		return err
 	}
-	header := http.Header{"Content-Type": {"application/json"}, "User-Agent": {s.userAgent}}
-	for try := range tries {
+	header := http.Header{"Content-Type": {"application/json"}, "User-Agent": {s.cfg.UserAgent}}
+	id := rand.Text()
+	for try := range s.cfg.Tries {
 		if try > 0 {
 			select {
 			case <-time.After(firstPause << (2 * (try - 1))):
@@ -132,7 +149,10 @@ func (s *Sender) post(ctx context.Context, event any) error {
 				return err
 			}
 		}
-		if _, err = s.client.PostKeep(ctx, webhook.Request{URL: s.url, Header: header, Body: body}); err == nil {
+		if s.cfg.Signer != nil {
+			s.cfg.Signer.Sign(header, id, time.Now(), body)
+		}
+		if _, err = s.client.PostKeep(ctx, webhook.Request{URL: s.cfg.URL, Header: header, Body: body}); err == nil {
 			return nil
 		}
 	}

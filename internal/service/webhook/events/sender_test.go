@@ -3,8 +3,11 @@ package events
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"log/slog"
+	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,12 +22,14 @@ import (
 type target struct {
 	failures int
 	bodies   []string
+	headers  []http.Header
 	closed   bool
 }
 
 func (p *target) PostKeep(ctx context.Context, r webhook.Request) (*webhook.Answer, error) {
 	payload := r.Body
 	p.bodies = append(p.bodies, string(payload))
+	p.headers = append(p.headers, r.Header.Clone())
 	if p.failures < 0 || len(p.bodies) <= p.failures {
 		return nil, errors.Join(errors.New("503"), ctx.Err())
 	}
@@ -38,7 +43,7 @@ func TestEventsAreSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := &target{failures: 2}
 		var log bytes.Buffer
-		s := start("http://127.0.0.1/events", "test", to, slog.New(slog.NewTextHandler(&log, nil)))
+		s := start(Config{URL: "http://127.0.0.1/events", UserAgent: "test", Log: slog.New(slog.NewTextHandler(&log, nil))}, to)
 		s.Send(map[string]int{"n": 0})
 		synctest.Wait()
 		for i := range maxWaiting + 10 {
@@ -60,7 +65,7 @@ func TestEventThatCannotBeSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := &target{failures: 4}
 		var log bytes.Buffer
-		s := start("http://127.0.0.1/events", "test", to, slog.New(slog.NewTextHandler(&log, nil)))
+		s := start(Config{URL: "http://127.0.0.1/events", UserAgent: "test", Log: slog.New(slog.NewTextHandler(&log, nil))}, to)
 		s.Send(1)
 		s.Send(2)
 		s.Send(func() {}) // has no JSON
@@ -73,12 +78,40 @@ func TestEventThatCannotBeSent(t *testing.T) {
 	})
 }
 
+// Each request is signed at its own time, and those for one event have one ID. So a receiver can refuse old requests, and skip repeated ones.
+func TestEventsAreSigned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		signer, err := webhook.NewSigner("whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 24)))
+		require.NoError(t, err)
+		to := &target{failures: 5}
+		s := start(Config{Tries: 6, Signer: signer, Log: slog.New(slog.DiscardHandler)}, to)
+		s.Send(1)
+		s.Send(2)
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		require.Equal(t, []string{"1", "1", "1", "1", "1", "1", "2"}, to.bodies)
+		require.Zero(t, s.Lost())
+		at := map[string]bool{}
+		for i, h := range to.headers {
+			seconds, err := strconv.ParseInt(h.Get(webhook.HeaderTimestamp), 10, 64)
+			require.NoError(t, err)
+			want := http.Header{}
+			signer.Sign(want, h.Get(webhook.HeaderID), time.Unix(seconds, 0), []byte(to.bodies[i]))
+			require.Equal(t, want.Get(webhook.HeaderSignature), h.Get(webhook.HeaderSignature))
+			require.Equal(t, i < 6, h.Get(webhook.HeaderID) == to.headers[0].Get(webhook.HeaderID))
+			at[h.Get(webhook.HeaderTimestamp)] = true
+		}
+		require.Len(t, at, 6, "the second event is sent at once after the first")
+		s.Close()
+	})
+}
+
 // Close sends the events that wait. It gives up after two seconds, and all that was not sent counts as lost.
 func TestCloseIsBounded(t *testing.T) {
 	for failures, lost := range map[int]uint64{0: 0, -1: 3} {
 		synctest.Test(t, func(t *testing.T) {
 			to := &target{failures: failures}
-			s := start("http://127.0.0.1/events", "test", to, slog.New(slog.DiscardHandler))
+			s := start(Config{URL: "http://127.0.0.1/events", UserAgent: "test", Log: slog.New(slog.DiscardHandler)}, to)
 			for i := range 3 {
 				s.Send(i)
 			}
@@ -93,7 +126,7 @@ func TestCloseIsBounded(t *testing.T) {
 
 // Without a URL nothing is sent.
 func TestNoURL(t *testing.T) {
-	s := Start("", "test", webhook.Policy{}, time.Second, slog.New(slog.DiscardHandler))
+	s := Start(Config{UserAgent: "test", Timeout: time.Second, Log: slog.New(slog.DiscardHandler)})
 	s.Send(1)
 	require.Zero(t, s.Lost())
 	s.Close()

@@ -1,0 +1,155 @@
+// Package alert reports objects that become red, and that recover. It judges nothing itself: the pages say what is red.
+package alert
+
+import (
+	"context"
+	"time"
+
+	"github.com/jetpull/jetpull/console/internal/state"
+)
+
+// Object is something that is judged.
+type Object struct {
+	Kind, Name string
+	// Path is that of its page.
+	Path  string
+	State state.State
+}
+
+// key tells objects apart. Sources share a page, and two paths of names may read the same.
+func (o Object) key() string { return o.Path + "\n" + o.Name }
+
+// Sample is what a source answered last.
+type Sample struct {
+	Source state.Source
+	// At is when the objects were judged. Zero: they were not yet.
+	At      time.Time
+	Objects []Object
+}
+
+// The types of events.
+const (
+	typeRed       = "console.red"
+	typeRecovered = "console.recovered"
+	typeGone      = "console.gone"
+)
+
+// event is the body of a request.
+type event struct {
+	Type     string `json:"type"`
+	Object   string `json:"object"`
+	Kind     string `json:"kind"`
+	Sentence string `json:"sentence"`
+	// Since is when the object was first seen red.
+	Since time.Time `json:"since"`
+	URL   string    `json:"url,omitempty"`
+}
+
+// Run looks at the samples of all sources from time to time until ctx ends, and sends events. Sources of one name are one source: if one of them is red, it is.
+// Pages is the URL of the console; empty: events have no URL.
+func Run(ctx context.Context, every time.Duration, samples []func() Sample, pages string, send func(any)) {
+	w := watch{pages: pages, send: send, at: make([]time.Time, len(samples)), objects: make([]table, len(samples)), sources: table{}}
+	for i := range w.objects {
+		w.objects[i] = table{}
+	}
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case now := <-ticker.C:
+			w.look(samples, now)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// watch is what the last looks have seen.
+type watch struct {
+	pages   string
+	send    func(any)
+	at      []time.Time // when the objects of each sample were judged that was looked at
+	objects []table     // of each sample
+	sources table
+}
+
+// table has the objects that are or were red, by key.
+type table map[string]*entry
+
+// entry is an object that is or was red.
+type entry struct {
+	Object
+	since time.Time // when it was first seen red
+	told  bool      // it was reported as red
+	last  time.Time // when it was last looked at
+	next  string    // what the last look would have reported, if it was another than red
+}
+
+// look looks at each sample that is new. What a source without an answer has is not known, and so are its objects.
+func (w *watch) look(samples []func() Sample, now time.Time) {
+	sources := map[string]Object{}
+	for i, latest := range samples {
+		s := latest()
+		st := s.Source.Of(now)
+		if worst, ok := sources[s.Source.Name]; !ok || st.Level < worst.State.Level {
+			sources[s.Source.Name] = Object{Kind: "source", Name: s.Source.Name, Path: "overview", State: st}
+		}
+		if !s.At.After(w.at[i]) {
+			continue
+		}
+		w.at[i] = s.At
+		for _, o := range s.Objects {
+			w.see(w.objects[i], o, now)
+		}
+		for _, e := range w.objects[i] {
+			if e.last != now {
+				w.notRed(w.objects[i], e, typeGone, "The source answers and does not list it.")
+			}
+		}
+	}
+	for _, o := range sources {
+		w.see(w.sources, o, now)
+	}
+}
+
+// see looks at an object. Only a second look in a row that finds the same reports it. A look at a state that is not known is none.
+func (w *watch) see(t table, o Object, now time.Time) {
+	e, red := t[o.key()], o.State.Level == state.Red
+	if e == nil && red {
+		t[o.key()] = &entry{Object: o, since: now, last: now}
+	}
+	if e == nil {
+		return
+	}
+	e.Object, e.last = o, now
+	switch {
+	case o.State.Level == state.Unknown:
+	case !red:
+		w.notRed(t, e, typeRecovered, o.State.Sentence)
+	case !e.told:
+		e.told = true
+		w.report(e, typeRed, o.State.Sentence)
+	default:
+		e.next = ""
+	}
+}
+
+// notRed looks at an object that was red and is not, or is not listed.
+func (w *watch) notRed(t table, e *entry, what, sentence string) {
+	if e.told && e.next != what {
+		e.next = what
+		return
+	}
+	if e.told {
+		w.report(e, what, sentence)
+	}
+	delete(t, e.key())
+}
+
+func (w *watch) report(e *entry, what, sentence string) {
+	out := event{Type: what, Object: e.Name, Kind: e.Kind, Sentence: sentence, Since: e.since}
+	if w.pages != "" {
+		out.URL = w.pages + "/" + e.Path
+	}
+	w.send(out)
+}
