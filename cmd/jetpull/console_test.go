@@ -2,7 +2,10 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
@@ -11,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +26,7 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consolecmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd"
 	"github.com/jetpull/jetpull/feed"
+	"github.com/jetpull/jetpull/internal/service/webhook"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
@@ -286,6 +291,10 @@ func TestConsoleCommandRefusesByName(t *testing.T) {
 		{[]string{"--listen", "nowhere"}, "--listen"},
 		{[]string{"--console-read-token", "x"}, "--console-read-token needs --console-token"},
 		{[]string{"--console-user-header", "X-User"}, "needs --http-trusted-proxies"},
+		{[]string{"--console-alert-url", "http://127.0.0.1:1"}, "needs a secret that signs the alerts: set $JETPULL_CONSOLE_ALERT_SECRET"},
+		{[]string{"--console-alert-url", "nowhere", "--console-alert-secret", strings.Repeat("c2Vj", 8)}, "is not absolute"},
+		{[]string{"--console-alert-url", "http://127.0.0.1:1", "--console-alert-secret", "c2Vj"}, "has 3 bytes: give 24 to 64"},
+		{[]string{"--console-alert-secret", "c2Vj"}, "add --console-alert-url"},
 		{[]string{"--relay", "nowhere"}, "--relay"},
 		{[]string{"--broker", "nowhere"}, "--broker"},
 		{[]string{"--feed", "nowhere"}, "--feed"},
@@ -293,7 +302,51 @@ func TestConsoleCommandRefusesByName(t *testing.T) {
 		result := jetpullRun(t, append([]string{"console"}, tt.args...)...)
 		require.NotZero(t, result.code, tt.args)
 		require.Contains(t, result.err, tt.want)
+		require.NotContains(t, result.err, "c2Vj")
 	}
+}
+
+// The command sends alerts, with the secret of the environment: the relay is away, which is red after 10 s.
+func TestConsoleAlerts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the relay is away for 10 s first")
+	}
+	secret := "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 24))
+	t.Setenv("JETPULL_CONSOLE_ALERT_SECRET", secret)
+	type request struct {
+		header http.Header
+		body   []byte
+	}
+	alerts := make(chan request, 10)
+	target := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body) // what is missing fails the test
+		alerts <- request{r.Header, body}
+	}))
+	defer target.Close()
+	away := httptest.NewServer(http.NotFoundHandler())
+	away.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	var log bytes.Buffer
+	code := make(chan int, 1)
+	go func() {
+		args := []string{"console", "--listen", "127.0.0.1:0", "--relay", away.URL, "--console-alert-url", target.URL, "--http-public-url", "https://example.com"}
+		code <- execute(ctx, args, strings.NewReader(""), io.Discard, &log)
+	}()
+	got := <-alerts
+	var event map[string]string
+	require.NoError(t, json.Unmarshal(got.body, &event))
+	require.Equal(t, []string{"console.red", "source", "relay", "https://example.com/overview"},
+		[]string{event["type"], event["kind"], event["object"], event["url"]})
+	signer, err := webhook.NewSigner(secret)
+	require.NoError(t, err)
+	seconds, err := strconv.ParseInt(got.header.Get(webhook.HeaderTimestamp), 10, 64)
+	require.NoError(t, err)
+	want := http.Header{}
+	signer.Sign(want, got.header.Get(webhook.HeaderID), time.Unix(seconds, 0), got.body)
+	require.Equal(t, want.Get(webhook.HeaderSignature), got.header.Get(webhook.HeaderSignature))
+	cancel()
+	require.Zero(t, <-code)
+	require.NotContains(t, log.String(), strings.TrimPrefix(secret, "whsec_"))
 }
 
 // Nothing of a list of tokens becomes a token that nobody meant.

@@ -41,10 +41,11 @@ Without --console-token everybody who reaches the address may do everything, so 
 address must be on loopback. --console-read-token gives access without actions, and
 without payloads and headers of messages unless --console-read-payloads is given.`
 
-// The environment variables that have tokens of the console.
+// The environment variables that have tokens of the console, and the secret of its alerts.
 const (
-	envToken     = "JETPULL_CONSOLE_TOKEN"
-	envReadToken = "JETPULL_CONSOLE_READ_TOKEN"
+	envToken       = "JETPULL_CONSOLE_TOKEN"
+	envReadToken   = "JETPULL_CONSOLE_READ_TOKEN"
+	envAlertSecret = "JETPULL_CONSOLE_ALERT_SECRET"
 )
 
 const (
@@ -60,7 +61,7 @@ type flags struct {
 	listen, broker, brokerToken, relay, relayToken, feed string
 	tokens, readTokens                                   []string
 	userHeader                                           string
-	publicURL, state                                     string
+	publicURL, state, alertURL, alertSecret              string
 	proxies                                              []string
 	readPayloads                                         bool
 }
@@ -92,6 +93,9 @@ func New(g *client.Globals) *cobra.Command {
 	flags.StringVar(&f.relayToken, "relay-token", "", "admin `TOKEN` of the relay; $"+remote.RelayToken)
 	flags.StringVar(&f.state, "console-state", "jetpull-console",
 		"`BUCKET` in the NATS account that keeps the log of actions, the operations and the charts over a restart; empty: they end with the process")
+	flags.StringVar(&f.alertURL, "console-alert-url", "", "`URL` that gets a signed POST when a state becomes red, and when it recovers")
+	flags.StringVar(&f.alertSecret, "console-alert-secret", "", "`SECRET` that signs alerts as Standard Webhooks describes: base64 of 24 to 64 bytes, with or "+
+		"without whsec_; $"+envAlertSecret)
 	flags.StringVar(&f.feed, "feed", "", "`DSN` of the database of a feed")
 	return cmd
 }
@@ -124,10 +128,14 @@ func (f *flags) run(cmd *cobra.Command, g *client.Globals) (err error) {
 	if err := httpserve.CheckProxies(f.proxies); err != nil {
 		return cli.Usage(fmt.Errorf("--http-trusted-proxies: %w", err))
 	}
+	alerts, err := f.alerts()
+	if err != nil {
+		return cli.Usage(err)
+	}
 	log := service.NewLog(cmd.ErrOrStderr(), slog.LevelInfo)
 	var closers service.Closers
 	defer closers.Close()
-	cfg := console.Config{Loopback: loopback, ReaderPayloads: f.readPayloads, State: f.state, Log: log}
+	cfg := console.Config{Loopback: loopback, ReaderPayloads: f.readPayloads, State: f.state, Alerts: alerts, Log: log}
 	if err := f.sources(ctx, cmd, g, &cfg, &closers); err != nil {
 		return err
 	}
@@ -187,6 +195,24 @@ func noToken(text string) bool {
 	_, urlErr := base64.URLEncoding.DecodeString(text)
 	random := len(text) >= 20 && text != strings.ToLower(text) && (err == nil || urlErr == nil)
 	return nameless.MatchString(text) && !random
+}
+
+// alerts are where alerts go; nil: nowhere.
+func (f *flags) alerts() (*console.Alerts, error) {
+	secret := cmp.Or(f.alertSecret, os.Getenv(envAlertSecret))
+	switch {
+	case f.alertURL == "" && secret != "":
+		return nil, errors.New("there is a secret of alerts, and nowhere to send them: add --console-alert-url")
+	case f.alertURL == "":
+		return nil, nil
+	case secret == "":
+		return nil, fmt.Errorf("--console-alert-url needs a secret that signs the alerts: set $%s", envAlertSecret)
+	}
+	alerts, err := console.NewAlerts(f.alertURL, secret, f.publicURL)
+	if err != nil {
+		return nil, fmt.Errorf("--console-alert-url and its secret: %w", err)
+	}
+	return alerts, nil
 }
 
 func (f *flags) sources(ctx context.Context, cmd *cobra.Command, g *client.Globals, cfg *console.Config, closers *service.Closers) error {
