@@ -119,6 +119,9 @@ func TestAlerts(t *testing.T) {
 
 // No error has a secret.
 func TestWrongAlerts(t *testing.T) {
+	none, err := NewAlerts("", "", "")
+	require.NoError(t, err)
+	require.Nil(t, none)
 	good := base64.StdEncoding.EncodeToString(make([]byte, 24))
 	for _, wrong := range [][]string{
 		{"", good, "", "absolute"},

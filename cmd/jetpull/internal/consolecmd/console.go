@@ -60,8 +60,7 @@ const (
 type flags struct {
 	listen, broker, brokerToken, relay, relayToken, feed string
 	tokens, readTokens                                   []string
-	userHeader                                           string
-	publicURL, state, alertURL, alertSecret              string
+	userHeader, publicURL, state, alertURL               string
 	proxies                                              []string
 	readPayloads                                         bool
 }
@@ -84,18 +83,15 @@ func New(g *client.Globals) *cobra.Command {
 	flags.StringVar(&f.userHeader, "console-user-header", "", "`HEADER` in which --http-trusted-proxies name the user, such as X-Forwarded-User")
 	flags.BoolVar(&f.readPayloads, "console-read-payloads", false, "show payloads and headers of messages to users of --console-read-token too")
 	flags.StringVar(&f.publicURL, "http-public-url", "", "`URL` by which browsers reach the console, such as https://example.com/console")
-	flags.StringSliceVar(&f.proxies, "http-trusted-proxies", nil,
-		"addresses and networks of reverse proxies, such as 10.0.0.0/8: a client's address is the last other one in X-Forwarded-For, and "+
-			"X-Forwarded-Prefix is in front of the paths that it sees")
+	flags.StringSliceVar(&f.proxies, "http-trusted-proxies", nil, "addresses and networks of reverse proxies, such as 10.0.0.0/8: a client's "+
+		"address is the last other one in X-Forwarded-For, and X-Forwarded-Prefix is in front of the paths that it sees")
 	flags.StringVar(&f.broker, "broker", "", "`URL` of a broker")
 	flags.StringVar(&f.brokerToken, "broker-token", "", "admin `TOKEN` of the broker; $"+remote.BrokerToken)
 	flags.StringVar(&f.relay, "relay", "", "`URL` of a relay")
 	flags.StringVar(&f.relayToken, "relay-token", "", "admin `TOKEN` of the relay; $"+remote.RelayToken)
 	flags.StringVar(&f.state, "console-state", "jetpull-console",
 		"`BUCKET` in the NATS account that keeps the log of actions, the operations and the charts over a restart; empty: they end with the process")
-	flags.StringVar(&f.alertURL, "console-alert-url", "", "`URL` that gets a signed POST when a state becomes red, and when it recovers")
-	flags.StringVar(&f.alertSecret, "console-alert-secret", "", "`SECRET` that signs alerts as Standard Webhooks describes: base64 of 24 to 64 bytes, with or "+
-		"without whsec_; $"+envAlertSecret)
+	flags.StringVar(&f.alertURL, "console-alert-url", "", "`URL` that gets a POST when a state becomes red, and when it recovers, signed with $"+envAlertSecret)
 	flags.StringVar(&f.feed, "feed", "", "`DSN` of the database of a feed")
 	return cmd
 }
@@ -128,9 +124,9 @@ func (f *flags) run(cmd *cobra.Command, g *client.Globals) (err error) {
 	if err := httpserve.CheckProxies(f.proxies); err != nil {
 		return cli.Usage(fmt.Errorf("--http-trusted-proxies: %w", err))
 	}
-	alerts, err := f.alerts()
+	alerts, err := console.NewAlerts(f.alertURL, os.Getenv(envAlertSecret), f.publicURL)
 	if err != nil {
-		return cli.Usage(err)
+		return cli.Usage(fmt.Errorf("--console-alert-url and $%s: %w", envAlertSecret, err))
 	}
 	log := service.NewLog(cmd.ErrOrStderr(), slog.LevelInfo)
 	var closers service.Closers
@@ -147,8 +143,7 @@ func (f *flags) run(cmd *cobra.Command, g *client.Globals) (err error) {
 	// The streams of open pages end with the command, or the listener would wait for them.
 	handler := httpserve.Mount(ctx, "/", c, nil)
 	return serve.HTTP(cmd, "/", drain, httpserve.Config{
-		Address: f.listen, Handler: handler, Read: time.Minute, PerAddress: connections,
-		Proxies: f.proxies, Public: f.publicURL, Log: log,
+		Address: f.listen, Handler: handler, Read: time.Minute, PerAddress: connections, Proxies: f.proxies, Public: f.publicURL, Log: log,
 	})
 }
 
@@ -195,24 +190,6 @@ func noToken(text string) bool {
 	_, urlErr := base64.URLEncoding.DecodeString(text)
 	random := len(text) >= 20 && text != strings.ToLower(text) && (err == nil || urlErr == nil)
 	return nameless.MatchString(text) && !random
-}
-
-// alerts are where alerts go; nil: nowhere.
-func (f *flags) alerts() (*console.Alerts, error) {
-	secret := cmp.Or(f.alertSecret, os.Getenv(envAlertSecret))
-	switch {
-	case f.alertURL == "" && secret != "":
-		return nil, errors.New("there is a secret of alerts, and nowhere to send them: add --console-alert-url")
-	case f.alertURL == "":
-		return nil, nil
-	case secret == "":
-		return nil, fmt.Errorf("--console-alert-url needs a secret that signs the alerts: set $%s", envAlertSecret)
-	}
-	alerts, err := console.NewAlerts(f.alertURL, secret, f.publicURL)
-	if err != nil {
-		return nil, fmt.Errorf("--console-alert-url and its secret: %w", err)
-	}
-	return alerts, nil
 }
 
 func (f *flags) sources(ctx context.Context, cmd *cobra.Command, g *client.Globals, cfg *console.Config, closers *service.Closers) error {
