@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -296,9 +295,39 @@ func (c *Console) layout(r *http.Request, u user) *view.Layout {
 	}
 }
 
+// maxURL bounds the address of a request: a page repeats it in its links.
+const maxURL = 48 << 10
+
+// known is the request without the parameters that no page has, and with one value of each other one. Pages copy the query into their links, and
+// open pages with the same address share a render.
+func known(r *http.Request) *http.Request {
+	q := url.Values{}
+	for name, values := range r.URL.Query() {
+		if page.Parameters[name] {
+			q.Set(name, values[0])
+		}
+	}
+	clean, address := *r, *r.URL
+	address.RawQuery = q.Encode()
+	clean.URL = &address
+	return &clean
+}
+
 // request is what a page is built for.
 func (c *Console) request(r *http.Request, u user, now time.Time) page.Request {
 	return page.Request{Query: r.URL.Query(), Now: now, User: u.name, Payloads: u.role == Admin || c.cfg.ReaderPayloads}
+}
+
+// here is the address of a request relative to the console's root.
+func here(r *http.Request) string {
+	return (&url.URL{Path: strings.TrimPrefix(r.URL.Path, "/"), RawQuery: r.URL.RawQuery}).String()
+}
+
+// redirect leads to a page relative to the present one, which is always at the console's root. So the console needs not know the
+// path that it is served under.
+func redirect(w http.ResponseWriter, to string) {
+	w.Header().Set("Location", to)
+	w.WriteHeader(http.StatusSeeOther)
 }
 
 // show answers with a page, or with the page that confirms an action.
@@ -332,13 +361,6 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, l *view.Layout, u
 		}
 	}
 	c.write(w, r, http.StatusOK, l)
-}
-
-// download sends data that may be anything, such as a payload.
-func download(w http.ResponseWriter, d *view.Download) {
-	w.Header().Set("Content-Type", "application/octet-stream")
-	w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": d.Name}))
-	_, _ = w.Write(d.Data) // the client may be gone
 }
 
 // fail answers with a page that states an error in words.

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"io/fs"
+	"mime"
 	"net/http"
 	"path"
 	"strconv"
@@ -73,4 +74,11 @@ func (c *Console) serveStatic(w http.ResponseWriter, r *http.Request, name strin
 		return
 	}
 	_, _ = w.Write(file.data)
+}
+
+// download sends data that may be anything, such as a payload.
+func download(w http.ResponseWriter, d *view.Download) {
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": d.Name}))
+	_, _ = w.Write(d.Data) // the client may be gone
 }

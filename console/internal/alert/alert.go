@@ -16,7 +16,7 @@ type Object struct {
 	State state.State
 }
 
-// key tells objects apart. Sources share a page, and two paths of names may read the same.
+// key differs for each object. Sources share a page, and the names of two objects may read the same.
 func (o Object) key() string { return o.Path + "\n" + o.Name }
 
 // Sample is what a source answered last.
@@ -85,7 +85,7 @@ type entry struct {
 	next  string    // what the last look would have reported, if it was another than red
 }
 
-// look looks at each sample that is new. What a source without an answer has is not known, and so are its objects.
+// look looks at the state of each source, and at the objects of each answer that is new. Without an answer, objects stay as they were.
 func (w *watch) look(samples []func() Sample, now time.Time) {
 	sources := map[string]Object{}
 	for i, latest := range samples {
@@ -147,7 +147,7 @@ func (w *watch) notRed(t table, e *entry, what, sentence string) {
 }
 
 func (w *watch) report(e *entry, what, sentence string) {
-	out := event{Type: what, Object: e.Name, Kind: e.Kind, Sentence: sentence, Since: e.since}
+	out := event{Type: what, Object: e.Name, Kind: e.Kind, Sentence: sentence, Since: e.since.UTC()}
 	if w.pages != "" {
 		out.URL = w.pages + "/" + e.Path
 	}

@@ -115,7 +115,8 @@ func (d *DeadLetters) of(ctx context.Context, stream string, seq uint64) (found 
 	found = map[string]string{}
 	origin := fmt.Sprint(seq)
 	streams := d.latest.Fresh(ctx)
-	complete = !streams.Stale() && !slices.ContainsFunc(streams.Value.others, func(s otherStream) bool { return s.missed || s.sampled })
+	others := d.letters(letterStreams{others: streams.Value.others})
+	complete = !streams.Stale() && !others.More && others.Sampled == 0
 	for _, s := range streams.Value.found {
 		look := search{source: d.source, info: s.StreamInfo, most: letterWindow, atOnce: letterWindow}
 		next, _, err := look.back(ctx, s.State.LastSeq, func(m *jetstream.RawStreamMsg) bool {

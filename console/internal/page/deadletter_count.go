@@ -55,14 +55,7 @@ type letter struct {
 // letterStreams are the streams with dead letters, and what is known of the others.
 type letterStreams struct {
 	found  []letterStream
-	others []otherStream
-}
-
-// otherStream is a stream without a known dead letter.
-type otherStream struct {
-	name    string
-	missed  bool // it was not looked at
-	sampled bool // only some of its messages were read
+	others map[string]state.Letters // those without a known dead letter, by name
 }
 
 // ask finds the streams with dead letters, and counts these by their header, whatever else the streams have.
@@ -72,6 +65,7 @@ func (d *DeadLetters) ask(ctx context.Context) (all letterStreams, err error) {
 		return all, err
 	}
 	reads := probesAtOnce
+	all.others = map[string]state.Letters{}
 	known := map[string]letterStream{}
 	// Those that wait the longest are looked at first, or streams that change all the time would use all reads.
 	streams = slices.SortedStableFunc(slices.Values(streams), func(a, b *jetstream.StreamInfo) int {
@@ -97,7 +91,8 @@ func (d *DeadLetters) ask(ctx context.Context) (all letterStreams, err error) {
 			all.found = append(all.found, s)
 		} else {
 			missed := s.State.Msgs > 0 && (s.probed != s.State.LastSeq || s.deep == 0)
-			all.others = append(all.others, otherStream{name, missed, !missed && s.State.Msgs > 0 && s.clear < s.State.LastSeq})
+			sampled := !missed && s.State.Msgs > 0 && s.clear < s.State.LastSeq
+			all.others[name] = state.Letters{More: missed, Sampled: boolInt(sampled)}
 		}
 		known[name] = s
 	}
@@ -217,7 +212,7 @@ func (d *DeadLetters) add(ctx context.Context, look search, from uint64, letters
 func (d *DeadLetters) letters(streams letterStreams) state.Letters {
 	l := state.Letters{}
 	for _, s := range streams.others {
-		l.Sampled, l.More = l.Sampled+boolInt(s.sampled), l.More || s.missed
+		l.Sampled, l.More = l.Sampled+s.Sampled, l.More || s.More
 	}
 	for _, s := range streams.found {
 		mark := d.mark(s.StreamInfo)

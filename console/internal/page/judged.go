@@ -47,8 +47,8 @@ func (d *DeadLetters) Judged() alert.Sample {
 	out := judged("NATS", s, s.Value.found, func(one letterStream) alert.Object {
 		return object(one.Config.Name, d.letters(letterStreams{found: []letterStream{one}}))
 	})
-	for _, one := range s.Value.others {
-		out.Objects = append(out.Objects, object(one.name, d.letters(letterStreams{others: []otherStream{one}})))
+	for name, l := range s.Value.others {
+		out.Objects = append(out.Objects, object(name, l))
 	}
 	return out
 }
