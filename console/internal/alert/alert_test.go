@@ -84,8 +84,15 @@ type levels []struct {
 func TestRedAndBack(t *testing.T) {
 	for name, all := range map[string]levels{
 		"red and back": {
-			{state.Green, ""}, {state.Red, ""}, {state.Red, typeRed}, {state.Red, ""}, {state.Green, ""}, {state.Green, typeRecovered}, {state.Green, ""},
-			{state.Red, ""}, {state.Red, typeRed},
+			{state.Green, ""},
+			{state.Red, ""},
+			{state.Red, typeRed},
+			{state.Red, ""},
+			{state.Green, ""},
+			{state.Green, typeRecovered},
+			{state.Green, ""},
+			{state.Red, ""},
+			{state.Red, typeRed},
 		},
 		"red once":               {{state.Red, ""}, {state.Green, ""}, {state.Red, ""}, {state.Amber, ""}, {state.Idle, ""}},
 		"not red once":           {{state.Red, ""}, {state.Red, typeRed}, {state.Amber, ""}, {state.Red, ""}, {state.Amber, ""}, {state.Red, ""}},

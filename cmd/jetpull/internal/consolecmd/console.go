@@ -91,7 +91,7 @@ func New(g *client.Globals) *cobra.Command {
 	flags.StringVar(&f.relayToken, "relay-token", "", "admin `TOKEN` of the relay; $"+remote.RelayToken)
 	flags.StringVar(&f.state, "console-state", "jetpull-console",
 		"`BUCKET` in the NATS account that keeps the log of actions, the operations and the charts over a restart; empty: they end with the process")
-	flags.StringVar(&f.alertURL, "console-alert-url", "", "`URL` that gets a POST when a state becomes red, and when it ends, signed with $"+envAlertSecret)
+	flags.StringVar(&f.alertURL, "console-alert-url", "", "`URL` that gets a POST when a state becomes red and back, signed with $"+envAlertSecret)
 	flags.StringVar(&f.feed, "feed", "", "`DSN` of the database of a feed")
 	return cmd
 }
