@@ -45,8 +45,8 @@ type event struct {
 	URL   string    `json:"url,omitempty"`
 }
 
-// Run looks at the samples of all sources from time to time until ctx ends, and sends events. Sources of one name are one source: if one of them is red,
-// it is. Pages is the URL of the console; empty: events have no URL.
+// Run looks at the samples of all sources from time to time until ctx ends, and sends events. Sources of one name are one source: it is red if one of
+// them is. Pages is the URL of the console; empty: events have no URL.
 func Run(ctx context.Context, every time.Duration, samples []func() Sample, pages string, send func(any)) {
 	w := watch{pages: pages, send: send, at: make([]time.Time, len(samples)), objects: make([]table, len(samples)), sources: table{}}
 	for i := range w.objects {

@@ -99,7 +99,9 @@ func TestRedAndBack(t *testing.T) {
 		"not red in another way": {{state.Red, ""}, {state.Red, typeRed}, {state.Amber, ""}, {state.Idle, typeRecovered}},
 		"not known":              {{state.Unknown, ""}, {state.Unknown, ""}, {state.Unknown, ""}},
 		"not known after red":    {{state.Red, ""}, {state.Red, typeRed}, {state.Unknown, ""}, {state.Unknown, ""}, {state.Unknown, ""}, {state.Red, ""}},
-		"not known between":      {{state.Red, ""}, {state.Unknown, ""}, {state.Red, typeRed}, {state.Green, ""}, {state.Unknown, ""}, {state.Green, typeRecovered}},
+		"not known between": {
+			{state.Red, ""}, {state.Unknown, ""}, {state.Red, typeRed}, {state.Green, ""}, {state.Unknown, ""}, {state.Green, typeRecovered},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			looked(t, 1, func(s *sources, next func() []any) {
@@ -132,7 +134,8 @@ func TestBody(t *testing.T) {
 		s.answer(0, consumer("a", state.Red))
 		require.Empty(t, next())
 		s.answer(0, consumer("a", state.Red))
-		const rest = `"object":"a","kind":"consumer","sentence":"Level of a.","since":"2000-01-01T00:00:10Z","url":"https://example.com/ops/consumer?name=a"}`
+		const rest = `"object":"a","kind":"consumer","sentence":"Level of a.","since":"2000-01-01T00:00:10Z",` +
+			`"url":"https://example.com/ops/consumer?name=a"}`
 		require.Equal(t, `{"type":"console.red",`+rest, body(next()))
 		s.answer(0, consumer("a", state.Green))
 		require.Empty(t, next())

@@ -89,8 +89,7 @@ func New(g *client.Globals) *cobra.Command {
 	flags.StringVar(&f.brokerToken, "broker-token", "", "admin `TOKEN` of the broker; $"+remote.BrokerToken)
 	flags.StringVar(&f.relay, "relay", "", "`URL` of a relay")
 	flags.StringVar(&f.relayToken, "relay-token", "", "admin `TOKEN` of the relay; $"+remote.RelayToken)
-	flags.StringVar(&f.state, "console-state", "jetpull-console",
-		"`BUCKET` in the NATS account that keeps the log of actions, the operations and the charts over a restart; empty: they end with the process")
+	flags.StringVar(&f.state, "console-state", "jetpull-console", "`BUCKET` in NATS for log, operations and charts; empty: they end with the process")
 	flags.StringVar(&f.alertURL, "console-alert-url", "", "`URL` that gets a POST when a state becomes red and back, signed with $"+envAlertSecret)
 	flags.StringVar(&f.feed, "feed", "", "`DSN` of the database of a feed")
 	return cmd
@@ -112,8 +111,7 @@ func (f *flags) run(cmd *cobra.Command, g *client.Globals) (err error) {
 	case !admins && len(users) > 0:
 		return cli.Usage(errors.New("--console-read-token needs --console-token: without it everybody is an administrator"))
 	case len(users) == 0 && !loopback:
-		return cli.Usage(fmt.Errorf("--listen %s can be reached from other machines, and anybody could change everything: add --console-token or $%s, "+
-			"or listen on 127.0.0.1", f.listen, envToken))
+		return cli.Usage(fmt.Errorf("--listen %s lets other machines change everything: add --console-token or $%s, or listen on 127.0.0.1", f.listen, envToken))
 	}
 	if f.userHeader != "" && len(f.proxies) == 0 {
 		return cli.Usage(fmt.Errorf("--console-user-header %s needs --http-trusted-proxies: the header of anybody else is not believed", f.userHeader))
