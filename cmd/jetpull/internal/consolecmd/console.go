@@ -111,7 +111,7 @@ func (f *flags) run(cmd *cobra.Command, g *client.Globals) (err error) {
 	case !admins && len(users) > 0:
 		return cli.Usage(errors.New("--console-read-token needs --console-token: without it everybody is an administrator"))
 	case len(users) == 0 && !loopback:
-		return cli.Usage(fmt.Errorf("--listen %s lets other machines change everything: add --console-token or $%s, or listen on 127.0.0.1", f.listen, envToken))
+		return cli.Usage(fmt.Errorf("--listen %s opens everything to other machines: add --console-token or $%s, or use 127.0.0.1", f.listen, envToken))
 	}
 	if f.userHeader != "" && len(f.proxies) == 0 {
 		return cli.Usage(fmt.Errorf("--console-user-header %s needs --http-trusted-proxies: the header of anybody else is not believed", f.userHeader))
