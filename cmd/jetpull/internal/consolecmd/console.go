@@ -103,12 +103,11 @@ func (f *flags) run(cmd *cobra.Command, g *client.Globals) (err error) {
 		return cli.Usage(err)
 	}
 	users = append(users, readers...)
-	admins := slices.ContainsFunc(users, func(u console.User) bool { return u.Role == console.Admin })
 	loopback, err := service.Loopback(f.listen)
 	switch {
 	case err != nil:
 		return cli.Usage(fmt.Errorf("--listen %q is not host:port, such as 127.0.0.1:8222", f.listen))
-	case !admins && len(users) > 0:
+	case len(users) > 0 && !slices.ContainsFunc(users, func(u console.User) bool { return u.Role == console.Admin }):
 		return cli.Usage(errors.New("--console-read-token needs --console-token: without it everybody is an administrator"))
 	case len(users) == 0 && !loopback:
 		return cli.Usage(fmt.Errorf("--listen %s opens everything to other machines: add --console-token or $%s, or use 127.0.0.1", f.listen, envToken))
