@@ -214,8 +214,8 @@ func (l *Latest[T]) state() (sample Sample[T], begun, ended uint64) {
 	return sample, l.begun, l.ended
 }
 
-// Fresh is a sample of the last second, or of a longer time if the source is slow. If there is none, it asks the source and waits for the answer for up to [Patience]. If the
-// last request has failed, it does not wait: the last sample is returned with the error.
+// Fresh is a sample of the last second, or of a longer time if the source is slow. If there is none, it asks the source and waits for the answer for
+// up to [Patience]. If the last request has failed, it does not wait: the last sample is returned with the error.
 func (l *Latest[T]) Fresh(ctx context.Context) Sample[T] {
 	sample, want, ended := l.state()
 	if ended == want {
