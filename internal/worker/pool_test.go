@@ -210,6 +210,9 @@ func TestRetries(t *testing.T) {
 		"from its first try on": `
 			pool attempts=2 dead storing=3s maxdeliver=2 wait=4s keepalive=off; do 1 err; in 1 n=2 -> h1; dead1
 			+3s -> @2s wpi1; @3s term:failed 2 times: err 1`,
+		"even if its handler has taken nearly all of AckWait": `
+			pool attempts=1 dead storing=3s maxdeliver=1 wait=4s keepalive=off timeout=1s; do 1 3900ms; in 1 -> h1
+			+3900ms -> @3.9s dead1; @3.9s wpi1 | +2s -> @2s wpi1`,
 		"or before, while its dead letter is stored": `
 			pool attempts=2 dead storing=3s wait=4s keepalive=off; do 1 err; in 1 n=2 -> h1; dead1 | +3s -> @2s wpi1; @3s term:failed 2 times: err 1`,
 		"until the drain ends": `

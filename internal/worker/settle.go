@@ -135,6 +135,7 @@ func (p *Pool[M]) giveUp(ctx context.Context, s *slot[M], e *entry[M], try attem
 	}
 	p.queue.mu.Lock()
 	e.insists = true
+	p.checkWithin(p.ops.Now(), 0) // its handler may have taken nearly all of AckWait, without KeepAlive
 	p.queue.mu.Unlock()
 	ended := p.open.Done()
 	for wait := deadLetterPause; ; wait = min(2*wait, deadLetterPauseMost) {

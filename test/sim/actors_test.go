@@ -375,6 +375,9 @@ const stopSlack = 6 * time.Second
 // drainGrace is how long after its DrainTimeout Consume has returned.
 const drainGrace = time.Second
 
+// deadWait is how long Consume looks for the stream of the dead letters when it begins.
+const deadWait = 5 * time.Second
+
 // checkStop checks that a stream ended soon after it was stopped.
 func (a *player) checkStop(what string, r *run) {
 	most := stopSlack + handlerMost

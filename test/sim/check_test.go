@@ -192,9 +192,6 @@ func (a *audit) checkOverdue(f *course, d *delivery, at time.Duration) {
 	}
 }
 
-// deadWait is how long a dead letter is waited for.
-const deadWait = 5 * time.Second
-
 // batched is how long an acknowledgement may wait for others.
 const batched = time.Millisecond
 
@@ -204,18 +201,10 @@ func (a *audit) carelessly(d *delivery) bool {
 	return slices.ContainsFunc(a.runs, func(r *run) bool { return r.life == d.life && !r.keepAlive && r.end >= d.at })
 }
 
-// arrived is when the server has what h was settled with, at the latest: what becomes a dead letter is terminated after that
-// is stored.
+// arrived is when the server has what h was settled with, at the latest, or that it is in progress: what becomes a dead
+// letter is terminated after that is stored.
 func (a *audit) arrived(h *handing) time.Duration {
-	at := h.when + batched + a.plan.trip()
-	switch {
-	case !h.dead || h.run.keepAlive:
-	case a.plan.loseDead > 0:
-		at += deadWait
-	default:
-		at += a.plan.trip()
-	}
-	return at
+	return h.when + batched + a.plan.trip()
 }
 
 // killedAt reports whether a process was killed before what it sent at a time

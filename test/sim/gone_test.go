@@ -49,16 +49,18 @@ func (f *course) died() bool {
 }
 
 // hadTime reports whether a message was given up at its last delivery by a Consume that
-// was not about to end: it waits until the dead letter is stored, perhaps until all is
-// calm, if nothing of the client reached the server, which gave the message up meanwhile.
+// had to wait until the dead letter was stored, perhaps until all is calm. One that is
+// killed, or whose drain is over, does not: a dead letter that was lost is tried again
+// after seconds, and the server may have given the message up by then, if its handler
+// failed so late that no report that it is in progress came within AckWait.
 func (a *audit) hadTime(f *course) bool {
 	h := f.handings[len(f.handings)-1]
 	_, wait := a.plan.ackWaits()
 	if !h.dead || a.excused(f.settled-wait, f.settled) && h.run.end <= a.quiet {
 		return false
 	}
-	return h.count == f.mostDelivered() && h.run.end > f.settled && (h.run.stopped == 0 || h.run.stopped > f.settled) &&
-		h.when <= f.settled &&
+	return h.count == f.mostDelivered() && h.run.end > f.settled && !a.killedAt(h.life, h.run.end) &&
+		(h.run.stopped == 0 || h.run.end < h.run.stopped+h.run.drain) && h.when <= f.settled &&
 		!slices.ContainsFunc(a.changes, func(c change) bool { return c.at >= h.when-limitsRead && c.at <= f.settled })
 }
 
