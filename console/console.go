@@ -19,6 +19,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -96,6 +97,9 @@ type Config struct {
 	State string
 	// Alerts are where the console reports objects that become red, and that recover. [NewAlerts] makes them. Nil sends no alerts.
 	Alerts *Alerts
+	// Environment is the name of what the console shows, such as production. The header of each page has it, in a colour that depends on the name.
+	// Empty: there is none.
+	Environment string
 	// Loopback states that only this machine can reach the listener. The console then refuses requests for other host names, because
 	// a website can resolve its own name to this machine (DNS rebinding).
 	Loopback bool
@@ -117,6 +121,7 @@ type Console struct {
 	static   map[string]asset
 	version  string
 	exporter http.Handler // nil: there is none
+	account  atomic.Pointer[string]
 }
 
 // Handler returns a console. It samples its sources for the charts until Close.
@@ -133,6 +138,7 @@ func Handler(cfg Config) *Console {
 			export.Valid = func(token string) bool { return cfg.Access(token) != NoAccess }
 		}
 		c.exporter = exporter.Handler(export)
+		c.sampler.Go(func(ctx context.Context) { c.askAccount(ctx, j) })
 	}
 	var summaries []page.Summary
 	c.add("Overview", "overview", nil)
@@ -286,13 +292,6 @@ func (c *Console) routed(r *http.Request) bool {
 // exported reports whether a path is for programs: metrics, and what an autoscaler asks.
 func (c *Console) exported(name string) bool {
 	return c.exporter != nil && (name == "metrics" || strings.HasPrefix(name, "v1/scale/"))
-}
-
-// layout is what surrounds a page for a user.
-func (c *Console) layout(r *http.Request, u user) *view.Layout {
-	return &view.Layout{
-		Nav: c.nav, Path: here(r), ReadOnly: u.role != Admin, Login: c.cfg.Access != nil, Who: u.name, Now: time.Now(), Version: c.version,
-	}
 }
 
 // maxURL bounds the address of a request: a page repeats it in its links.

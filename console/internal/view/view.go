@@ -25,6 +25,8 @@ type Layout struct {
 	// Nav are the pages that there are, and Path the one that is shown, with its query.
 	Nav  []NavLink
 	Path string
+	// Place is what the pages are about.
+	Place Place
 	// ReadOnly pages have no actions.
 	ReadOnly bool
 	// Login reports whether there is a session that can be ended, and Who is its user.

@@ -60,7 +60,7 @@ const (
 type flags struct {
 	listen, broker, brokerToken, relay, relayToken, feed string
 	tokens, readTokens                                   []string
-	userHeader, publicURL, state, alertURL               string
+	userHeader, publicURL, state, alertURL, environment  string
 	proxies                                              []string
 	readPayloads                                         bool
 }
@@ -82,6 +82,7 @@ func New(g *client.Globals) *cobra.Command {
 	flags.StringArrayVar(&f.readTokens, "console-read-token", nil, "`[NAME=]TOKEN` that allows to look only; repeatable; $"+envReadToken)
 	flags.StringVar(&f.userHeader, "console-user-header", "", "`HEADER` in which --http-trusted-proxies name the user, such as X-Forwarded-User")
 	flags.BoolVar(&f.readPayloads, "console-read-payloads", false, "show payloads and headers of messages to users of --console-read-token too")
+	flags.StringVar(&f.environment, "console-name", "", "`NAME` of the environment, such as production: each page has it, in a colour that depends on it")
 	flags.StringVar(&f.publicURL, "http-public-url", "", "`URL` by which browsers reach the console, such as https://example.com/console")
 	flags.StringSliceVar(&f.proxies, "http-trusted-proxies", nil, "addresses and networks of reverse proxies, such as 10.0.0.0/8: a client's "+
 		"address is the last other one in X-Forwarded-For, and X-Forwarded-Prefix is in front of the paths that it sees")
@@ -128,7 +129,9 @@ func (f *flags) run(cmd *cobra.Command, g *client.Globals) (err error) {
 	log := service.NewLog(cmd.ErrOrStderr(), slog.LevelInfo)
 	var closers service.Closers
 	defer closers.Close()
-	cfg := console.Config{Loopback: loopback, ReaderPayloads: f.readPayloads, State: f.state, Alerts: alerts, Log: log}
+	cfg := console.Config{
+		Loopback: loopback, ReaderPayloads: f.readPayloads, State: f.state, Environment: f.environment, Alerts: alerts, Log: log,
+	}
 	if err := f.sources(ctx, cmd, g, &cfg, &closers); err != nil {
 		return err
 	}
