@@ -29,7 +29,7 @@ accounts {SHOP {jetstream: enabled, users: [
 	} {
 		nc := srv.Connect(t, nats.UserInfo(user, "hidden"), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
 		c := Handler(Config{NATS: JetStream(srv.JetStream(t, nc)), Environment: "<production>", Log: slog.New(slog.DiscardHandler)})
-		defer c.Close()
+		t.Cleanup(c.Close)
 		if user == "lin" {
 			require.ErrorIs(t, <-refused, nats.ErrPermissionViolation)
 		}
