@@ -41,6 +41,16 @@ func NewAlerts(url, secret, public string) (*Alerts, error) {
 	return &Alerts{url, strings.TrimRight(public, "/"), signer, alertEvery}, nil
 }
 
+// below are the alerts of a console at a path below the public URL.
+func (a *Alerts) below(path string) *Alerts {
+	if a == nil || a.pages == "" {
+		return a
+	}
+	inner := *a
+	inner.pages += path
+	return &inner
+}
+
 const (
 	// alertEvery is the time between two looks. Sources are asked that often at least, if they answer.
 	alertEvery   = 10 * time.Second

@@ -19,6 +19,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -96,6 +97,9 @@ type Config struct {
 	State string
 	// Alerts are where the console reports objects that become red, and that recover. [NewAlerts] makes them. Nil sends no alerts.
 	Alerts *Alerts
+	// Environment is the name of what the console shows, such as production. The header of each page has it, in a colour that depends on the name.
+	// Empty: there is none.
+	Environment string
 	// Loopback states that only this machine can reach the listener. The console then refuses requests for other host names, because
 	// a website can resolve its own name to this machine (DNS rebinding).
 	Loopback bool
@@ -117,13 +121,20 @@ type Console struct {
 	static   map[string]asset
 	version  string
 	exporter http.Handler // nil: there is none
+	account  atomic.Pointer[string]
+	among    *among // nil: the console is alone
 }
 
 // Handler returns a console. It samples its sources for the charts until Close.
 func Handler(cfg Config) *Console {
-	c := &Console{cfg: cfg, sampler: sample.New(), pages: map[string]page.Func{}, actions: newActionLog(), marks: page.NewMarks()}
-	c.log = cmp.Or(cfg.Log, slog.Default())
-	c.sessions = newSessions(cfg, c.log)
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
+	return newConsole(cfg, newSessions(cfg, cfg.Log))
+}
+
+func newConsole(cfg Config, sessions *sessions) *Console {
+	c := &Console{
+		cfg: cfg, log: cfg.Log, sessions: sessions, sampler: sample.New(), pages: map[string]page.Func{}, actions: newActionLog(), marks: page.NewMarks(),
+	}
 	c.static, c.version = assets()
 	runner := operation.NewRunner(c.log)
 	operations := []operation.Source{runner}
@@ -133,6 +144,7 @@ func Handler(cfg Config) *Console {
 			export.Valid = func(token string) bool { return cfg.Access(token) != NoAccess }
 		}
 		c.exporter = exporter.Handler(export)
+		c.sampler.Go(func(ctx context.Context) { c.askAccount(ctx, j) })
 	}
 	var summaries []page.Summary
 	c.add("Overview", "overview", nil)
@@ -250,7 +262,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	user, ok := c.sessions.user(r)
 	switch {
 	case name == "":
-		redirect(w, httpserve.Here(r, c.nav[0].Href)) // the address may lack the slash at its end, below which the other pages are
+		redirect(w, c.first(r))
 		return
 	case !ok && r.URL.Query().Has("live"):
 		// The page that is open becomes the one that asks for a token.
@@ -288,46 +300,9 @@ func (c *Console) exported(name string) bool {
 	return c.exporter != nil && (name == "metrics" || strings.HasPrefix(name, "v1/scale/"))
 }
 
-// layout is what surrounds a page for a user.
-func (c *Console) layout(r *http.Request, u user) *view.Layout {
-	return &view.Layout{
-		Nav: c.nav, Path: here(r), ReadOnly: u.role != Admin, Login: c.cfg.Access != nil, Who: u.name, Now: time.Now(), Version: c.version,
-	}
-}
-
-// maxURL bounds the address of a request: a page repeats it in its links.
-const maxURL = 48 << 10
-
-// known is the request without the parameters that no page has, and with one value of each other one. Pages copy the query into their links, and
-// open pages with the same address share a render.
-func known(r *http.Request) *http.Request {
-	q := url.Values{}
-	for name, values := range r.URL.Query() {
-		if page.Parameters[name] {
-			q.Set(name, values[0])
-		}
-	}
-	clean, address := *r, *r.URL
-	address.RawQuery = q.Encode()
-	clean.URL = &address
-	return &clean
-}
-
 // request is what a page is built for.
 func (c *Console) request(r *http.Request, u user, now time.Time) page.Request {
 	return page.Request{Query: r.URL.Query(), Now: now, User: u.name, Payloads: u.role == Admin || c.cfg.ReaderPayloads}
-}
-
-// here is the address of a request relative to the console's root.
-func here(r *http.Request) string {
-	return (&url.URL{Path: strings.TrimPrefix(r.URL.Path, "/"), RawQuery: r.URL.RawQuery}).String()
-}
-
-// redirect leads to a page relative to the present one, which is always at the console's root. So the console needs not know the
-// path that it is served under.
-func redirect(w http.ResponseWriter, to string) {
-	w.Header().Set("Location", to)
-	w.WriteHeader(http.StatusSeeOther)
 }
 
 // show answers with a page, or with the page that confirms an action.

@@ -210,7 +210,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	}
 	cookie := &http.Cookie{
 		Name: cookieName, Value: c.sessions.open(token), MaxAge: int(sessionTime / time.Second),
-		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: httpserve.Secure(r),
+		Path: c.cookiePath(r), HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: httpserve.Secure(r),
 	}
 	http.SetCookie(w, cookie)
 	redirect(w, local(r.PostFormValue("next")))
@@ -230,7 +230,7 @@ func local(next string) string {
 
 func (c *Console) logout(w http.ResponseWriter, r *http.Request) {
 	c.sessions.end(r)
-	http.SetCookie(w, &http.Cookie{Name: cookieName, MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	http.SetCookie(w, &http.Cookie{Name: cookieName, Path: c.cookiePath(r), MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	redirect(w, "login")
 }
 

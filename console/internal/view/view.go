@@ -25,6 +25,10 @@ type Layout struct {
 	// Nav are the pages that there are, and Path the one that is shown, with its query.
 	Nav  []NavLink
 	Path string
+	// Place is what the pages are about.
+	Place Place
+	// Contexts are the consoles of several accounts; empty: there is this one alone.
+	Contexts []Choice
 	// ReadOnly pages have no actions.
 	ReadOnly bool
 	// Login reports whether there is a session that can be ended, and Who is its user.
@@ -97,18 +101,18 @@ func (l *Layout) Here() string { return address(l.Path, "do", "live", "download"
 // Spans are the spans of charts that can be chosen, in hours.
 var Spans = []string{"1", "6", "24"}
 
-// SpanLink is a link to the page with charts of another span.
-type SpanLink struct {
+// Choice is a link among several, of which one leads to what is shown.
+type Choice struct {
 	Link
 	Current bool
 }
 
 // Spans are the links to the spans of charts.
-func (l *Layout) Spans() (all []SpanLink) {
+func (l *Layout) Spans() (all []Choice) {
 	_, query := split(l.Here())
 	for i, hours := range Spans {
 		current := query.Get("hours") == hours || i == 0 && !query.Has("hours")
-		all = append(all, SpanLink{Link{hours + " h", l.with("hours", hours)}, current})
+		all = append(all, Choice{Link{hours + " h", l.with("hours", hours)}, current})
 	}
 	return all
 }

@@ -49,7 +49,9 @@ func (g *Globals) Register(cmd *cobra.Command) {
 		return pflag.NormalizedName(cmp.Or(otherNames[name], name))
 	})
 	flags.StringVarP(&t.URL, "server", "s", "", "`URL` of the server, or several, separated by commas (NATS_URL; also --nats)")
-	flags.StringVar(&t.Context, "context", "", "`NAME` of a context of the nats command, or the absolute path of its file (NATS_CONTEXT)")
+	if flags.Lookup("context") == nil { // the console has its own, which may be repeated
+		flags.StringVar(&t.Context, "context", "", "`NAME` of a context of the nats command, or the absolute path of its file (NATS_CONTEXT)")
+	}
 	flags.StringVar(&t.Embedded, "embedded", "", "run a server in this process, with its store in `DIR`")
 	cli.NotEmpty(flags, "server", "a URL")
 	cli.NotEmpty(flags, "context", "a name")

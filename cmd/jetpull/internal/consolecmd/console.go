@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -60,7 +61,8 @@ const (
 type flags struct {
 	listen, broker, brokerToken, relay, relayToken, feed string
 	tokens, readTokens                                   []string
-	userHeader, publicURL, state, alertURL               string
+	userHeader, publicURL, state, alertURL, environment  string
+	contexts                                             []string
 	proxies                                              []string
 	readPayloads                                         bool
 }
@@ -82,6 +84,15 @@ func New(g *client.Globals) *cobra.Command {
 	flags.StringArrayVar(&f.readTokens, "console-read-token", nil, "`[NAME=]TOKEN` that allows to look only; repeatable; $"+envReadToken)
 	flags.StringVar(&f.userHeader, "console-user-header", "", "`HEADER` in which --http-trusted-proxies name the user, such as X-Forwarded-User")
 	flags.BoolVar(&f.readPayloads, "console-read-payloads", false, "show payloads and headers of messages to users of --console-read-token too")
+	flags.StringArrayVar(&f.contexts, "context", nil, "`NAME` of a context of the nats command, or the absolute path of its file (NATS_CONTEXT); "+
+		"repeatable: each has a console, at /c/NAME/")
+	cli.Checked(flags, "context", func() error {
+		if slices.Contains(f.contexts, "") {
+			return errors.New("--context: it is empty; give a name, or leave it out")
+		}
+		return nil
+	})
+	flags.StringVar(&f.environment, "console-name", "", "`NAME` of the environment, such as production, which each page has, with a colour of its own")
 	flags.StringVar(&f.publicURL, "http-public-url", "", "`URL` by which browsers reach the console, such as https://example.com/console")
 	flags.StringSliceVar(&f.proxies, "http-trusted-proxies", nil, "addresses and networks of reverse proxies, such as 10.0.0.0/8: a client's "+
 		"address is the last other one in X-Forwarded-For, and X-Forwarded-Prefix is in front of the paths that it sees")
@@ -128,15 +139,16 @@ func (f *flags) run(cmd *cobra.Command, g *client.Globals) (err error) {
 	log := service.NewLog(cmd.ErrOrStderr(), slog.LevelInfo)
 	var closers service.Closers
 	defer closers.Close()
-	cfg := console.Config{Loopback: loopback, ReaderPayloads: f.readPayloads, State: f.state, Alerts: alerts, Log: log}
-	if err := f.sources(ctx, cmd, g, &cfg, &closers); err != nil {
-		return err
+	cfg := console.Config{
+		Loopback: loopback, ReaderPayloads: f.readPayloads, State: f.state, Environment: f.environment, Alerts: alerts, Log: log,
 	}
 	if cfg.UserHeader = f.userHeader; len(users) > 0 {
 		cfg.Access, cfg.Name = users.Access, users.Name
 	}
-	c := console.Handler(cfg)
-	closers.Add(c.Close)
+	c, err := f.console(ctx, cmd, g, cfg, &closers)
+	if err != nil {
+		return err
+	}
 	// The streams of open pages end with the command, or the listener would wait for them.
 	handler := httpserve.Mount(ctx, "/", c, nil)
 	return serve.HTTP(cmd, "/", drain, httpserve.Config{
@@ -189,18 +201,61 @@ func noToken(text string) bool {
 	return nameless.MatchString(text) && !random
 }
 
+// console makes the console of the sources that are named, or one for each context if there are several.
+func (f *flags) console(
+	ctx context.Context, cmd *cobra.Command, g *client.Globals, cfg console.Config, closers *service.Closers,
+) (http.Handler, error) {
+	if len(f.contexts) < 2 {
+		g.Target.Context = strings.Join(f.contexts, "")
+		if err := f.sources(ctx, cmd, g, &cfg, closers); err != nil {
+			return nil, err
+		}
+		c := console.Handler(cfg)
+		closers.Add(c.Close)
+		return c, nil
+	}
+	for name, value := range map[string]string{"broker": f.broker, "relay": f.relay, "feed": f.feed, "console-name": f.environment} {
+		if value != "" {
+			return nil, cli.Usage(fmt.Errorf("--%s is of one console, and each --context has its own: give one --context, or leave --%s out", name, name))
+		}
+	}
+	var contexts []console.Context
+	for _, name := range f.contexts {
+		g.Target.Context = name
+		source, err := openNATS(ctx, cmd, g.Target, closers)
+		if err != nil {
+			return nil, err
+		}
+		contexts = append(contexts, console.Context{Name: strings.TrimSuffix(filepath.Base(name), ".json"), NATS: source})
+	}
+	c, err := console.Contexts(cfg, contexts)
+	if err != nil {
+		return nil, cli.Usage(fmt.Errorf("--context: %w", err))
+	}
+	closers.Add(c.Close)
+	return c, nil
+}
+
+// openNATS connects to NATS, or tries that until a server answers.
+func openNATS(ctx context.Context, cmd *cobra.Command, t client.Target, closers *service.Closers) (console.NATS, error) {
+	t.NoWait = true
+	l, err := t.Open(ctx, "console", cmd.ErrOrStderr())
+	if err != nil {
+		return nil, err
+	}
+	closers.Add(l.Close)
+	l.Listens(cmd.ErrOrStderr(), false)
+	return console.JetStream(l.JS), nil
+}
+
 func (f *flags) sources(ctx context.Context, cmd *cobra.Command, g *client.Globals, cfg *console.Config, closers *service.Closers) error {
 	t := g.Target
 	named := t.URL != "" || t.Context != "" || t.Embedded != ""
 	if named || f.broker == "" && f.relay == "" && f.feed == "" {
-		t.NoWait = true
-		l, err := t.Open(ctx, "console", cmd.ErrOrStderr())
-		if err != nil {
+		var err error
+		if cfg.NATS, err = openNATS(ctx, cmd, t, closers); err != nil {
 			return err
 		}
-		closers.Add(l.Close)
-		l.Listens(cmd.ErrOrStderr(), false)
-		cfg.NATS = console.JetStream(l.JS)
 	}
 	if err := cmp.Or(cli.CheckURL("--broker", f.broker), cli.CheckURL("--relay", f.relay)); err != nil {
 		return err

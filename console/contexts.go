@@ -1,0 +1,123 @@
+package console
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"strings"
+
+	"github.com/jetpull/jetpull/console/internal/view"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
+)
+
+// Context is one of the NATS accounts that [Contexts] shows.
+type Context struct {
+	// Name is the environment of the account's console, and part of its path: letters, digits, and ._- after the first.
+	Name string
+	NATS NATS
+}
+
+// Consoles is an [http.Handler] that serves a console for each of several NATS accounts. It may be used by several goroutines.
+type Consoles struct {
+	names []string
+	all   map[string]*Console
+	below map[string]http.Handler // the same, without their paths
+}
+
+// among is the place of a console among several.
+type among struct {
+	path  string // of the console, below that of all
+	links []view.Choice
+}
+
+var contextName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+
+// Contexts returns a console for each of several NATS accounts, each at c/NAME/ with links to the others. The root leads to the first. Cfg is the
+// configuration of all, without NATS and Environment. A session in one is one in all.
+func Contexts(cfg Config, contexts []Context) (*Consoles, error) {
+	if len(contexts) == 0 {
+		return nil, errors.New("there is no context: give one at least")
+	}
+	s := &Consoles{all: map[string]*Console{}, below: map[string]http.Handler{}}
+	for i, one := range contexts {
+		if !contextName.MatchString(one.Name) {
+			return nil, fmt.Errorf("context %q: its name is part of a path: give it one of at most 100 letters, digits and ._-, with a letter or digit first",
+				one.Name)
+		}
+		for _, other := range contexts[:i] {
+			if other.Name == one.Name {
+				return nil, fmt.Errorf("context %q is given twice: give each another name", one.Name)
+			}
+		}
+		s.names = append(s.names, one.Name)
+	}
+	log := cmp.Or(cfg.Log, slog.Default())
+	sessions, alerts := newSessions(cfg, log), cfg.Alerts
+	for _, one := range contexts {
+		cfg.NATS, cfg.Environment, cfg.Log = one.NATS, one.Name, log.With("context", one.Name)
+		place := &among{path: "/c/" + one.Name}
+		cfg.Alerts = alerts.below(place.path)
+		c := newConsole(cfg, sessions)
+		c.among = place
+		for _, name := range s.names {
+			c.among.links = append(c.among.links, view.Choice{Link: view.Link{Text: name, Href: "../" + name + "/"}, Current: name == one.Name})
+		}
+		s.all[one.Name], s.below[one.Name] = c, http.StripPrefix(c.among.path, c)
+	}
+	return s, nil
+}
+
+// Close closes all consoles: see [Console.Close].
+func (s *Consoles) Close() {
+	for _, c := range s.all {
+		c.Close()
+	}
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Consoles) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	r = httpserve.Within(r, func(r *http.Request) bool {
+		h, _, _ := s.of(r)
+		return h != nil
+	})
+	switch h, name, inside := s.of(r); {
+	case strings.TrimPrefix(r.URL.Path, "/") == "":
+		redirect(w, httpserve.Here(r, "c/"+s.names[0]+"/")) // the address may lack the slash at its end
+	case h == nil:
+		http.Error(w, "There is no such page. The consoles are at c/"+strings.Join(s.names, "/, c/")+"/.", http.StatusNotFound)
+	case !inside:
+		redirect(w, name+"/")
+	default:
+		h.ServeHTTP(w, r)
+	}
+}
+
+// of finds the console that a request is for; nil: there is none. Inside is false where the path lacks the slash behind the name.
+func (s *Consoles) of(r *http.Request) (h http.Handler, name string, inside bool) {
+	path, ok := strings.CutPrefix(r.URL.Path, "/c/")
+	if !ok {
+		return nil, "", false
+	}
+	name, _, inside = strings.Cut(path, "/")
+	return s.below[name], name, inside
+}
+
+// first is the address of the first page. That of a console on its own may lack the slash at its end, below which the other pages are.
+func (c *Console) first(r *http.Request) string {
+	if c.among != nil {
+		return c.nav[0].Href
+	}
+	return httpserve.Here(r, c.nav[0].Href)
+}
+
+// cookiePath is the path of the cookie of a session; empty: that of the console itself. The session of several consoles is for the path that
+// they have in common, or for the whole host if a proxy in front does not state its prefix.
+func (c *Console) cookiePath(r *http.Request) string {
+	if c.among == nil {
+		return ""
+	}
+	return httpserve.Link(r, "/")
+}

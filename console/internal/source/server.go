@@ -1,0 +1,49 @@
+package source
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Server is the name of the server that the connection leads to, and its URL without a password. They are empty while there is no connection. A
+// server without a name of its own has its ID as its name, which no user knows: then it is the address.
+func (j JetStream) Server() (name, url string) {
+	nc := j.JS.Conn()
+	name, url = nc.ConnectedServerName(), nc.ConnectedUrlRedacted()
+	if name == nc.ConnectedServerId() {
+		name = nc.ConnectedAddr()
+	}
+	return name, url
+}
+
+const (
+	// accountTime bounds the request for an account.
+	accountTime = 5 * time.Second
+	// maxAccount bounds its name, in bytes: another user of the account could answer in place of the server.
+	maxAccount = 200
+)
+
+// Account is the name of the account of the connection, or its public key if it has no name.
+func (j JetStream) Account(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, accountTime)
+	defer cancel()
+	m, err := j.JS.Conn().RequestWithContext(ctx, "$SYS.REQ.USER.INFO", nil)
+	if err != nil {
+		return "", fmt.Errorf("account of the connection: %w", err)
+	}
+	var answer struct {
+		Data struct {
+			Account string `json:"account"`
+			Name    string `json:"account_name"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(m.Data, &answer); err != nil {
+		return "", fmt.Errorf("account of the connection: %w", err)
+	}
+	name := cmp.Or(answer.Data.Name, answer.Data.Account)
+	return strings.ToValidUTF8(name[:min(len(name), maxAccount)], ""), nil
+}
