@@ -14,7 +14,6 @@ import (
 // retried in place, or back at the server. The handlers do not see the number of its
 // attempts, because a redelivery can have replaced the delivery that they got.
 func (a *audit) conclude(f *course) {
-	gone, deleted := a.plan.restart()
 	last, retries, sure := map[*run]*handing{}, map[*run]int{}, map[*run]int{}
 	for i, h := range f.handings {
 		before := last[h.run]
@@ -26,7 +25,7 @@ func (a *audit) conclude(f *course) {
 			retries[h.run], sure[h.run] = 0, 0
 			continue
 		}
-		if before != nil && (before.deliverSeq != h.deliverSeq || deleted && before.at < gone.at && h.at > gone.at) {
+		if before != nil && (before.deliverSeq != h.deliverSeq || f.sentWithin(h.deliveryID, before.at, h.at)) {
 			sure[h.run] = 0 // it may have been handed back meanwhile, and a recreated consumer begins its numbers again
 		}
 		h.least, h.most = int(h.count)+sure[h.run], int(h.count)+retries[h.run]
