@@ -60,7 +60,7 @@ const (
 )
 
 // run sends alerts until ctx ends.
-func (a *Alerts) run(ctx context.Context, summaries []page.Summary, log *slog.Logger) {
+func (a *Alerts) run(ctx context.Context, summaries []page.Summary, environment string, log *slog.Logger) {
 	if a == nil {
 		return
 	}
@@ -72,5 +72,5 @@ func (a *Alerts) run(ctx context.Context, summaries []page.Summary, log *slog.Lo
 	for i, one := range summaries {
 		samples[i] = one.Judged
 	}
-	alert.Run(ctx, a.every, samples, a.pages, sender.Send)
+	alert.Run(ctx, a.every, samples, environment, a.pages, sender.Send)
 }

@@ -190,7 +190,7 @@ func newConsole(cfg Config, sessions *sessions) *Console {
 	c.sampler.Go(func(ctx context.Context) {
 		c.outlive(ctx, runner, open)
 		// Only now it is known what somebody has looked at.
-		c.sampler.Go(func(ctx context.Context) { cfg.Alerts.run(ctx, summaries, c.log) })
+		c.sampler.Go(func(ctx context.Context) { cfg.Alerts.run(ctx, summaries, cfg.Environment, c.log) })
 		runner.Run(ctx)
 	})
 	c.pages["overview"] = page.Overview(summaries)

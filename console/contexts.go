@@ -87,7 +87,7 @@ func (s *Consoles) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case strings.TrimPrefix(r.URL.Path, "/") == "":
 		redirect(w, httpserve.Here(r, "c/"+s.names[0]+"/")) // the address may lack the slash at its end
 	case h == nil:
-		http.Error(w, "There is no such page. The consoles are at c/"+strings.Join(s.names, "/, c/")+"/.", http.StatusNotFound)
+		http.Error(w, "There is no such page. The consoles are below c/, by the names of their contexts.", http.StatusNotFound)
 	case !inside:
 		redirect(w, name+"/")
 	default:

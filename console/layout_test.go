@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,6 +42,19 @@ accounts {SHOP {jetstream: enabled, users: [
 		}, time.Minute, 10*time.Millisecond)
 	}
 	require.Empty(t, refused)
+}
+
+// The address of the server is shown without what authenticates at it.
+func TestTheHeaderHasNoSecret(t *testing.T) {
+	srv := servertest.RunServer(t, servertest.WithConfig(`authorization {token: s3cr3t}`))
+	nc, err := nats.Connect(strings.Replace(srv.URL(), "nats://", "nats://s3cr3t@", 1))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	c := Handler(Config{NATS: JetStream(srv.JetStream(t, nc)), Log: slog.New(slog.DiscardHandler)})
+	t.Cleanup(c.Close)
+	text := read(c, "/log")
+	require.Contains(t, text, "at nats://…@")
+	require.NotContains(t, text, "s3cr3t")
 }
 
 // A console without NATS and without a name has an empty place in the header.

@@ -43,12 +43,14 @@ type event struct {
 	// Since is when the object was first seen red.
 	Since time.Time `json:"since"`
 	URL   string    `json:"url,omitempty"`
+	// Environment is that of the console.
+	Environment string `json:"environment,omitempty"`
 }
 
 // Run looks at the samples of all sources from time to time until ctx ends, and sends events. Sources of one name are one source: it is red if one of
-// them is. Pages is the URL of the console; empty: events have no URL.
-func Run(ctx context.Context, every time.Duration, samples []func() Sample, pages string, send func(any)) {
-	w := watch{pages: pages, send: send, at: make([]time.Time, len(samples)), objects: make([]table, len(samples)), sources: table{}}
+// them is. Pages is the URL of the console; empty: events have no URL. Send reports whether it has taken an event.
+func Run(ctx context.Context, every time.Duration, samples []func() Sample, environment, pages string, send func(any) bool) {
+	w := watch{environment: environment, pages: pages, send: send, at: make([]time.Time, len(samples)), objects: make([]table, len(samples)), sources: table{}}
 	for i := range w.objects {
 		w.objects[i] = table{}
 	}
@@ -66,11 +68,12 @@ func Run(ctx context.Context, every time.Duration, samples []func() Sample, page
 
 // watch is what the last looks have seen.
 type watch struct {
-	pages   string
-	send    func(any)
-	at      []time.Time // when the objects of each sample were judged that was looked at
-	objects []table     // of each sample
-	sources table
+	environment string
+	pages       string
+	send        func(any) bool
+	at          []time.Time // when the objects of each sample were judged that was looked at
+	objects     []table     // of each sample
+	sources     table
 }
 
 // table has the objects that are or were red, by key.
@@ -127,8 +130,7 @@ func (w *watch) see(t table, o Object, now time.Time) {
 	case !red:
 		w.notRed(t, e, typeRecovered, o.State.Sentence)
 	case !e.told:
-		e.told = true
-		w.report(e, typeRed, o.State.Sentence)
+		e.told = w.report(e, typeRed, o.State.Sentence) // else the next look reports it
 	default:
 		e.next = ""
 	}
@@ -146,10 +148,10 @@ func (w *watch) notRed(t table, e *entry, what, sentence string) {
 	delete(t, e.key())
 }
 
-func (w *watch) report(e *entry, what, sentence string) {
-	out := event{Type: what, Object: e.Name, Kind: e.Kind, Sentence: sentence, Since: e.since.UTC()}
+func (w *watch) report(e *entry, what, sentence string) bool {
+	out := event{Type: what, Object: e.Name, Kind: e.Kind, Sentence: sentence, Since: e.since.UTC(), Environment: w.environment}
 	if w.pages != "" {
 		out.URL = w.pages + "/" + e.Path
 	}
-	w.send(out)
+	return w.send(out)
 }

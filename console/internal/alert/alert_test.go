@@ -20,6 +20,7 @@ type sources struct {
 	mu      sync.Mutex
 	samples []Sample
 	events  []any
+	full    bool // no event is taken
 }
 
 // looked runs a test with sources. Next has them looked at once more, and returns the events of that.
@@ -35,10 +36,13 @@ func looked(t *testing.T, n int, test func(s *sources, next func() []any)) {
 			}
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		go Run(ctx, every, latest, "https://example.com/ops", func(e any) {
+		go Run(ctx, every, latest, "production", "https://example.com/ops", func(e any) bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.events = append(s.events, e)
+			if !s.full {
+				s.events = append(s.events, e)
+			}
+			return !s.full
 		})
 		time.Sleep(time.Second) // each answer comes before a look
 		test(s, func() []any {
@@ -135,7 +139,7 @@ func TestBody(t *testing.T) {
 		require.Empty(t, next())
 		s.answer(0, consumer("a", state.Red))
 		const rest = `"object":"a","kind":"consumer","sentence":"Level of a.","since":"2000-01-01T00:00:10Z",` +
-			`"url":"https://example.com/ops/consumer?name=a"}`
+			`"url":"https://example.com/ops/consumer?name=a","environment":"production"}`
 		require.Equal(t, `{"type":"console.red",`+rest, body(next()))
 		s.answer(0, consumer("a", state.Green))
 		require.Empty(t, next())
@@ -198,5 +202,23 @@ func TestSourceAway(t *testing.T) {
 		events = next()
 		require.Len(t, events, 1)
 		require.Equal(t, []string{typeRecovered, "NATS"}, []string{events[0].(event).Type, events[0].(event).Object})
+	})
+}
+
+// An event that is not taken, because too many wait, is sent by a later look.
+func TestEventsThatAreNotTaken(t *testing.T) {
+	looked(t, 1, func(s *sources, next func() []any) {
+		s.full = true
+		for range 3 {
+			s.answer(0, consumer("a", state.Red))
+			require.Empty(t, next())
+		}
+		s.mu.Lock()
+		s.full = false
+		s.mu.Unlock()
+		s.answer(0, consumer("a", state.Red))
+		require.Len(t, next(), 1)
+		s.answer(0, consumer("a", state.Red))
+		require.Empty(t, next())
 	})
 }

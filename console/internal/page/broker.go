@@ -37,8 +37,9 @@ type jobs struct {
 	queued, inflight, delivered, dead int
 	oldest, oldestDead                time.Time // of the queued, and when the first of the dead became so
 	brokerState
-	now  state.State
-	seen bool // somebody has looked at all dead jobs
+	now state.State
+	// seen states that somebody has looked at all dead jobs, and listed that the broker has answered which these are.
+	seen, listed bool
 }
 
 // brokerState is the state of a consumer. The list of consumers has only the breakers of the node that answers.
@@ -137,7 +138,9 @@ func (b *Broker) ask(ctx context.Context) (all brokerSample, err error) {
 			}
 		}
 		queued, dead, delivered = queued+one.queued, dead+one.dead, delivered+one.delivered
-		one.seen = one.dead > 0 && b.marks.covers(one.marked(), b.newest(ctx, one))
+		if one.dead > 0 {
+			one.seen, one.listed = b.marks.covers(one.marked(), b.newest(ctx, one))
+		}
 		one.now = one.judge()
 		b.history.Put(now, one.path(), float64(one.queued), float64(one.dead), float64(one.delivered))
 		all.consumers = append(all.consumers, one)
@@ -278,6 +281,9 @@ func (j jobs) judge() state.State {
 	r := state.Receiver{
 		Noun: "job", Gone: "dead job", Known: true, Backlog: j.queued, InFlight: j.inflight, Failed: j.dead, Seen: j.seen,
 		Since: j.FailingSince,
+	}
+	if j.dead > 0 && !j.listed {
+		r.Failed = state.NotKnown
 	}
 	switch {
 	case j.State == "paused" && j.PausedBy == "failing":

@@ -266,7 +266,7 @@ func TestLookedAt(t *testing.T) {
 		_, err = open().Action("seen").Do(WithUser(t.Context(), "admin"), shown("99"))
 		require.NoError(t, err)
 		require.Equal(t, "Somebody has looked at all of 4 dead letters.", next().Sentence)
-		require.Contains(t, open().Parts[0].Lines[0], "admin has looked at all failures up to message 4, at")
+		require.Contains(t, open().Parts[0].Lines[0], "admin has looked at all failures up to number 4, at")
 
 		named, err := d.list(t.Context(), Request{Query: url.Values{}, Now: time.Now(), User: "eve"})
 		require.NoError(t, err)

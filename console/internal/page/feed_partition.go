@@ -107,7 +107,7 @@ func (f *Feed) items(ctx context.Context, r Request, title string, query feed.Qu
 	defer cancel()
 	found, err := f.source.Items(ctx, query)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		err = fmt.Errorf("the partition has too many items to list these in %s; choose the failed ones, or use jetpull feed items: %w",
+		err = fmt.Errorf("the partition has too many items to list these in %s; choose the failed ones, or use jetpull feed ls: %w",
 			view.Span(itemsPatience), ctx.Err())
 	}
 	part := view.Part{ID: "items", Title: title, Source: reading(feedName, r, err)}

@@ -29,7 +29,8 @@ type look struct {
 	Object string    `json:"object"`
 	By     string    `json:"by"`
 	At     time.Time `json:"at"`
-	// Sequence is the last message of a stream that was created at Created. If Timed, it is when the last failure of a system failed, in nanoseconds.
+	// Sequence is the last message of a stream that was created at Created. If Timed, it is when the last failure of the broker failed, in
+	// nanoseconds. That of the relay is the last on its list, which numbers its failures.
 	Sequence uint64    `json:"sequence,omitempty"`
 	Timed    bool      `json:"timed,omitempty"`
 	Created  time.Time `json:"created,omitzero"`
@@ -82,7 +83,7 @@ func (m *Marks) set(ctx context.Context, one look) error {
 
 // words state who has looked, for a mark that there is.
 func (one look) words() string {
-	last := fmt.Sprintf("message %d", one.Sequence)
+	last := fmt.Sprintf("number %d", one.Sequence)
 	if one.Timed {
 		last = "that of " + view.At(time.Unix(0, int64(one.Sequence)))
 	}
@@ -92,31 +93,36 @@ func (one look) words() string {
 // newest is when the last failure of an object of a system failed, of the failures that the system has listed, newest first.
 type newest func() (found []failure, next string, err error)
 
-func (n newest) sequence() (uint64, bool) {
+// last is the place of that failure; known is false where the system did not state it.
+func (n newest) last() (seq uint64, timed, known bool) {
 	found, _, err := n()
 	if err != nil || len(found) == 0 {
-		return 0, false
+		return 0, false, false
 	}
-	return uint64(found[0].at.UnixNano()), true
+	if found[0].system == relayName {
+		seq, err = strconv.ParseUint(found[0].id, 10, 64)
+		return seq, false, err == nil
+	}
+	return uint64(found[0].at.UnixNano()), true, true
 }
 
-// covers reports whether somebody has looked at all failures of an object. It asks its system only if there is a mark.
-func (m *Marks) covers(object string, last newest) bool {
+// covers reports whether somebody has looked at all failures of an object. It asks its system only if there is a mark, and that may not be known then.
+func (m *Marks) covers(object string, newest newest) (all, known bool) {
 	mark := m.of(object)
 	if mark.By == "" {
-		return false
+		return false, true
 	}
-	seq, known := last.sequence()
-	return known && seq <= mark.Sequence
+	seq, timed, known := newest.last()
+	return known && seq <= mark.Sequence && timed == mark.Timed, known
 }
 
 // show adds the mark of an object to a part of its page, and the action that marks its failures.
-func (m *Marks) show(part *view.Part, object string, last newest, r Request) {
+func (m *Marks) show(part *view.Part, object string, newest newest, r Request) {
 	if mark := m.of(object); mark.By != "" {
 		part.Lines = append(part.Lines, mark.words())
 	}
-	if seq, known := last.sequence(); known {
-		part.Actions = append(part.Actions, m.action(look{Object: object, Sequence: seq, Timed: true}, r))
+	if seq, timed, known := newest.last(); known {
+		part.Actions = append(part.Actions, m.action(look{Object: object, Sequence: seq, Timed: timed}, r))
 	}
 }
 

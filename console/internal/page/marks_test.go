@@ -3,6 +3,7 @@ package page
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -20,15 +21,22 @@ import (
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-// failing is a relay with a receiver, and a broker with a consumer, that have some failures. The last failed at a second of its number.
-type failing struct{ n, newest atomic.Int64 }
+// failing is a relay with a receiver, and a broker with a consumer, that have some failures. The last has a number: the relay's list has it, and the
+// broker's failed at that second. Behind, neither can list them.
+type failing struct {
+	n, newest atomic.Int64
+	behind    atomic.Bool
+}
 
 func (f *failing) Call(_ context.Context, _, path string, _, answer any) error {
 	n, at := f.n.Load(), time.Unix(f.newest.Load(), 0).UTC().Format(time.RFC3339)
 	path, _, _ = strings.Cut(path, "?")
+	if f.behind.Load() && (path == "/v1/failed" || path == "/dead-jobs") {
+		return errors.New("the list is behind")
+	}
 	return json.Unmarshal([]byte(map[string]string{
 		"/v1/receivers":                fmt.Sprintf(`{"items":[{"name":"billing","state":{"failed":%d,"refused":0}}]}`, n),
-		"/v1/failed":                   fmt.Sprintf(`{"total":%d,"items":[{"id":"1","time":%q}]}`, n, at),
+		"/v1/failed":                   fmt.Sprintf(`{"total":%d,"items":[{"id":"%d","time":"1970-01-01T00:00:00Z"}]}`, n, f.newest.Load()),
 		"/job-status":                  fmt.Sprintf(`{"ch":{"billing":[{"status":%d,"count":%d}]}}`, jobDead, n),
 		"/consumers":                   `{"Result":[{"ChannelID":"ch","ConsumerID":"billing","State":"active"}]}`,
 		"/channel/ch/consumer/billing": `{"State":"active"}`,
@@ -54,19 +62,20 @@ func TestFailuresThatWereLookedAt(t *testing.T) {
 		page  Func
 		state func() state.State
 		words string
+		upTo  string
 		looks func(context.Context, Request) view.Part
 	}{
 		"relay": {
 			url.Values{"name": {"billing"}},
 			relay.one,
 			func() state.State { return relay.latest.Next(t.Context()).Value.receivers[0].now },
-			"2 failed messages", relay.Overview,
+			"2 failed messages", "number 100", relay.Overview,
 		},
 		"broker": {
 			url.Values{"channel": {"ch"}, "consumer": {"billing"}},
 			broker.one,
 			func() state.State { return broker.latest.Next(t.Context()).Value.consumers[0].now },
-			"2 dead jobs", broker.Overview,
+			"2 dead jobs", "that of 1970-01-01T00:01:40.000Z", broker.Overview,
 		},
 	} {
 		f.newest.Store(100)
@@ -84,7 +93,10 @@ func TestFailuresThatWereLookedAt(t *testing.T) {
 		now := one.state()
 		require.Equal(t, state.Idle, now.Level, name)
 		require.Equal(t, "Somebody has looked at all of "+one.words+"; none waits.", now.Sentence)
-		require.Contains(t, strings.Join(open().Parts[0].Lines, " "), "ada has looked at all failures up to that of 1970-01-01T00:01:40.000Z, at ")
+		require.Contains(t, strings.Join(open().Parts[0].Lines, " "), "ada has looked at all failures up to "+one.upTo+", at ")
+		f.behind.Store(true)
+		require.Equal(t, state.Unknown, one.state().Level, "%s: whether there are others is not known", name)
+		f.behind.Store(false)
 		require.NotEqual(t, view.Bad, one.looks(t.Context(), Request{Now: time.Now()}).ProblemTone)
 		f.newest.Store(101) // one was requeued meanwhile, and another has failed
 		require.Equal(t, state.Red, one.state().Level, name)

@@ -53,8 +53,8 @@ const setsEvery = 10 * time.Second
 
 // setSample are all sets at a time.
 type setSample struct {
-	at  time.Time
-	all []judgedSet
+	begun, at time.Time
+	all       []judgedSet
 }
 
 // judgedSet is a set with its state, how many messages wait and are with members, and how many partitions each member has.
@@ -74,14 +74,15 @@ func NewPartitions(s *sample.Sampler, source PartitionSource, consumers *Consume
 }
 
 func (p *Partitions) ask(ctx context.Context) (setSample, error) {
-	if time.Since(p.before.at) < setsEvery {
+	if time.Since(p.before.begun) < setsEvery {
 		return p.before, nil
 	}
+	begun := time.Now()
 	sets, err := p.source.PartitionSets(ctx, "")
 	if err != nil {
 		return setSample{}, err
 	}
-	next := setSample{at: time.Now()}
+	next := setSample{begun: begun, at: time.Now()}
 	next.all = p.judged(ctx, sets, next.at)
 	for i, one := range next.all {
 		next.all[i].since = since{next.at, p.before.at.IsZero()}

@@ -41,8 +41,8 @@ type receiver struct {
 	State *receiverState `json:"state"`
 	now   state.State
 	since since
-	// seen states that somebody has looked at all failed messages.
-	seen bool
+	// seen states that somebody has looked at all failed messages, and listed that the relay has answered which these are.
+	seen, listed bool
 }
 
 type receiverState struct {
@@ -130,7 +130,9 @@ func (y *Relay) ask(ctx context.Context) (relaySample, error) {
 		if r.State == nil {
 			r.State = &receiverState{unknown: true}
 		}
-		r.seen = r.State.Failed > 0 && y.marks.covers(r.marked(), y.newest(ctx, r))
+		if r.State.Failed > 0 {
+			r.seen, r.listed = y.marks.covers(r.marked(), y.newest(ctx, r))
+		}
 		r.now, r.since = r.judge(), since{now, y.before == nil}
 		if before, ok := y.before[r.Name]; ok && before.now.Word == r.now.Word {
 			r.since = before.since
@@ -168,6 +170,9 @@ func (r receiver) judge() state.State {
 	}
 	v.Backlog, v.InFlight = r.State.Backlog, r.State.InFlight
 	v.Failed, v.Seen, v.Refused, v.Since = r.State.Failed, r.seen, state.NotKnown, r.State.RefusedSince
+	if v.Failed > 0 && !r.listed {
+		v.Failed = state.NotKnown
+	}
 	switch {
 	case r.State.Refused != nil:
 		v.Refused = *r.State.Refused

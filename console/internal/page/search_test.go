@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -38,15 +39,17 @@ func TestSearchHoldsABoundedWindow(t *testing.T) {
 	require.Empty(t, window)
 	require.LessOrEqual(t, source.served, 48, "MiB")
 
-	want := source.last
-	next, looked, err := s.back(t.Context(), source.last, func(m *jetstream.RawStreamMsg) bool {
-		require.Equal(t, want, m.Sequence)
-		want--
-		return true
+	synctest.Test(t, func(t *testing.T) { // a search takes a bounded time
+		want := source.last
+		next, looked, err := s.back(t.Context(), source.last, func(m *jetstream.RawStreamMsg) bool {
+			require.Equal(t, want, m.Sequence)
+			want--
+			return true
+		})
+		require.NoError(t, err)
+		require.Zero(t, next)
+		require.Equal(t, 300, looked)
 	})
-	require.NoError(t, err)
-	require.Zero(t, next)
-	require.Equal(t, 300, looked)
 }
 
 // The messages of a list do not keep their payloads and headers in memory.

@@ -77,16 +77,18 @@ func start(cfg Config, client poster) *Sender {
 	return s
 }
 
-// Send has the JSON of an event sent. It does not wait: if too many events wait, this one is lost.
-func (s *Sender) Send(event any) {
+// Send has the JSON of an event sent, and reports whether it will be. It does not wait: if too many events wait, this one is lost.
+func (s *Sender) Send(event any) bool {
 	if s == nil {
-		return
+		return false
 	}
 	select {
 	case s.waiting <- event:
+		return true
 	default:
 		s.lost.Add(1)
 		s.cfg.Log.Warn("an event is not sent: too many wait", "event", event, "waiting", maxWaiting)
+		return false
 	}
 }
 
