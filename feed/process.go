@@ -186,13 +186,16 @@ const (
 // History returns the failed attempts of all steps, oldest first, including those before a [Store.Retry]. It has the last 50, and each error is
 // cut at 512 bytes.
 func (it Item) History() []Attempt {
-	return decodeList[Attempt](it.history)
+	return decodeList(it.history, func(text string) Attempt { return Attempt{Error: text} })
 }
 
-// decodeList reads a column that has a list as JSON. A text of another program that is no list counts as an empty one.
-func decodeList[E any](column *string) (list []E) {
-	if column != nil {
-		_ = json.Unmarshal([]byte(*column), &list)
+// decodeList reads a column that has a list as JSON. A text of another program that is no list is the one entry.
+func decodeList[E any](column *string, entry func(text string) E) (list []E) {
+	if column == nil || *column == "" {
+		return nil
+	}
+	if json.Unmarshal([]byte(*column), &list) != nil {
+		return []E{entry(*column)}
 	}
 	return list
 }

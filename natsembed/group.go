@@ -134,11 +134,15 @@ func (g *group) sync() error {
 		numbers = []int{last} // only this one can have grown
 	}
 	renamed := len(now.numbers) != len(g.synced.numbers)
+	grew := last // the block that was the last may have grown since; a listing of Windows can be late with its size
+	if n := len(g.synced.numbers); n > 0 {
+		grew = g.synced.numbers[n-1]
+	}
 	for _, n := range numbers {
 		before, known := g.synced.files[n]
 		other := !known || !os.SameFile(before, now.files[n])
 		renamed = renamed || other
-		if !other && n != last && before.Size() == now.files[n].Size() {
+		if !other && n != last && n != grew && before.Size() == now.files[n].Size() {
 			continue
 		}
 		// The server removes a block when everything in it is deleted.

@@ -94,7 +94,7 @@ func (s *Set) subject(key string) string {
 }
 
 func (s *Set) read(ctx context.Context, key string) (*jetstream.RawStreamMsg, error) {
-	m, err := jsstream.Next(ctx, s.js, "KV_"+s.bucketName(), 1, "$KV."+s.bucketName()+"."+key) // it has one message of a subject
+	m, err := jsstream.Newest(ctx, s.js, "KV_"+s.bucketName(), "$KV."+s.bucketName()+"."+key)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return &jetstream.RawStreamMsg{}, nil
 	}

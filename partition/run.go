@@ -170,7 +170,7 @@ func (r *run) begin(ctx context.Context, c consumer) error {
 	if behind && r.member.set.resets {
 		r.member.set.counts.resets.Add(1)
 		if err = c.reset(ctx); err == nil {
-			before, pending, err = c.state(ctx)
+			before, _, err = c.state(ctx)
 		}
 	}
 	if err == nil {
@@ -181,21 +181,21 @@ func (r *run) begin(ctx context.Context, c consumer) error {
 		err = watch.Sleep(r.ctx, r.member.set.cfg.AckWait+gatherMost)
 	}
 	if err == nil {
-		err = r.gather(ctx, c, before, pending, !waits)
+		err = r.gather(ctx, c, before, !waits)
 	}
 	return err
 }
 
 // gather has the server redeliver in the order of the stream what was handed back. It redelivers in the order of the NAKs, which is that in which
 // handlers ended. So gather takes all of it, and hands it back in order. If it does not get all, a delivery or NAK was lost, a handler has handed its
-// message back with a delay, or a former owner has pulled again. whole says that it has to get all. before and pending are the state of the consumer
-// when this member had taken it.
-func (r *run) gather(ctx context.Context, c consumer, before uint64, pending int, whole bool) (err error) {
+// message back with a delay, or a former owner has pulled again. whole says that it has to get all. before is the last delivery
+// of the consumer when this member had taken it, before it was subscribed: missed does not see what was delivered between.
+func (r *run) gather(ctx context.Context, c consumer, before uint64, whole bool) error {
 	most := min(gatherMost, r.member.set.cfg.AckWait/2) // no message that is held here expires
 	ctx, cancel := context.WithTimeout(ctx, closeMost+most)
 	defer cancel()
 	var held []*jetpull.Msg
-	now := before
+	now, pending, err := c.state(ctx)
 	for begin := time.Now(); err == nil && pending > len(held) && time.Since(begin) < most; _ = watch.Sleep(ctx, retryPause/20) {
 		var msgs []*jetpull.Msg
 		msgs, err = c.fetch(ctx, pending-len(held))

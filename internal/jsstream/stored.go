@@ -43,6 +43,11 @@ func Next(ctx context.Context, js jetstream.JetStream, stream string, seq uint64
 	return ask(ctx, js, stream, leaderRequest{Seq: max(seq, 1), Next: subject})
 }
 
+// Newest asks the leader for the last message of a subject.
+func Newest(ctx context.Context, js jetstream.JetStream, stream, subject string) (*jetstream.RawStreamMsg, error) {
+	return ask(ctx, js, stream, leaderRequest{Last: subject})
+}
+
 // Delete deletes the message at a sequence. The error is [jetstream.ErrMsgNotFound] if there is none.
 func Delete(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, seq uint64) error {
 	err := stream.DeleteMsg(ctx, seq)

@@ -118,9 +118,28 @@ func (l *lane) gained() {
 // wake begins the callback of the consumer's first job, if there is one and it may begin now. Each callback that begins wakes the lane for the
 // next.
 func (l *lane) wake() {
-	if c, ok := l.take(); ok {
-		l.d.calls.Go(func() { l.run(c) })
+	if !l.enter() {
+		return
 	}
+	if c, ok := l.take(); ok {
+		go func() {
+			defer l.d.calls.Done()
+			l.run(c)
+		}()
+		return
+	}
+	l.d.calls.Done()
+}
+
+// enter counts a caller that may begin callbacks, unless the lane is closed. Whoever has closed all lanes waits for those that were counted.
+func (l *lane) enter() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	l.d.calls.Add(1)
+	return true
 }
 
 // take takes the next job, if its callback may begin now.

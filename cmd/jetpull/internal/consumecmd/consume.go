@@ -173,8 +173,8 @@ func (f *consume) handlers() int {
 
 // orderBy reads the value of --ordered-by.
 func (f *consume) orderBy(by string) error {
-	name, isHeader := strings.CutPrefix(by, "header:")
-	switch {
+	switch name, isHeader := strings.CutPrefix(by, "header:"); {
+	case by == "": // no order
 	case by == "subject":
 		f.key = (*jetpull.Msg).Subject
 	case isHeader && name != "":

@@ -67,7 +67,7 @@ func (d *dlq) streamInfo(ctx context.Context, name string) (*jetstream.StreamInf
 	return s.CachedInfo(), nil
 }
 
-// checkTo refuses a subject of --to that no stream has, to which each publish would fail.
+// checkTo refuses a subject of --to that no stream has, to which each publish would fail. A user who may not ask learns that from the first message.
 func (d *dlq) checkTo(ctx context.Context) error {
 	if d.to == "" {
 		return nil
@@ -76,7 +76,7 @@ func (d *dlq) checkTo(ctx context.Context) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return fmt.Errorf("--to: no stream has subject %s; create one that has it, or give another subject", d.to)
 	}
-	return err
+	return nil
 }
 
 func (d *dlq) message(ctx context.Context, l *letters.Letter) (*nats.Msg, error) {
