@@ -1,6 +1,7 @@
 package console
 
 import (
+	"encoding/json"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -42,6 +43,23 @@ accounts {SHOP {jetstream: enabled, users: [
 		}, time.Minute, 10*time.Millisecond)
 	}
 	require.Empty(t, refused)
+}
+
+// Another user of the account can answer in place of the server. The page shows a short text of it.
+func TestForgedAccount(t *testing.T) {
+	srv := servertest.RunServer(t)
+	forged, err := json.Marshal(map[string]any{"data": map[string]any{"account": "<script>" + strings.Repeat("x", 100_000)}})
+	require.NoError(t, err)
+	forger := srv.Connect(t)
+	_, err = forger.Subscribe("$SYS.REQ.USER.INFO", func(m *nats.Msg) { _ = m.Respond(forged) })
+	require.NoError(t, err)
+	require.NoError(t, forger.Flush())
+	c := Handler(Config{NATS: JetStream(srv.JetStream(t, srv.Connect(t))), Log: slog.New(slog.DiscardHandler)})
+	t.Cleanup(c.Close)
+	require.EventuallyWithT(t, func(t *assert.CollectT) { require.Contains(t, read(c, "/log"), ", account ") }, time.Minute, 10*time.Millisecond)
+	text := read(c, "/log")
+	require.NotContains(t, text, "<script>x")
+	require.NotContains(t, text, strings.Repeat("x", 201))
 }
 
 // The address of the server is shown without what authenticates at it.

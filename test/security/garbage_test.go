@@ -230,6 +230,12 @@ func TestGarbageInTheAccount(t *testing.T) {
 	b.must(t, http.MethodPost, "/channel/victim/consumer/push/replay", asJSON, "{}")
 	b.must(t, http.MethodPost, "/dead-jobs/requeue", asJSON, "{}")
 	r.must(t, http.MethodPost, "/v1/failed:redrive", asJSON, `{"filter":{"receiver":"none"}}`)
+	eventually("the operations have ended, and their records do not change while they are read", func() bool {
+		all := string(b.ask(t, http.MethodGet, "/replays", bearer(adminToken), "").body) +
+			string(b.ask(t, http.MethodGet, "/dead-jobs/operations", bearer(adminToken), "").body) +
+			string(r.ask(t, http.MethodGet, "/v1/operations", bearer(adminToken), "").body)
+		return !strings.Contains(strings.ToLower(all), "running")
+	})
 
 	garble(t, srv, js)
 	for range 2 {

@@ -136,7 +136,11 @@ func TestPermissionsOfParts(t *testing.T) {
 			t.Parallel()
 			printed, err := attempt(t, part, block, "")
 			require.NoError(t, err)
-			require.NotContains(t, strings.ToLower(printed), "permission", "it needs more")
+			for line := range strings.Lines(strings.ToLower(printed)) {
+				if !strings.Contains(line, "$js.api.consumer.delete.kv_limits.") { // which a process that stops tries, and need not
+					require.NotContains(t, line, "permission", "it needs more")
+				}
+			}
 		})
 		for subject, rest := range servertest.WithoutEach(block) {
 			t.Run(part+" without "+subject, func(t *testing.T) {
