@@ -47,7 +47,7 @@ func (c *Console) outlive(ctx context.Context, runner *operation.Runner, open fu
 		select {
 		case <-time.After(time.Second):
 		case <-trying.Done():
-			c.log.Warn("console: the log, the operations, the marks and the charts are in memory alone, and end with the process", "bucket", c.cfg.State, "error", err)
+			c.log.Warn("console: log, operations, marks and charts are in memory alone, and end with the process", "bucket", c.cfg.State, "error", err)
 			return
 		}
 	}

@@ -238,7 +238,8 @@ func partitionOf(r *sqlstore.Partition) Partition {
 func itemOf(r *sqlstore.Item) Item {
 	it := Item{
 		ID: r.ID, Partition: r.PartitionID, Gate: r.Gate, Status: Status(r.Status), Attempt: r.Attempt, Data: r.Data,
-		Errors: decodeList(r.Errors, func(text string) string { return text }), Version: r.Version, step: r.Step, history: r.History, seq: r.Seq, timer: r.Timer,
+		Errors:  decodeList(r.Errors, func(text string) string { return text }),
+		Version: r.Version, step: r.Step, history: r.History, seq: r.Seq, timer: r.Timer,
 	}
 	if r.NotBefore != nil {
 		it.NotBefore = r.NotBefore.UTC()

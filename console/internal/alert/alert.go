@@ -50,7 +50,9 @@ type event struct {
 // Run looks at the samples of all sources from time to time until ctx ends, and sends events. Sources of one name are one source: it is red if one of
 // them is. Pages is the URL of the console; empty: events have no URL. Send reports whether it has taken an event.
 func Run(ctx context.Context, every time.Duration, samples []func() Sample, environment, pages string, send func(any) bool) {
-	w := watch{environment: environment, pages: pages, send: send, at: make([]time.Time, len(samples)), objects: make([]table, len(samples)), sources: table{}}
+	w := watch{
+		environment: environment, pages: pages, send: send, at: make([]time.Time, len(samples)), objects: make([]table, len(samples)), sources: table{},
+	}
 	for i := range w.objects {
 		w.objects[i] = table{}
 	}

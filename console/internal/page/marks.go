@@ -106,7 +106,7 @@ func (n newest) last() (seq uint64, timed, known bool) {
 	return uint64(found[0].at.UnixNano()), true, true
 }
 
-// covers reports whether somebody has looked at all failures of an object. It asks its system only if there is a mark, and that may not be known then.
+// covers reports whether somebody has looked at all failures of an object. It asks its system only if there is a mark, and may not know it then.
 func (m *Marks) covers(object string, newest newest) (all, known bool) {
 	mark := m.of(object)
 	if mark.By == "" {

@@ -11,8 +11,8 @@ import (
 	"github.com/jetpull/jetpull/internal/mask"
 )
 
-// Server is the name of the server that the connection leads to, and its URL without what authenticates. They are empty while there is no connection. A
-// server without a name of its own has its ID as its name, which no user knows: then it is the address.
+// Server is the name of the server that the connection leads to, and its URL without what authenticates. They are empty while there is no connection.
+// A server without a name of its own has its ID as its name, which no user knows: then it is the address.
 func (j JetStream) Server() (name, url string) {
 	nc := j.JS.Conn()
 	name, url = nc.ConnectedServerName(), mask.URL(nc.ConnectedUrl())
