@@ -42,6 +42,8 @@
 //
 //   - If the consumer is reset, or recreated with its name, messages are delivered again that were acknowledged. Those whose rows are
 //     there are not handled again, and those whose rows were deleted are.
+//   - After a reset to sequence 1, nats-server 2.15 can go on to state the acknowledgement floor of before, if it was writing the consumer's
+//     state at that moment. Messages whose rows were deleted are not handled again then. Reset to a later sequence, or recreate the consumer.
 //   - A server that crashes or loses power, and forgets acknowledgements of the last minutes, repeats no effect while that time is shorter
 //     than [Keep].
 //   - A database that forgets commits, with synchronous_commit=off, or after a fail-over to a copy that is behind, forgets the effects

@@ -252,11 +252,13 @@ func TestDeliveriesOfDeletedRows(t *testing.T) {
 		r.settle(held)
 		require.Equal(t, before, effects(t, r.db), "it was held")
 
-		_, err := r.js.ResetConsumerToSequence(t.Context(), "S", "C", 1)
+		// After a reset to 1, nats-server 2.15 can read its state of before from the disk again, with the acknowledgement floor of before.
+		const first = 2
+		_, err := r.js.ResetConsumerToSequence(t.Context(), "S", "C", first)
 		require.NoError(t, err)
-		kept := r.kept()
-		r.handle(sub, before)
-		require.Equal(t, before+before-kept, effects(t, r.db))
+		again, kept := before-first+1, r.kept()
+		r.handle(sub, again)
+		require.Equal(t, before+again-kept, effects(t, r.db))
 	})
 }
 
