@@ -68,8 +68,10 @@ func TestServerPinsAPullThatIsGone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	cfg := pinnedConsumer()
-	cfg.PinnedTTL = 10 * time.Second // long enough to be seen on a busy machine
+	cfg.PinnedTTL = time.Second
 	r.consumer(t, cfg)
+	pinned, err := r.nc.SubscribeSync("$JS.EVENT.ADVISORY.CONSUMER.PINNED.S.C")
+	require.NoError(t, err)
 	pull := func(body string) *nats.Subscription {
 		in := r.nc.NewInbox()
 		sub, err := r.nc.SubscribeSync(in)
@@ -78,14 +80,14 @@ func TestServerPinsAPullThatIsGone(t *testing.T) {
 		return sub
 	}
 	gone := pull(`{"batch":1,"expires":30000000000,"idle_heartbeat":500000000,"group":"A"}`)
-	_, err := gone.NextMsg(patience) // a heartbeat: the pull waits
+	_, err = gone.NextMsg(patience) // a heartbeat: the pull waits
 	require.NoError(t, err)
 	require.NoError(t, gone.Unsubscribe())
 	require.NoError(t, r.nc.Flush())
 	r.publish(t, 1)
-	consumerHas(t, r.js, "S", "C", func(i *jetstream.ConsumerInfo) bool {
-		return i.NumWaiting == 0 && i.NumPending == 1 && i.PriorityGroups[0].PinnedClientID != ""
-	}, "a pin of nobody")
+	_, err = pinned.NextMsg(patience)
+	require.NoError(t, err, "a pin of nobody")
+	consumerHas(t, r.js, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.NumWaiting == 0 && i.NumPending == 1 }, "no delivery")
 	m, err := pull(`{"batch":1,"expires":30000000000,"group":"A"}`).NextMsg(patience)
 	require.NoError(t, err)
 	require.NotEmpty(t, m.Header.Get("Nats-Pin-Id"), "pinned after the timeout")

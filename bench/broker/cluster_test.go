@@ -15,6 +15,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jetpull/jetpull/bench/internal/child"
@@ -84,15 +86,10 @@ func onCluster(b *testing.B, name string, f func(b *testing.B, nats string, js j
 			b.Cleanup(nc.Close)
 			js, err := jetstream.New(nc)
 			child.Check(b, err)
-			for until := time.Now().Add(leaderTimeout); ; time.Sleep(100 * time.Millisecond) {
-				_, err = js.CreateOrUpdateStream(b.Context(), jetstream.StreamConfig{Name: "bench", Subjects: []string{"bench.>"}, Replicas: clusterSize})
-				if err == nil {
-					break
-				}
-				if time.Now().After(until) {
-					b.Fatalf("the cluster has no leader: %v", err)
-				}
-			}
+			require.EventuallyWithT(b, func(c *assert.CollectT) {
+				_, err := js.CreateOrUpdateStream(b.Context(), jetstream.StreamConfig{Name: "bench", Subjects: []string{"bench.>"}, Replicas: clusterSize})
+				require.NoError(c, err)
+			}, leaderTimeout, 100*time.Millisecond, "the cluster has no leader")
 			f(b, cluster.url, js)
 		})
 	}

@@ -77,15 +77,15 @@ func Classify(code int, statusEndpoint bool) Outcome {
 // the event is late. Then nothing is written.
 //
 //	          create
-//	            │
-//	            ▼   Send (CAS, then the POST)      202 and a status endpoint
-//	┌──────► ARRIVED ───────────────► SENDING(n) ───────────────────► DELIVERED_TO_RECEIVER
-//	│           ▲    ◄────────────────  │  │  ▲                            │ poll: result
-//	│  Redrive  │  retry, never seen    │  └──┘ no answer, can be asked    ▼
-//	│           │                       └──── result ───► RESPONSE_RECEIVED_FROM_RECEIVER
-//	│           │                              │                           │ callback 2xx
-//	│           │                              │ no callback               ▼
-//	└──────── FAILED ◄── refused, exhausted,   └────────────────────────► DONE
+//	            |
+//	            v   Send (CAS, then the POST)      202 and a status endpoint
+//	+------> ARRIVED ---------------> SENDING(n) -------------------> DELIVERED_TO_RECEIVER
+//	|           ^    <----------------  |  |  ^                            | poll: result
+//	|  Redrive  |  retry, never seen    |  +--+ no answer, can be asked    v
+//	|           |                       +---- result ---> RESPONSE_RECEIVED_FROM_RECEIVER
+//	|           |                              |                           | callback 2xx
+//	|           |                              | no callback               v
+//	+-------- FAILED <-- refused, exhausted,   +------------------------> DONE
 //	                     expired, given up
 func Next(r Record, e Event) (Record, bool) {
 	switch e.Kind {
