@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
 
 	"github.com/jetpull/jetpull/feed/internal/engine"
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
@@ -181,5 +182,20 @@ func TestDelete(t *testing.T) {
 		p, err := s.Partition(t.Context(), "p")
 		require.NoError(t, err)
 		require.Equal(t, 2, p.Gate, "the gate of the deleted item is passed")
+	})
+}
+
+// A statement that cannot be run is an error, also of a statement that takes its value. GORM has no row for it.
+func TestStatementsThatCannotBeRun(t *testing.T) {
+	t.Parallel()
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
+		lost := errors.New("lost")
+		require.NoError(t, s.sql.DB.Callback().Row().Before("gorm:row").Register("lost", func(db *gorm.DB) { _ = db.AddError(lost) }))
+		_, err := s.sql.Report(t.Context(), termsOf("w"), sqlstore.Report{})
+		require.ErrorIs(t, err, lost)
+		_, err = s.sql.Soonest(t.Context(), termsOf("w"))
+		require.ErrorIs(t, err, lost)
+		_, err = s.Backlog(t.Context())
+		require.ErrorIs(t, err, lost)
 	})
 }

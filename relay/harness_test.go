@@ -134,18 +134,30 @@ func (s *site) want(status int, method, path, token string, body any) object {
 	return o
 }
 
+// put repeats a request that sets something, as its answer 503 asks a caller to do.
+func (s *site) put(path string, body object) {
+	s.t.Helper()
+	var code int
+	var data []byte
+	eventually(s.t, func() bool {
+		code, data = s.call("PUT", path, adminToken, body)
+		return code != http.StatusServiceUnavailable
+	}, "PUT "+path+": the relay is not available")
+	require.Equal(s.t, http.StatusOK, code, "PUT %s: %s", path, data)
+}
+
 func (s *site) receiver(name, endpoint string, extra object) {
 	s.t.Helper()
 	body := object{"post_endpoint": endpoint, "retry_after": 0.05}
 	for k, v := range extra {
 		body[k] = v
 	}
-	s.want(200, "PUT", "/v1/receivers/"+name, adminToken, body)
+	s.put("/v1/receivers/"+name, body)
 }
 
 func (s *site) sender(name, callback string, sources ...string) {
 	s.t.Helper()
-	s.want(200, "PUT", "/v1/senders/"+name, adminToken, object{"callback_endpoint": callback, "token": name + "-token", "sources": sources})
+	s.put("/v1/senders/"+name, object{"callback_endpoint": callback, "token": name + "-token", "sources": sources})
 }
 
 func message(source, id, receiver string) object {

@@ -255,6 +255,9 @@ func (b *blackouts) check(messages int) (broken []string) {
 		ended := time.Now().Add(waitLong)
 		for ; time.Now().Before(ended); time.Sleep(waitStep) {
 			code, data := b.s.call("GET", "/v1/messages/"+source+"/"+id, adminToken, nil)
+			if code == http.StatusServiceUnavailable {
+				continue // it is not known now
+			}
 			if o = nil; code == http.StatusOK {
 				require.NoError(b.t, json.Unmarshal(data, &o))
 			}

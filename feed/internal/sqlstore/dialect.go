@@ -70,7 +70,7 @@ func (d *dialect) lock(tx *gorm.DB, ids ...string) *gorm.DB {
 // Clock is the database's clock.
 func (d *dialect) Clock(tx *gorm.DB) (time.Time, error) {
 	var now RowTime
-	err := tx.Raw("SELECT " + d.Now).Row().Scan(&now)
+	err := ScanRow(tx.Raw("SELECT "+d.Now), &now)
 	return now.Time, err
 }
 

@@ -290,10 +290,10 @@ func (s *Store) Soonest(ctx context.Context, t Terms) (time.Duration, error) {
 	var now, ends, due RowTime
 	var claims int
 	leased := " FROM partitions WHERE status = 'Available' AND NOT " + s.Dialect.Past("until")
-	err := s.DB.WithContext(ctx).Raw("SELECT "+s.Dialect.Now+", (SELECT MIN(until)"+leased+" AND owner <> '' AND owner <> ?)"+
+	err := ScanRow(s.DB.WithContext(ctx).Raw("SELECT "+s.Dialect.Now+", (SELECT MIN(until)"+leased+" AND owner <> '' AND owner <> ?)"+
 		", (SELECT MIN(not_before) FROM items WHERE status = 'Available' AND not_before IS NOT NULL AND NOT "+s.Dialect.Past("not_before")+")"+
 		", (SELECT COUNT(*)"+leased+" AND claimant = ?)",
-		t.Owner, t.Owner).Row().Scan(&now, &ends, &due, &claims)
+		t.Owner, t.Owner), &now, &ends, &due, &claims)
 	wait := time.Duration(-1)
 	if claims > 0 {
 		wait = ClaimEvery

@@ -205,7 +205,7 @@ func (d *dialect) grant(tx *gorm.DB, t Terms, a *Ask, g *Grant) error {
 	}
 	var text string
 	var now RowTime
-	if err := of().Select("state, "+d.Now).Row().Scan(&text, &now); err != nil {
+	if err := ScanRow(of().Select("state, "+d.Now), &text, &now); err != nil {
 		return err
 	}
 	var state LimitState

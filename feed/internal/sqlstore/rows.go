@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"database/sql/driver"
+	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -17,6 +18,15 @@ const (
 	// Pruning is a partition that was exported and whose items are being deleted.
 	Pruning = "Pruning"
 )
+
+// ScanRow runs a statement, and scans its row. GORM's Row is nil if the statement had an error before it was run.
+func ScanRow(statement *gorm.DB, into ...any) error {
+	row := statement.Row()
+	if row == nil {
+		return fmt.Errorf("the statement was not run: %w", statement.Error)
+	}
+	return row.Scan(into...)
+}
 
 // Partition is a row of partitions.
 type Partition struct {

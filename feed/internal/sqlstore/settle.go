@@ -93,14 +93,14 @@ func (d *dialect) AtGate(tx *gorm.DB, p *Partition) (due, available, failed bool
 	has := func(condition string) string {
 		return "CASE WHEN EXISTS (SELECT 1 FROM items i WHERE i.partition_id = @id AND i.gate = @gate AND " + condition + ") THEN 1 ELSE 0 END"
 	}
-	err = tx.Raw("SELECT "+has(d.dueItems())+", "+has("i.status = 'Available'")+", "+has("i.status = 'Failed'"),
-		map[string]any{"id": p.ID, "gate": p.Gate}).Row().Scan(&due, &available, &failed)
+	err = ScanRow(tx.Raw("SELECT "+has(d.dueItems())+", "+has("i.status = 'Available'")+", "+has("i.status = 'Failed'"),
+		map[string]any{"id": p.ID, "gate": p.Gate}), &due, &available, &failed)
 	return due, available, failed, err
 }
 
 // LowestOpen is the lowest gate, from a gate on, at which a partition has items that are not Complete, or nil. Each status has its index.
 func LowestOpen(tx *gorm.DB, partition string, from int) (gate *int, err error) {
 	const lowest = "SELECT MIN(gate) AS gate FROM items WHERE partition_id = ? AND gate >= ? AND status = "
-	err = tx.Raw("SELECT MIN(gate) FROM ("+lowest+"'Available' UNION ALL "+lowest+"'Failed') gates", partition, from, partition, from).Row().Scan(&gate)
+	err = ScanRow(tx.Raw("SELECT MIN(gate) FROM ("+lowest+"'Available' UNION ALL "+lowest+"'Failed') gates", partition, from, partition, from), &gate)
 	return gate, err
 }
