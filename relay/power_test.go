@@ -38,7 +38,8 @@ const (
 type blackouts struct {
 	t    *testing.T
 	disk *power.Disk
-	over atomic.Bool // the senders are to end
+	over atomic.Bool  // the senders are to end
+	past atomic.Int64 // how many points were passed
 
 	mu       sync.Mutex
 	dark     bool            // the power has failed, and no other relay runs yet
@@ -128,10 +129,24 @@ func (b *blackouts) start(dir string) *Node {
 func (b *blackouts) failAt(point string, n int64) {
 	var passed atomic.Int64
 	work.OnCrashpoint(func(_, p string) {
+		b.past.Add(1)
 		if p == point && passed.Add(1) == n {
 			b.fail()
 		}
 	})
+}
+
+// awaitFailure reports whether the power has failed. It returns false once no message has passed any point for a minute.
+func (b *blackouts) awaitFailure() bool {
+	for past := int64(-1); past < b.past.Load(); {
+		past = b.past.Load()
+		select {
+		case <-b.failed:
+			return true
+		case <-time.After(waitLong):
+		}
+	}
+	return false
 }
 
 // restart starts the relay on what the power has left.
@@ -222,9 +237,7 @@ func runBlackouts(t *testing.T, messages, rounds int) (broken []string) {
 		}
 		b.failAt(point, 3+4*int64(i/len(powerPoints)))
 		allowed.Store(int64(messages * (i + 2) / (len(points) + 1)))
-		select {
-		case <-b.failed:
-		case <-time.After(waitLong):
+		if !b.awaitFailure() {
 			return append(broken, "no message has passed "+point)
 		}
 		node = b.restart(node)
