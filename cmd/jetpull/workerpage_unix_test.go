@@ -17,9 +17,9 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd/perform"
 )
 
-// Each program of docs/worker-protocol.md runs with the command line that the page has for it, and answers as the page says.
+// Each program of docs/command.md runs with the command line that the page has for it, and answers as the page says.
 func TestWorkersOfThePage(t *testing.T) {
-	page, err := os.ReadFile("../../docs/worker-protocol.md")
+	page, err := os.ReadFile("../../docs/command.md")
 	require.NoError(t, err)
 	for _, l := range []struct{ file, tool, debian string }{
 		{"worker.py", "python3", "python3"}, {"worker.mjs", "node", "nodejs"}, {"worker.sh", "sh", "dash"},

@@ -60,7 +60,7 @@ reads messages as lines of JSON and writes outcomes as lines of JSON:
   {"id":7,"subject":"orders.new","data":"…","attempt":1}
   {"id":7,"outcome":"ack"}
 Other outcomes are nak, term and progress. A command that ends is started again. See
-https://github.com/jetpull/jetpull/blob/main/docs/worker-protocol.md.
+https://github.com/jetpull/jetpull/blob/main/docs/command.md#workers-in-any-language.
 
 With --max-crashes N, a message is given up when N processes have ended while they had
 it: consume itself, from the first redelivery on, or programs of --worker. The bucket

@@ -15,7 +15,7 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
-// given is a message as a worker reads it, on a line. docs/worker-protocol.md describes it.
+// given is a message as a worker reads it, on a line. docs/command.md describes it.
 type given struct {
 	ID      uint64      `json:"id"` // the sequence in the stream
 	Subject string      `json:"subject"`
