@@ -22,13 +22,14 @@ type page struct {
 }
 
 func startPage(t *testing.T) *page {
-	text, err := os.ReadFile("../docs/relay-http.md")
+	text, err := os.ReadFile("../docs/listeners.md")
 	require.NoError(t, err)
 	_, lines, ok := strings.Cut(string(text), "```conf\n")
 	require.True(t, ok)
 	lines, _, _ = strings.Cut(lines, "```")
-	t.Setenv("RELAY_PASSWORD", "relay-secret")
-	t.Setenv("SHOP_PASSWORD", "shop-secret")
+	for _, user := range []string{"broker", "relay", "shop", "orders"} {
+		t.Setenv(strings.ToUpper(user)+"_PASSWORD", user+"-secret")
+	}
 	r := &page{srv: servertest.RunServer(t, servertest.WithConfig(lines))}
 	r.site = startSite(t, func(c *Config) { c.NATS.URL = strings.Replace(r.srv.URL(), "nats://", "nats://relay:relay-secret@", 1) })
 	r.shop, err = nats.Connect(r.srv.URL(), nats.UserInfo("shop", "shop-secret"))

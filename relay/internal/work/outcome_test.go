@@ -15,7 +15,7 @@ import (
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
 
-// The table of answers in docs/relay-http.md: the effect of each on the message, and on its receiver.
+// The table of responses in docs/receivers.md: the effect of each on the message, and on its receiver.
 func TestWhatAnAnswerMeans(t *testing.T) {
 	after := http.Header{"Retry-After": {"7"}}
 	answer := func(code int) *webhook.Answer { return &webhook.Answer{Code: code, Body: []byte(`{"n":1}`)} }
