@@ -23,10 +23,11 @@ const configurationPage = "../../docs/configuration.md"
 
 // configurationIntro is the text of the page before the tables.
 const configurationIntro = "# Configuration\n\n" +
-	"This page lists the keys of the configuration of broker and relay, with their defaults. It is generated from the code: `make reference`.\n\n" +
+	"This page is for operators of a broker or a relay. It lists the keys of their configuration, with the defaults. `make reference` generates it\n" +
+	"from the code.\n\n" +
 	"`--config FILE` reads a file in INI format, and `--print-config` prints one with every key. Each key is also a flag, and an environment\n" +
-	"variable: `max-retry` under `[broker]` is `--broker-max-retry` and `JETPULL_BROKER_BROKER_MAX_RETRY`. The environment has precedence over the\n" +
-	"file, and a flag over both. An unknown section or key is an error.\n"
+	"variable: `max-retry` under `[broker]` is `--broker-max-retry` and `JETPULL_BROKER_BROKER_MAX_RETRY`. A flag has precedence over the environment, and\n" +
+	"both over the file. An unknown section or key is an error.\n"
 
 // configurationTables returns the tables of a system: its sections, and their keys with flag, default and meaning.
 func configurationTables(title, sample string, cmd *cobra.Command) string {

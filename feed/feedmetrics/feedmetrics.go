@@ -54,10 +54,10 @@ var (
 	databaseUp = desc("database_up", "1 where the backlog could be counted.")
 	items      = desc("items", "Items that are not Complete: ready, delayed until their time, gated until the gate is reached, failed.", "state")
 	oldest     = desc("oldest_item_seconds", "Age of the oldest item that is ready.")
-	blocked    = desc("blocked_partitions", "Partitions with failed items, which hold their gate.")
+	blocked    = desc("blocked_partitions", "Partitions with failed items, which block their gate.")
 	attempts   = desc("attempts_total", "Calls of the processor for an item, by result: ok or failed.", "result")
 	ended      = desc("ended_items_total", "Items saved as Complete or Failed.", "status")
-	leaseEvent = desc("lease_events_total", "Leases taken, lost to another watcher after their time, and asked of another watcher (steal).", "event")
+	leaseEvent = desc("lease_events_total", "Leases taken, lost to another watcher after their time, and requested from another watcher (steal).", "event")
 	gates      = desc("gates_total", "Gates passed, and gates blocked by failed items.", "result")
 	prunedRows = desc("pruned_total", "Rows of partitions and items that Store.Prune has deleted since this process opened the store. Other "+
 		"processes, such as jetpull feed prune, do not count.", "table")

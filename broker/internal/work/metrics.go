@@ -36,14 +36,14 @@ func NewMetrics() *Metrics {
 	set := metrics.New("broker", latencyBuckets)
 	m := &Metrics{
 		Set:        set,
-		broadcasts: set.Counter("broker_broadcasts_total", "Messages offered, by result.", "result"),
+		broadcasts: set.Counter("broker_broadcasts_total", "Broadcasts, by result.", "result"),
 		callbacks:  set.Histogram("broker_callback_seconds", "Time that callbacks took, by result.", "result"),
 		endToEnd:   set.Histogram("broker_delivery_seconds", "Time from the receipt of a message to its delivery by callback.").WithLabelValues(),
 		outcomes:   set.Counter("broker_callback_outcomes_total", "States of jobs after a callback; QUEUED is a retry.", "status"),
 		attempts: set.Counter("broker_attempts_total", "Callbacks, by the class of their status, timeout, or error.",
 			"outcome"),
 		claims:      set.Counter("broker_claims_total", "Jobs claimed by workers.").WithLabelValues(),
-		transitions: set.Counter("broker_transitions_total", "Transitions asked for by workers and accepted.", "status"),
+		transitions: set.Counter("broker_transitions_total", "Accepted transitions of workers.", "status"),
 		expiries:    set.Counter("broker_claims_expired_total", "Claims that ended by time, by the job's state after.", "status"),
 		events: set.Counter("broker_consumer_events_total", "Changes of consumers that are reported to operators: paused, resumed, circuit "+
 			"breaker opened or closed.", "event"),
@@ -115,7 +115,7 @@ var (
 	deadDesc    = prometheus.NewDesc("dead_job_count", "Number of dead jobs per consumer", []string{"channel", "consumer"}, nil)
 	backlogDesc = prometheus.NewDesc("broker_backlog", "Jobs of a consumer that are queued or in flight. Consumers without one are left out, and "+
 		"with more than 1,000 of them those whose oldest is younger.", []string{"channel", "consumer"}, nil)
-	oldestDesc = prometheus.NewDesc("broker_oldest_seconds", "Age of the oldest message that a consumer has not worked off.",
+	oldestDesc = prometheus.NewDesc("broker_oldest_seconds", "Age of the oldest message that a consumer has not finished.",
 		[]string{"channel", "consumer"}, nil)
 	bytesDesc  = prometheus.NewDesc("broker_store_bytes", "Bytes that the store takes on one server.", nil, nil)
 	limitDesc  = prometheus.NewDesc("broker_store_limit_bytes", "Bytes at which broadcasts are refused.", nil, nil)
@@ -124,7 +124,7 @@ var (
 	openDesc = prometheus.NewDesc("broker_breaker_open", "1 for each consumer whose circuit breaker is open or half-open on this node.",
 		[]string{"channel", "consumer"}, nil)
 	shardDesc = prometheus.NewDesc("broker_dispatching", "1 where this node makes the callbacks of the shard's channels.", []string{"shard"}, nil)
-	readyDesc = prometheus.NewDesc("broker_ready", "1 where the process takes broadcasts, as /readyz says.", nil, nil)
+	readyDesc = prometheus.NewDesc("broker_ready", "1 if the process accepts broadcasts, as in /readyz.", nil, nil)
 )
 
 func (g gauges) collect(gauge func(d *prometheus.Desc, value float64, labels ...string)) {
