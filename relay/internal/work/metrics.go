@@ -176,7 +176,7 @@ type gauges struct{ w *Workers }
 var (
 	gaugeBacklog = prometheus.NewDesc("relay_backlog", "Messages that wait for their receiver.", []string{"receiver"}, nil)
 	gaugeAge     = prometheus.NewDesc("relay_oldest_seconds", "Age of the oldest message that waits for its receiver.", []string{"receiver"}, nil)
-	gaugePending = prometheus.NewDesc("relay_pending_responses", "Messages whose response is still pending at the status endpoint.", []string{"receiver"},
+	gaugePending = prometheus.NewDesc("relay_pending_responses", "Messages whose response is pending at the status endpoint.", []string{"receiver"},
 		nil)
 	gaugeToSender = prometheus.NewDesc("relay_callback_backlog", "Messages whose callback to the sender has not succeeded yet.", []string{"sender"}, nil)
 	gaugeWindow   = prometheus.NewDesc("relay_window_used", "POSTs in the receiver's rate window, where this process sends.", []string{"receiver"}, nil)
