@@ -21,14 +21,11 @@ func addOf(n int) string {
 	if known, ok := addRows.Load(n); ok {
 		return known.(string)
 	}
-	var rows strings.Builder
-	for i := range n {
-		if i > 0 {
-			rows.WriteByte(',')
-		}
-		_, _ = fmt.Fprintf(&rows, "(%d, $%d::text, $%d::bigint, $%d::bytea, $%d::timestamptz, $%d::bigint)", i, 5*i+3, 5*i+4, 5*i+5, 5*i+6, 5*i+7)
+	rows := make([]string, n)
+	for i := range rows {
+		rows[i] = fmt.Sprintf("(%d, $%d::text, $%d::bigint, $%d::bytea, $%d::timestamptz, $%d::bigint)", i, 5*i+3, 5*i+4, 5*i+5, 5*i+6, 5*i+7)
 	}
-	statement := fmt.Sprintf(addStatement, rows.String())
+	statement := fmt.Sprintf(addStatement, strings.Join(rows, ","))
 	addRows.Store(n, statement)
 	return statement
 }

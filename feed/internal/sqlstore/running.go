@@ -59,25 +59,20 @@ func (Cancel) TableName() string { return "feed_cancels" }
 // Report stores what a watcher states, and returns and deletes what it was asked to cancel. With its first report it deletes what watchers have
 // left that are gone.
 func (s *Store) Report(ctx context.Context, t Terms, r Report) (cancels []Cancel, err error) {
-	state, err := json.Marshal(r)
-	if err != nil {
-		return nil, fmt.Errorf("report: %w", err)
-	}
-	until := s.Dialect.later(2 * (t.Length + s.Dialect.Slack))
+	state, _ := json.Marshal(r) // it has no value that JSON lacks
 	err = s.Transact(ctx, func(tx *gorm.DB) error {
 		cancels = nil
-		set := map[string]any{"seen": s.Dialect.later(0), "until": until, "state": string(state)}
+		set := map[string]any{"seen": s.Dialect.later(0), "until": s.Dialect.later(2 * (t.Length + s.Dialect.Slack)), "state": string(state)}
 		done := tx.Table("feed_watchers").Where("owner = ?", t.Owner).Updates(set)
 		if done.Error == nil && done.RowsAffected == 0 {
 			set["owner"] = t.Owner
-			err := tx.Exec("DELETE FROM feed_watchers WHERE " + s.Dialect.Past("until")).Error
-			if err == nil {
-				err = tx.Exec("DELETE FROM feed_cancels WHERE owner NOT IN (SELECT owner FROM feed_watchers)").Error
+			done = tx.Exec("DELETE FROM feed_watchers WHERE " + s.Dialect.Past("until"))
+			if done.Error == nil {
+				done = tx.Exec("DELETE FROM feed_cancels WHERE owner NOT IN (SELECT owner FROM feed_watchers)")
 			}
-			if err != nil {
-				return err
+			if done.Error == nil {
+				done = tx.Table("feed_watchers").Create(set)
 			}
-			done = tx.Table("feed_watchers").Create(set)
 		}
 		if done.Error != nil {
 			return done.Error
