@@ -91,8 +91,11 @@ func (s *Subscription) open(c callKind, set *settings, h Handler) *run {
 		pool.Workers = 1
 	} else {
 		ops.Handle, ops.Key = h, o.orderedBy
-		if o.expiresAt != nil || o.crashes != nil || o.limiter != nil || o.service != nil {
+		if o.expiresAt != nil || o.crashes != nil {
 			ops.Begin = r.begin
+		}
+		if o.limiter != nil || o.service != nil {
+			ops.Admit = r.admit
 		}
 		if o.batch != nil {
 			ops.HandleBatch, ops.Failure, ops.Confirm = o.batch, failureOf, r.confirm
@@ -152,33 +155,34 @@ func (r *run) ops() worker.Ops[*Msg] {
 // errExpired gives up a message by ExpiresAt.
 var errExpired = &worker.Refusal{Reason: "expired"}
 
-// begin says whether a message may begin, by ExpiresAt, MaxCrashes and Limited, and makes the context of its handler, by Limited and Named.
-func (r *run) begin(ctx context.Context, m *Msg) (begun context.Context, end func(), err error) {
+// begin says whether a message may begin, by ExpiresAt and MaxCrashes.
+func (r *run) begin(ctx context.Context, m *Msg) (end func(), err error) {
 	o := &r.set.run
 	if o.expiresAt != nil {
 		if at := o.expiresAt(m); !at.IsZero() && !time.Now().Before(at) {
-			return nil, nil, errExpired
+			return nil, errExpired
 		}
 	}
-	if o.crashes != nil && crash.WasDelivered(ctx, m.Sequence(), m.Delivered()) {
-		id, _, _ := m.identify()
-		if end, err = o.crashes.Begin(ctx, crash.Message{Stream: r.sub.stream, Consumer: r.sub.consumer, ID: id}); err != nil {
-			return nil, nil, err
-		}
+	if o.crashes == nil || !crash.WasDelivered(ctx, m.Sequence(), m.Delivered()) {
+		return nil, nil
 	}
+	id, _, _ := m.identify()
+	return o.crashes.Begin(ctx, crash.Message{Stream: r.sub.stream, Consumer: r.sub.consumer, ID: id})
+}
+
+// admit says whether the handler of a message may begin now, by Limited, and makes its context, by Limited and Named.
+func (r *run) admit(ctx context.Context, m *Msg) (admitted context.Context, end func(), err error) {
+	o := &r.set.run
 	if o.limiter != nil {
 		key := o.limitKey(m)
 		release, err := o.limiter.TryAcquire(key)
+		if err != nil { // it is closed
+			return nil, nil, &worker.Wait{Until: worker.For(time.Second), Err: fmt.Errorf("jetpull: Limited: %w", err)}
+		}
 		if release == nil {
-			if end != nil {
-				end()
-			}
-			if err != nil { // it is closed
-				return nil, nil, &worker.Wait{Until: worker.For(time.Second), Err: fmt.Errorf("jetpull: Limited: %w", err)}
-			}
 			return nil, nil, &worker.Wait{Until: func(ctx context.Context) { _ = o.limiter.Await(ctx, key) }}
 		}
-		end = both(release, end)
+		end = release
 		if limited, done := o.limiter.Context(ctx, key); limited != ctx {
 			ctx, end = limited, both(done, end)
 		}

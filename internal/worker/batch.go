@@ -33,52 +33,72 @@ func (p *Pool[M]) fill(s *slot[M]) {
 	}
 }
 
+// begun is a message of a batch that may begin, and what is called when the handler has returned; nil: nothing.
+type begun[M any] struct {
+	e   *entry[M]
+	end func()
+}
+
+// failure is a message of a batch that has failed, or may not begin.
+type failure[M any] struct {
+	e   *entry[M]
+	err error
+}
+
 // handleBatch gets a batch, runs the handler for the messages of it that may begin, and settles each by its own result. It reports false if there
-// are no more messages.
+// are no more messages. What can take long before the handler comes before the messages are admitted, or after the acknowledgements.
 func (p *Pool[M]) handleBatch(ctx context.Context, s *slot[M]) (more bool) {
 	p.fill(s)
 	all := s.batch
 	s.batch = nil
-	var begun []*entry[M]
-	var ms []M
-	var ends []func()
-	handler := ctx // what ends the context of one message ends that of its batch
+	var failed []failure[M]
+	refuse := func(e *entry[M], err error) {
+		if wait, ok := errors.AsType[*Wait](err); ok {
+			p.conclusion(s, e, func() { p.hold(ctx, s, e, wait) })
+		} else {
+			failed = append(failed, failure[M]{e, err})
+		}
+	}
+	var begins, admitted []begun[M]
 	for _, e := range all {
-		limited, end, err := p.begin(handler, e)
-		if err == nil {
-			handler, begun, ms = limited, append(begun, e), append(ms, e.msg)
-			if end != nil {
-				ends = append(ends, end)
-			}
-			continue
+		if end, err := p.begin(ctx, e); err == nil {
+			begins = append(begins, begun[M]{e, end})
+		} else {
+			refuse(e, err)
 		}
-		p.conclusion(s, e, func() {
-			if wait, ok := errors.AsType[*Wait](err); !ok {
-				p.conclude(ctx, s, e, err)
-			} else if p.hold(ctx, s, e, wait) {
-				p.giveBack(e)
-			}
-		})
 	}
-	if len(begun) == 0 {
-		return len(all) > 0
-	}
-	p.call(handler, func(ctx context.Context) error { return p.ops.HandleBatch(ctx, ms) }, func(err error) {
-		for _, end := range ends {
-			end()
+	var ms []M
+	handler := ctx // what ends the context of one message ends that of its batch
+	for _, b := range begins {
+		if limited, end, err := p.admit(handler, b.e, b.end); err == nil {
+			handler, admitted, ms = limited, append(admitted, begun[M]{b.e, end}), append(ms, b.e.msg)
+		} else {
+			refuse(b.e, err)
 		}
+	}
+	conclude := func(err error) {
 		var confirm []M
-		for _, e := range begun {
-			failed := p.ops.Failure(err, e.msg)
-			if failed == nil && p.ops.Settled(e.msg) == Undecided && !p.ackNone && !p.set.ManualAck {
-				e.how = Acked
-				confirm, s.batch = append(confirm, e.msg), append(s.batch, e)
-				continue
+		for _, b := range admitted {
+			if b.end != nil {
+				b.end()
 			}
-			p.conclusion(s, e, func() { p.conclude(ctx, s, e, failed) })
+			if err := p.ops.Failure(err, b.e.msg); err == nil && p.ops.Settled(b.e.msg) == Undecided && !p.ackNone && !p.set.ManualAck {
+				b.e.how = Acked
+				confirm, s.batch = append(confirm, b.e.msg), append(s.batch, b.e)
+			} else {
+				failed = append(failed, failure[M]{b.e, err})
+			}
 		}
 		p.confirm(ctx, confirm)
-	})
+		for _, f := range failed {
+			p.conclusion(s, f.e, func() { p.conclude(ctx, s, f.e, f.err) })
+		}
+	}
+	if len(ms) == 0 {
+		conclude(nil)
+		return len(all) > 0
+	}
+	p.call(handler, func(ctx context.Context) error { return p.ops.HandleBatch(ctx, ms) }, conclude)
 	return true
 }
 
@@ -92,7 +112,8 @@ func (p *Pool[M]) conclusion(s *slot[M], e *entry[M], settle func()) {
 	s.e = nil
 }
 
-// confirm acknowledges messages, and repeats that until each is confirmed, the handlers' context ends, or nothing can be sent any more.
+// confirm acknowledges messages, and repeats that until each is confirmed, the handlers' context ends, or nothing can be sent any more. When the call
+// has ended for an error, such as the consumer's end, it repeats nothing.
 func (p *Pool[M]) confirm(ctx context.Context, ms []M) {
 	for len(ms) > 0 {
 		err := p.ops.Confirm(ctx, ms)
@@ -107,8 +128,18 @@ func (p *Pool[M]) confirm(ctx context.Context, ms []M) {
 		}
 		p.ops.Report.Error(err)
 		For(confirmPause)(ctx)
-		if ctx.Err() != nil || errors.Is(err, ErrFinal) {
+		if ctx.Err() != nil || errors.Is(err, ErrFinal) || p.failed() {
 			return
 		}
+	}
+}
+
+// failed reports whether the call has ended for an error, so that no pool follows.
+func (p *Pool[M]) failed() bool {
+	select {
+	case <-p.open.Done():
+		return p.err != nil && !errors.Is(p.err, ErrReconfigured)
+	default:
+		return false
 	}
 }

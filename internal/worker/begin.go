@@ -39,50 +39,72 @@ func (r *Refusal) Error() string { return r.Reason }
 // Is says that no other attempt can succeed.
 func (r *Refusal) Is(target error) bool { return target == ErrFinal }
 
-// begin asks whether e may begin, and returns the context of its handler. The functions that decide it are the user's.
-func (p *Pool[M]) begin(ctx context.Context, e *entry[M]) (begun context.Context, end func(), err error) {
+// begin asks whether e may begin. It returns what is called when the handler has returned.
+func (p *Pool[M]) begin(ctx context.Context, e *entry[M]) (end func(), err error) {
 	if p.ops.Begin == nil {
-		return ctx, nil, nil
+		return nil, nil
 	}
-	defer func() {
-		if v := recover(); v != nil {
-			err = recovered("a function that decides whether a message begins", v)
-		}
-	}()
+	defer recoverBegin(&err)
 	return p.ops.Begin(ctx, e.msg)
 }
 
-// hold keeps a message that cannot begin yet, without a worker. In a drain nothing else can begin, so the worker waits and reports true: try again.
-// A message that need not be handled in the drain is handed back.
-func (p *Pool[M]) hold(ctx context.Context, s *slot[M], e *entry[M], w *Wait) (again bool) {
-	p.ops.Report.Error(w.Err)
-	q := &p.queue
-	q.mu.Lock()
-	last := q.consumer.isLast(e.delivered)
-	if !q.stopped {
-		p.putBack(s, e)
-		e.waits = w
-		p.workers.Go(func() { p.wakeAfter(e, w) })
-		q.mu.Unlock()
-		return false
+// admit asks whether the handler of e, for which begin has returned before, may begin now. It returns the handler's context, and what is called when
+// that has returned.
+func (p *Pool[M]) admit(ctx context.Context, e *entry[M], before func()) (admitted context.Context, end func(), err error) {
+	if p.ops.Admit == nil {
+		return ctx, before, nil
 	}
-	q.mu.Unlock()
-	if last || p.set.DrainBuffered {
-		if w.Until(ctx); ctx.Err() == nil {
-			return true
-		}
+	admitted, done, err := p.ask(ctx, e)
+	if before == nil { // or else each message would have a function of its own
+		return admitted, done, err
 	}
-	p.giveBack(e)
-	return false
+	if err != nil {
+		before()
+		return nil, nil, err
+	}
+	return admitted, func() { done(); before() }, nil
 }
 
-// wakeAfter makes a message ready when it can be tried again, unless the call has ended.
-func (p *Pool[M]) wakeAfter(e *entry[M], w *Wait) {
-	w.Until(p.open)
+func (p *Pool[M]) ask(ctx context.Context, e *entry[M]) (admitted context.Context, end func(), err error) {
+	defer recoverBegin(&err)
+	return p.ops.Admit(ctx, e.msg)
+}
+
+// recoverBegin makes an error of a panic: the functions that decide whether a message begins are the user's.
+func recoverBegin(err *error) {
+	if v := recover(); v != nil {
+		*err = recovered("a function that decides whether a message begins", v)
+	}
+}
+
+// hold keeps a message that cannot begin yet, without a worker. At the end of the call it is handed back, unless it has to be handled in the drain.
+func (p *Pool[M]) hold(ctx context.Context, s *slot[M], e *entry[M], w *Wait) {
+	p.ops.Report.Error(w.Err)
+	q, until := &p.queue, p.open
+	q.mu.Lock()
+	if q.stopped {
+		until = ctx
+		if ctx.Err() != nil || !p.set.DrainBuffered && !q.consumer.isLast(e.delivered) {
+			q.mu.Unlock()
+			p.giveBack(e)
+			return
+		}
+	}
+	p.putBack(s, e)
+	e.waits = w
+	q.waits++
+	p.workers.Go(func() { p.wakeAfter(until, e, w) })
+	q.mu.Unlock()
+}
+
+// wakeAfter makes a message ready when it can be tried again, unless it was handed back meanwhile.
+func (p *Pool[M]) wakeAfter(until context.Context, e *entry[M], w *Wait) {
+	w.Until(until)
 	p.queue.mu.Lock()
 	defer p.queue.mu.Unlock()
 	if e.waits == w {
 		e.waits = nil
+		p.queue.waits--
 		p.queue.wake(e)
 	}
 }

@@ -17,12 +17,14 @@ type Verdict struct {
 
 // handle runs the handler for e, and settles e by the result.
 func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
-	begun, end, err := p.begin(ctx, e)
-	for wait, ok := errors.AsType[*Wait](err); ok; wait, ok = errors.AsType[*Wait](err) {
-		if !p.hold(ctx, s, e, wait) {
-			return
-		}
-		begun, end, err = p.begin(ctx, e)
+	begun := ctx
+	end, err := p.begin(ctx, e)
+	if err == nil {
+		begun, end, err = p.admit(ctx, e, end)
+	}
+	if wait, ok := errors.AsType[*Wait](err); ok {
+		p.hold(ctx, s, e, wait)
+		return
 	}
 	if err != nil {
 		p.conclude(ctx, s, e, err)

@@ -21,9 +21,11 @@ type Ops[M any] struct {
 
 	Redelivered *atomic.Uint64 // counts deliveries that are not the first of their message
 
-	// Begin says whether a message may begin, and returns the context of its handler, and what is called when that has returned; nil: nothing. Its
-	// error is a [Wait], or that of a failed attempt; nil: every message may.
-	Begin  func(context.Context, M) (begun context.Context, end func(), err error)
+	// Begin says whether a message may begin, and can take its time. It returns what is called when the handler has returned; nil: nothing. Its error
+	// is a [Wait], or that of a failed attempt. Admit says at once whether the handler may begin now, in the same way, and returns its context too; its
+	// end is not nil. nil: every message may.
+	Begin  func(context.Context, M) (end func(), err error)
+	Admit  func(context.Context, M) (admitted context.Context, end func(), err error)
 	Handle func(context.Context, M) error // nil: the caller settles what it takes
 	// HandleBatch handles a batch, in the place of Handle, and Failure is the part of its error that one message has. Confirm acknowledges messages and
 	// waits until that is confirmed. Its error matches ErrFinal if nothing can be sent any more.

@@ -125,7 +125,7 @@ func TestMessagesThatMayNotBegin(t *testing.T) {
 		"the last delivery waits in the drain": `
 			pool asks maxdeliver=1; do 1 wait=1s,wait=1s; in 1 -> w1 | stop; +2s -> w1; @1s h1; @1s e1; @1s ack1; @1s run`,
 		"until that is over": `
-			pool asks maxdeliver=1 drain=2s; do 1 wait=1s,wait=9s; in 1 -> w1 | stop; +2s -> w1; @2s back1; @2s run: 1 ran, 0 left, 0 unstarted, 0 unsettled; @2s last[1]`,
+			pool asks maxdeliver=1 drain=2s; do 1 wait=1s,wait=9s; in 1 -> w1 | stop; +2s -> w1; @2s back1; @2s run: 0 ran, 0 left, 1 unstarted, 0 unsettled; @2s last[1]`,
 		"a refusal ends it":                    `pool asks; do 1 refuse; in 1 -> term:too late 1`,
 		"with a dead letter":                   `pool asks dead; do 1 refuse; in 1 -> dead1; term:too late 1`,
 		"a panic of that question is an error": `pool asks delays=1s; do 1 oops; in 1 -> nak:1s 1`,
@@ -297,6 +297,7 @@ func TestStop(t *testing.T) {
 func TestBeginAllocatesNothing(t *testing.T) {
 	p := &Pool[int]{}
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		_, _, _ = p.begin(t.Context(), nil)
+		_, _ = p.begin(t.Context(), nil)
+		_, _, _ = p.admit(t.Context(), nil, nil)
 	}))
 }

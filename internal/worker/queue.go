@@ -70,6 +70,7 @@ type queue[M any] struct {
 	lines  map[string]*line[M]
 	free   []*entry[M]
 	parked int // messages that their handlers have left unsettled
+	waits  int // messages that could not begin, and are not tried again yet
 
 	// The workers, under mu.
 	slots   []slot[M]
@@ -206,11 +207,12 @@ func (q *queue[M]) available() int {
 
 // over reports whether workers get no messages beyond the available ones.
 func (q *queue[M]) over() bool {
-	return q.stopped && q.parked == 0 && !q.paused() || q.quota == 0
+	return q.stopped && q.parked+q.waits == 0 && !q.paused() || q.quota == 0
 }
 
 // next returns the next message of a worker that has handled its last one; nil when the queue is stopped, or
-// StopAfter is reached, or it is later than until, unless that is 0. A worker that has to wait first returns credit, without the lock.
+// StopAfter is reached. Unless until is 0, it does not wait beyond that, or for one that is held when the queue is stopped. A worker that has to wait
+// first returns credit, without the lock.
 func (q *queue[M]) next(s *slot[M], until pull.At) *entry[M] {
 	q.mu.Lock()
 	if s.e != nil {
@@ -229,7 +231,10 @@ func (q *queue[M]) next(s *slot[M], until pull.At) *entry[M] {
 		timer := time.AfterFunc(until-q.ops.Now(), q.wakeAll)
 		defer timer.Stop()
 	}
-	for q.available() == 0 && !q.over() && (until == 0 || q.ops.Now() < until) {
+	waits := func() bool {
+		return q.available() == 0 && !q.over() && (until == 0 || !q.stopped && q.ops.Now() < until)
+	}
+	for waits() {
 		if q.window.taken {
 			q.window.starved()
 		}
@@ -242,7 +247,7 @@ func (q *queue[M]) next(s *slot[M], until pull.At) *entry[M] {
 			q.ops.Credit(c)
 			q.mu.Lock()
 		}
-		if q.available() == 0 && !q.over() && (until == 0 || q.ops.Now() < until) {
+		if waits() {
 			q.waiting++
 			q.some.Wait()
 			q.waiting--
@@ -320,6 +325,7 @@ func (q *queue[M]) unstarted(keep func(*entry[M]) bool) (out []*entry[M]) {
 			delete(q.lines, key)
 		}
 	}
+	q.waits = 0
 	for _, e := range waiting {
 		if e.due, e.waits = 0, nil; keep(e) {
 			q.enqueue(e)

@@ -47,6 +47,7 @@ type stage struct {
 	had               map[uint64]*msg     // what handlers have had
 	returned, arrived pull.Credit
 	deadLetterErr     error
+	deaf              bool // acknowledgements of batches are not confirmed
 }
 
 func newStage(t *testing.T) *stage {
@@ -84,6 +85,47 @@ func (s *stage) Handle(_ context.Context, r slog.Record) error {
 // (whatever happens), a duration and then ok, or an error: term, retry=5s, or any other.
 func (s *stage) handle(ctx context.Context, m *msg) error {
 	s.note("h%d", m.id.Seq)
+	return s.do(ctx, m)
+}
+
+// failures are the errors of the messages of a batch.
+type failures map[*msg]error
+
+func (failures) Error() string { return "some failed" }
+
+// handleBatch goes by the plan of each of its messages, one after the other.
+func (s *stage) handleBatch(ctx context.Context, ms []*msg) error {
+	var seqs []string
+	for _, m := range ms {
+		seqs = append(seqs, strconv.FormatUint(m.id.Seq, 10))
+	}
+	s.note("b%s", strings.Join(seqs, ","))
+	failed := failures{}
+	for _, m := range ms {
+		if err := s.do(ctx, m); err != nil {
+			failed[m] = err
+		}
+	}
+	return failed
+}
+
+// confirm acknowledges the messages of a batch.
+func (s *stage) confirm(_ context.Context, ms []*msg) error {
+	for _, m := range ms {
+		s.note("ack%d", m.id.Seq)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.deaf {
+		return errors.New("no answer")
+	}
+	for _, m := range ms {
+		m.settled.Store(uint32(Acked))
+	}
+	return nil
+}
+
+func (s *stage) do(ctx context.Context, m *msg) error {
 	s.mu.Lock()
 	s.had[m.id.Seq] = m
 	do := "ok"
@@ -127,7 +169,7 @@ func (s *stage) handle(ctx context.Context, m *msg) error {
 }
 
 // begin goes by the plan too: wait=5s, refuse or oops (a panic). Else the message begins.
-func (s *stage) begin(ctx context.Context, m *msg) (context.Context, func(), error) {
+func (s *stage) begin(_ context.Context, m *msg) (func(), error) {
 	s.mu.Lock()
 	do := ""
 	if plan := s.plan[m.id.Seq]; len(plan) > 0 && (strings.HasPrefix(plan[0], "wait=") || plan[0] == "refuse" || plan[0] == "oops") {
@@ -136,14 +178,14 @@ func (s *stage) begin(ctx context.Context, m *msg) (context.Context, func(), err
 	s.mu.Unlock()
 	switch {
 	case do == "refuse":
-		return nil, nil, &Refusal{"too late"}
+		return nil, &Refusal{"too late"}
 	case do == "oops":
 		panic(do)
 	case do != "":
 		s.note("w%d", m.id.Seq)
-		return nil, nil, &Wait{Until: For(script.Duration(strings.TrimPrefix(do, "wait=")))}
+		return nil, &Wait{Until: For(script.Duration(strings.TrimPrefix(do, "wait=")))}
 	}
-	return ctx, func() { s.note("e%d", m.id.Seq) }, nil
+	return func() { s.note("e%d", m.id.Seq) }, nil
 }
 
 // verdict is an error that asks for something.
@@ -197,14 +239,14 @@ func (s *stage) ops() Ops[*msg] {
 //
 //	pool workers=2 keyed messages acknone keepalive=off wait=4s backoff=1s,2s maxdeliver=3
 //	     remembers=9 delays=1s,2s attempts=3 drain=2s timeout=1s dead prefetch=9 manual stopafter=9
-//	     reading=1s (of the consumer, after a failure) asks (whether a message may begin)
+//	     reading=1s (of the consumer, after a failure) asks (whether a message may begin) batch=2 delay=1s
 //	do 7 err,5s,ok             what the handler does with message 7, attempt by attempt
 //	in 1 2 3                   messages arrive; key=a n=2 (delivered) stored=9 number=7 (of the delivery)
 //	+5s, stop (Run's context ends), end (for a reason of its own), close, next (Messages takes one)
 //	settle 3 [nak] [unsaid]    what a handler left unsettled is settled; unsaid: the pool gets to know with said
-//	changed (the configuration), refused (dead letters are refused), accepted
+//	changed (the configuration), refused (dead letters are refused), accepted, deaf (acknowledgements of batches are not confirmed)
 //
-// h1 is a handler that begins, w1 a message that may not begin yet, e1 the end of one that has begun. The other effects are ack1, nak:1s 1, term:reason 1, wpi1, dead1,
+// h1 is a handler that begins, b1,2 that of a batch, w1 a message that may not begin yet, e1 the end of one that has begun. The other effects are ack1, nak:1s 1, term:reason 1, wpi1, dead1,
 // back1, n1, run with the numbers of its error, and the reports last[1], nokey1.
 func play(t *testing.T, text string) {
 	s := newStage(t)
@@ -269,6 +311,10 @@ func (s *stage) event(ws script.Words) {
 		s.pool.Vacate(s.unsaid, s.unsaid.id)
 	case "changed":
 		s.pool.End(ErrReconfigured)
+	case "deaf":
+		s.mu.Lock()
+		s.deaf = true
+		s.mu.Unlock()
 	case "refused", "accepted":
 		s.mu.Lock()
 		s.deadLetterErr = map[string]error{"refused": errors.New("no stream")}[ws[0]]
@@ -309,6 +355,16 @@ func (s *stage) open(ws script.Words) {
 		MaxAttempts: ws.Number("attempts", 0),
 		RetryDelays: ws.Durations("delays", ""), HandlerTimeout: ws.Durations("timeout", "0s")[0], DrainTimeout: ws.Durations("drain", "30s")[0],
 		ManualAck: ws.Has("manual"), StopAfter: ws.Number("stopafter", 0), DrainBuffered: ws.Has("buffered"),
+		Batch: ws.Number("batch", 0), BatchDelay: ws.Durations("delay", "0s")[0],
+	}
+	if set.Batch > 0 {
+		ops.HandleBatch, ops.Confirm = s.handleBatch, s.confirm
+		ops.Failure = func(err error, m *msg) error {
+			if some, ok := errors.AsType[failures](err); ok {
+				return some[m]
+			}
+			return err
+		}
 	}
 	if ws.Has("messages") {
 		ops.Handle = nil
