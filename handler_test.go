@@ -64,8 +64,8 @@ func TestUse(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		handle := func(ctx, *jetpull.Msg) error { calls = append(calls, "handler"); return nil }
 		w.Publish(1)
-		require.NoError(t, w.sub.Consume(t.Context(), handle, jetpull.StopAfter(1), jetpull.Use(named("a"), named("b"))))
-		require.Equal(t, []string{"a", "b", "handler"}, calls)
+		require.NoError(t, w.sub.Consume(t.Context(), handle, jetpull.Use(named("a"), named("b")), jetpull.StopAfter(1), jetpull.Use(named("c"))))
+		require.Equal(t, []string{"a", "b", "c", "handler"}, calls)
 		calls = nil
 		w.Publish(1)
 		require.NoError(t, w.sub.Consume(t.Context(), handle, jetpull.StopAfter(1)))

@@ -372,12 +372,12 @@ func OnEvent(f func(Event)) HandlerOption {
 	return handlerOption{consumeOption{option{"OnEvent", func(s *settings) { s.run.onEvent = f }, problem(f == nil, nilFunction)}}}
 }
 
-// Use wraps the handler of Consume: the first Middleware is the outermost. Given to Consume, it replaces the one given to
-// Subscribe; it does not add to it. None by default.
+// Use wraps the handler of Consume: the first Middleware is the outermost. Several options Use of one call add up. Given to Consume, they replace
+// those given to Subscribe. None by default.
 func Use(mw ...Middleware) HandlerOption {
 	own := slices.Clone(mw)
 	missing := slices.ContainsFunc(own, func(m Middleware) bool { return m == nil })
-	return handlerOption{consumeOption{option{"Use", func(s *settings) { s.run.use = own }, problem(missing, "a Middleware is nil; leave it out")}}}
+	return handlerOption{consumeOption{option{"Use", func(s *settings) { s.run.use = slices.Concat(s.run.use, own) }, problem(missing, "a Middleware is nil; leave it out")}}}
 }
 
 // AwaitConsumer makes Messages and Consume wait for a deleted consumer to be created again instead of ending with

@@ -124,6 +124,9 @@ func (s *settings) with(c callKind, cfg *jetstream.ConsumerConfig, opts []option
 	n.given = maps.Clone(s.given)
 	callOpts := make(map[string]bool, len(opts))
 	for i, o := range opts {
+		if o.name == "Use" && !callOpts["Use"] { // those of a call add up, and replace the defaults
+			n.run.use = nil
+		}
 		switch {
 		case o.apply == nil:
 			return nil, invalid("opts", "option %d of %s is nil; leave it out", i+1, c)

@@ -153,8 +153,19 @@ func TestOfIsTheServersHash(t *testing.T) {
 	}
 }
 
-// A handler that ignores the end of its context keeps its partition: no other member gets it before the handler has returned.
+// A handler that ignores the end of its context keeps its partition: no other member gets it before the handler has returned. A
+// middleware of the member changes nothing of that.
 func TestAHandlerThatDoesNotReturnKeepsItsPartition(t *testing.T) {
+	for name, opts := range map[string][]jetpull.HandlerOption{
+		"alone":             nil,
+		"with a middleware": {jetpull.Use(func(next jetpull.Handler) jetpull.Handler { return next })},
+	} {
+		t.Run(name, func(t *testing.T) { doesNotReturn(t, partition.With(opts...), partition.With(jetpull.DrainTimeout(0))) })
+	}
+}
+
+func doesNotReturn(t *testing.T, opts ...partition.Option) {
+	t.Helper()
 	js := server(t)
 	create(t, js, 1, 1, jetstream.LimitsPolicy)
 	set, err := partition.Open(t.Context(), js, "ORDERS", orders(1))
@@ -174,7 +185,7 @@ func TestAHandlerThatDoesNotReturnKeepsItsPartition(t *testing.T) {
 			close(cancelled)
 			<-release
 			return nil
-		}, partition.Member("first"), partition.With(jetpull.DrainTimeout(0)))
+		}, append(opts, partition.Member("first"))...)
 	}()
 	<-cancelled
 	go func() {
