@@ -122,7 +122,7 @@ func (r *run) consume() error {
 	r.answered = time.Now()
 	ctx, stop := context.WithCancel(r.ctx)
 	defer stop()
-	err := c.consume(ctx, r.member.handler, r.guard(ctx, stop, c))
+	err := c.consume(ctx, r.member.handler, r.guard(stop, c))
 	r.handlers.Wait()
 	r.answered = time.Now()
 	if err != nil || c.missed() {
@@ -133,7 +133,7 @@ func (r *run) consume() error {
 
 // guard is around the handler and all middleware. A handler's context ends with the lease. One that then fails has made no attempt, so its message is
 // handed back.
-func (r *run) guard(consuming context.Context, stop func(), c consumer) jetpull.Middleware {
+func (r *run) guard(stop func(), c consumer) jetpull.Middleware {
 	return func(next jetpull.Handler) jetpull.Handler {
 		return func(ctx context.Context, msg *jetpull.Msg) error {
 			if !r.lease.valid() || c.missed() {
@@ -148,9 +148,6 @@ func (r *run) guard(consuming context.Context, stop func(), c consumer) jetpull.
 			err := next(ctx, msg)
 			if err != nil && r.lease.Err() != nil {
 				_ = msg.Nak() // it fails if the handler has settled the message
-			}
-			if err != nil && consuming.Err() != nil {
-				err = jetpull.Retry(0, err) // with a delay, later messages of its key would come before it
 			}
 			return err
 		}

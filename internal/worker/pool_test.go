@@ -188,6 +188,10 @@ func TestRetries(t *testing.T) {
 		"keys: what it hands back goes behind it while it runs": `
 			pool keyed workers=2 wait=4s keepalive=off; do 1 nak9s; in 1 key=a ~> h1 | in 1 n=2 key=a; in 1 n=3 key=a; stop ~> back1
 			+9s ~> @9s run`,
+		"keys: at the end, back to the server after the delay, or at once where later messages of its key would come before it": `
+			pool keyed delays=5s reading=1s; do 1 err; in 1 key=a; stop; +1s -> h1; @1s nak:5s 1; @1s run`,
+		"keys: that is with the consumer alone": `
+			pool keyed alone delays=5s reading=1s; do 1 err; in 1 key=a; stop; +1s -> h1; @1s nak:0s 1; @1s run`,
 		"keys: a stop hands back": `
 			pool keyed delays=5s; do 1 err; in 1 2 key=a; stop -> h1; wpi1; back1; back2; run`,
 		"keys: a retry that is due waits for a worker": `

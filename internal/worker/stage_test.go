@@ -239,7 +239,7 @@ func (s *stage) ops() Ops[*msg] {
 //
 //	pool workers=2 keyed messages acknone keepalive=off wait=4s backoff=1s,2s maxdeliver=3
 //	     remembers=9 delays=1s,2s attempts=3 drain=2s timeout=1s dead prefetch=9 manual stopafter=9
-//	     reading=1s (of the consumer, after a failure) asks (whether a message may begin) batch=2 delay=1s
+//	     reading=1s (of the consumer, after a failure) alone (with the consumer) asks (whether a message may begin) batch=2 delay=1s
 //	do 7 err,5s,ok             what the handler does with message 7, attempt by attempt
 //	in 1 2 3                   messages arrive; key=a n=2 (delivered) stored=9 number=7 (of the delivery)
 //	+5s, stop (Run's context ends), end (for a reason of its own), close, next (Messages takes one)
@@ -272,6 +272,7 @@ func consumer(ws script.Words) Consumer {
 	return Consumer{
 		AckNone: ws.Has("acknone"), Shortest: wait, Longest: wait, BackOff: ws.Durations("backoff", "1s"),
 		MaxDeliver: uint64(ws.Number("maxdeliver", 0)), WindowMost: 100, Remembers: ws.Number("remembers", 9),
+		Alone: ws.Has("alone"),
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -259,6 +260,53 @@ func TestHandOverRepeatsNothingAboveTheFloor(t *testing.T) {
 		require.Equal(t, 1, n, id)
 	}
 	require.Empty(t, y.bad)
+}
+
+// A handler that fails in any way while its member leaves has its message handed back at once, whatever RetryDelays says. So the next member repeats
+// no message that was acknowledged.
+func TestAFailureInAHandOverRepeatsNothing(t *testing.T) {
+	for name, fail := range map[string]func(ctx context.Context) error{
+		"error":          func(context.Context) error { return errors.New("not now") },
+		"panic":          func(context.Context) error { panic("not now") },
+		"HandlerTimeout": func(ctx context.Context) error { <-ctx.Done(); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			js := server(t)
+			create(t, js, 1, 1, jetstream.LimitsPolicy)
+			set, err := partition.Open(t.Context(), js, "ORDERS", orders(1))
+			require.NoError(t, err)
+			_, err = js.Publish(t.Context(), "orders.fails", []byte("0"))
+			require.NoError(t, err)
+			publish(t, js, 4, 3)
+			y, left := newTally(), make(chan struct{})
+			leave, first := joined(t, set, "first", func(ctx context.Context, m *jetpull.Msg) error {
+				if strings.HasSuffix(m.Subject(), ".fails") {
+					<-left
+					return fail(ctx)
+				}
+				y.begin("first", m)(true)
+				return nil
+			}, partition.With(jetpull.Concurrency(2), jetpull.RetryDelays(3*time.Second), jetpull.HandlerTimeout(2*time.Second)))
+			eventually(t, "the others are acknowledged", func() bool {
+				all, err := set.Status(t.Context())
+				return err == nil && y.count() == 12 && all[0].AckPending == 1
+			})
+			leave()
+			close(left)
+			require.NoError(t, <-first)
+			leave, second := joined(t, set, "second", func(_ context.Context, m *jetpull.Msg) error {
+				y.begin("second", m)(true)
+				return nil
+			})
+			eventually(t, "it is handled", func() bool { return y.count() == 13 })
+			leave()
+			require.NoError(t, <-second)
+			for id, n := range y.done {
+				require.Equal(t, 1, n, id)
+			}
+			require.Zero(t, set.Stats().Resets)
+		})
+	}
 }
 
 // A stream that is deleted and created again under its name begins anew: what was known of the old one does not settle its messages.
