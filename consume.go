@@ -65,6 +65,10 @@ func (e BatchError) Error() string {
 // The acknowledgements of a batch are confirmed together before the worker takes the next one. Those that are not confirmed are repeated until the
 // handlers' context ends, and are no attempt. Retries, MaxAttempts, DeadLetter and the drain are those of Consume, for each message. [Use] has no
 // effect on a BatchHandler, and is refused. Keep n below the consumer's MaxAckPending: a batch cannot have more messages.
+//
+// With [Limited], a message that has waited for its key is handled as soon as it may begin, so such batches are small, often of one message. If it
+// comes into a batch that waits for maxDelay, others can get its turn meanwhile, and fewer messages begin than the limit allows. With [MaxCrashes], a
+// redelivered message takes two requests before the handler and one after it, and those of a batch are made one after the other.
 func (s *Subscription) ConsumeBatch(ctx context.Context, n int, maxDelay time.Duration, h BatchHandler, opts ...ConsumeOption) error {
 	switch {
 	case h == nil:

@@ -246,8 +246,8 @@ func (s *stage) ops() Ops[*msg] {
 //	settle 3 [nak] [unsaid]    what a handler left unsettled is settled; unsaid: the pool gets to know with said
 //	changed (the configuration), refused (dead letters are refused), accepted, deaf (acknowledgements of batches are not confirmed)
 //
-// h1 is a handler that begins, b1,2 that of a batch, w1 a message that may not begin yet, e1 the end of one that has begun. The other effects are ack1, nak:1s 1, term:reason 1, wpi1, dead1,
-// back1, n1, run with the numbers of its error, and the reports last[1], nokey1.
+// h1 is a handler that begins, b1,2 that of a batch, w1 a message that may not begin yet, e1 the end of one that has begun. The
+// other effects are ack1, nak:1s 1, term:reason 1, wpi1, dead1, back1, n1, run with the numbers of its error, and the reports last[1], nokey1.
 func play(t *testing.T, text string) {
 	s := newStage(t)
 	script.Play(t, text, func(ws script.Words) {
