@@ -377,7 +377,10 @@ func OnEvent(f func(Event)) HandlerOption {
 func Use(mw ...Middleware) HandlerOption {
 	own := slices.Clone(mw)
 	missing := slices.ContainsFunc(own, func(m Middleware) bool { return m == nil })
-	return handlerOption{consumeOption{option{"Use", func(s *settings) { s.run.use = slices.Concat(s.run.use, own) }, problem(missing, "a Middleware is nil; leave it out")}}}
+	return handlerOption{consumeOption{option{
+		"Use", func(s *settings) { s.run.use = slices.Concat(s.run.use, own) },
+		problem(missing, "a Middleware is nil; leave it out"),
+	}}}
 }
 
 // AwaitConsumer makes Messages and Consume wait for a deleted consumer to be created again instead of ending with

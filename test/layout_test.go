@@ -26,8 +26,8 @@ var clientDirs = []string{
 // file that is no test, comments and blank ones included.
 const (
 	rootLines, rootFiles = 3150, 15
-	clientLines          = 8900
-	testLines            = 16500 // of its tests, those on real servers and the simulation included
+	clientLines          = 8960
+	testLines            = 16620 // of its tests, those on real servers and the simulation included
 )
 
 // clientFiles are the sources of the client, tests left out.

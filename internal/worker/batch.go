@@ -33,45 +33,39 @@ func (p *Pool[M]) fill(s *slot[M]) {
 	}
 }
 
-// begun is a message of a batch that may begin, and what is called when the handler has returned; nil: nothing.
-type begun[M any] struct {
+// part is a message of a batch: what is called when the handler has returned, if it may begin, or why it has failed.
+type part[M any] struct {
 	e   *entry[M]
 	end func()
-}
-
-// failure is a message of a batch that has failed, or may not begin.
-type failure[M any] struct {
-	e   *entry[M]
 	err error
 }
 
 // handleBatch gets a batch, runs the handler for the messages of it that may begin, and settles each by its own result. It reports false if there
-// are no more messages. What can take long before the handler comes before the messages are admitted, or after the acknowledgements.
+// are no more messages. Questions and dead letters that can take long come before the messages are admitted, or after the acknowledgements.
 func (p *Pool[M]) handleBatch(ctx context.Context, s *slot[M]) (more bool) {
 	p.fill(s)
 	all := s.batch
 	s.batch = nil
-	var failed []failure[M]
+	var begun, admitted, failed []part[M]
 	refuse := func(e *entry[M], err error) {
 		if wait, ok := errors.AsType[*Wait](err); ok {
 			p.conclusion(s, e, func() { p.hold(ctx, s, e, wait) })
 		} else {
-			failed = append(failed, failure[M]{e, err})
+			failed = append(failed, part[M]{e: e, err: err})
 		}
 	}
-	var begins, admitted []begun[M]
 	for _, e := range all {
 		if end, err := p.begin(ctx, e); err == nil {
-			begins = append(begins, begun[M]{e, end})
+			begun = append(begun, part[M]{e: e, end: end})
 		} else {
 			refuse(e, err)
 		}
 	}
 	var ms []M
 	handler := ctx // what ends the context of one message ends that of its batch
-	for _, b := range begins {
+	for _, b := range begun {
 		if limited, end, err := p.admit(handler, b.e, b.end); err == nil {
-			handler, admitted, ms = limited, append(admitted, begun[M]{b.e, end}), append(ms, b.e.msg)
+			handler, admitted, ms = limited, append(admitted, part[M]{e: b.e, end: end}), append(ms, b.e.msg)
 		} else {
 			refuse(b.e, err)
 		}
@@ -86,7 +80,7 @@ func (p *Pool[M]) handleBatch(ctx context.Context, s *slot[M]) (more bool) {
 				b.e.how = Acked
 				confirm, s.batch = append(confirm, b.e.msg), append(s.batch, b.e)
 			} else {
-				failed = append(failed, failure[M]{b.e, err})
+				failed = append(failed, part[M]{e: b.e, err: err})
 			}
 		}
 		p.confirm(ctx, confirm)
@@ -128,18 +122,9 @@ func (p *Pool[M]) confirm(ctx context.Context, ms []M) {
 		}
 		p.ops.Report.Error(err)
 		For(confirmPause)(ctx)
-		if ctx.Err() != nil || errors.Is(err, ErrFinal) || p.failed() {
+		over := p.open.Err() != nil && p.err != nil && !errors.Is(p.err, ErrReconfigured)
+		if over || ctx.Err() != nil || errors.Is(err, ErrFinal) {
 			return
 		}
-	}
-}
-
-// failed reports whether the call has ended for an error, so that no pool follows.
-func (p *Pool[M]) failed() bool {
-	select {
-	case <-p.open.Done():
-		return p.err != nil && !errors.Is(p.err, ErrReconfigured)
-	default:
-		return false
 	}
 }

@@ -38,7 +38,7 @@ func TestBatches(t *testing.T) {
 	})
 }
 
-// What can take long before the handler comes before the messages are admitted, so that a handler begins when its limit says so.
+// Questions that can take long come before the messages are admitted, so that a handler begins when its limit says so.
 func TestABatchIsAdmittedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, begin := newStage(t), time.Now()

@@ -95,8 +95,8 @@ func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) 
 	q := &p.queue
 	q.mu.Lock()
 	consumer := q.consumer
-	try := attempt{number: int(e.delivered) + e.retries, err: err}
-	if consumer.Alone && p.ops.Key != nil { // deliveries before were taken over or handed back: no handler may have seen them
+	try := attempt{int(e.delivered) + e.retries, err, consumer.Alone && p.ops.Key != nil}
+	if try.alone { // deliveries before were taken over or handed back: no handler may have seen them
 		try.number -= max(0, int(e.first)-1)
 	}
 	q.mu.Unlock()

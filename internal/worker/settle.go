@@ -37,20 +37,19 @@ const (
 type attempt struct {
 	number int // from 1
 	err    error
+	alone  bool // of an ordered message that no other client gets
 }
 
 // again retries e after a delay: in place if messages are ordered by key, else by the server, which does not if this was its last delivery. A client
 // that has the consumer alone hands it back at the end without a delay: with one, the next client would get later messages of its key before it.
 func (p *Pool[M]) again(s *slot[M], e *entry[M], try attempt, delay time.Duration) {
 	m, id, last := e.msg, e.id, p.isLast(e) // once it waits for its retry, e is another worker's
-	if p.ops.Key != nil && !last {
-		if p.retryInPlace(s, e, delay) {
-			p.ops.Failed(m, try.number, Retried, delay, try.err)
-			return
-		}
-		if p.isAlone() {
-			delay = 0
-		}
+	if p.ops.Key != nil && !last && p.retryInPlace(s, e, delay) {
+		p.ops.Failed(m, try.number, Retried, delay, try.err)
+		return
+	}
+	if try.alone {
+		delay = 0
 	}
 	p.ops.Report.Error(p.ops.Nak(p.removeEntry(e), delay))
 	if !last {
@@ -66,12 +65,6 @@ func (p *Pool[M]) isLast(e *entry[M]) bool {
 	p.queue.mu.Lock()
 	defer p.queue.mu.Unlock()
 	return p.queue.consumer.isLast(e.delivered)
-}
-
-func (p *Pool[M]) isAlone() bool {
-	p.queue.mu.Lock()
-	defer p.queue.mu.Unlock()
-	return p.queue.consumer.Alone
 }
 
 // terminate ends a message for good.

@@ -119,7 +119,9 @@ func (a *audit) configsOf(life string, by time.Duration) []jetstream.ConsumerCon
 
 // delays are the shortest and the longest time after which h is to be tried again.
 func (a *audit) delays(h *handing) (low, high time.Duration) {
-	alone := func(c jetstream.ConsumerConfig) bool { return c.PriorityPolicy == jetstream.PriorityPolicyPinned && c.MaxDeliver <= 0 }
+	alone := func(c jetstream.ConsumerConfig) bool {
+		return c.PriorityPolicy == jetstream.PriorityPolicyPinned && c.MaxDeliver <= 0
+	}
 	if h.run.ordered && h.verb == naked && slices.ContainsFunc(a.configsOf(h.life, h.when+judged), alone) { // at the end of the run
 		defer func() { low = 0 }()
 		if !slices.ContainsFunc(a.configsOf(h.life, h.when+judged), func(c jetstream.ConsumerConfig) bool { return !alone(c) }) {
