@@ -129,7 +129,7 @@ const firstRefused = 5
 type Selector func(ctx context.Context, selection json.RawMessage, from uint64, limit int) (do []func(context.Context) error, next uint64, err error)
 
 // Add adds a kind of operations, which selects up to size objects at a time. An operation of a kind that is continued goes on after a restart, when
-// it is kept. That is right where whoever may write to what keeps it could do the same without the console: a record needs no token of a system.
+// it is kept. A record has no token: continue a kind only if anybody who may write records could also change the objects without the console.
 func (r *Runner) Add(kind string, continued bool, size int, choose Selector) {
 	r.records.continued[kind] = continued
 	r.kinds[kind] = bulk.Kind{

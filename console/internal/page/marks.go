@@ -29,8 +29,8 @@ type look struct {
 	Object string    `json:"object"`
 	By     string    `json:"by"`
 	At     time.Time `json:"at"`
-	// Sequence is the last message of a stream that was created at Created. If Timed, it is when the last failure of the broker failed, in
-	// nanoseconds. That of the relay is the last on its list, which numbers its failures.
+	// Sequence is the last message of a stream that was created at Created, or the number of the relay's last failure. If Timed, it is when the
+	// broker's last failure failed, in nanoseconds.
 	Sequence uint64    `json:"sequence,omitempty"`
 	Timed    bool      `json:"timed,omitempty"`
 	Created  time.Time `json:"created,omitzero"`
