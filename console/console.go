@@ -182,17 +182,18 @@ func newConsole(cfg Config, sessions *sessions) *Console {
 	if relay != nil || broker != nil {
 		c.add("Failed", "failed", page.NewFailures(relay, broker, letters, feed).Pages())
 	}
-	var open func(context.Context) (operation.Keep, error)
-	if j, ok := cfg.NATS.(source.JetStream); ok && cfg.State != "" {
-		open = func(ctx context.Context) (operation.Keep, error) { return j.Bucket(ctx, cfg.State) }
-		runner.Hold(true)
-	}
-	c.sampler.Go(func(ctx context.Context) {
-		c.outlive(ctx, runner, open)
-		// Only now it is known what somebody has looked at.
+	begin := func() { // only now it is known what somebody has looked at
+		runner.Hold(false)
 		c.sampler.Go(func(ctx context.Context) { cfg.Alerts.run(ctx, summaries, cfg.Environment, c.log) })
-		runner.Run(ctx)
-	})
+		c.sampler.Go(runner.Run)
+	}
+	if j, ok := cfg.NATS.(source.JetStream); ok && cfg.State != "" {
+		runner.Hold(true)
+		open := func(ctx context.Context) (operation.Keep, error) { return j.Bucket(ctx, cfg.State) }
+		c.sampler.Go(func(ctx context.Context) { c.outlive(ctx, runner, open, begin) })
+	} else {
+		begin()
+	}
 	c.pages["overview"] = page.Overview(summaries)
 	c.add("Operations", "operations", page.NewOperations(c.sampler, operations).Pages())
 	c.add("Log of actions", "log", map[string]page.Func{"log": page.Log(c.actions.all)})

@@ -62,7 +62,8 @@ func NewRunner(log *slog.Logger) *Runner {
 // lostAfter is how long an operation is not saved before another console with the same bucket continues it.
 const lostAfter = 10 * time.Second
 
-// Restore reads the operations that earlier processes have kept, and keeps those of this one. Run comes after it.
+// Restore reads the operations that earlier processes have kept, and keeps those of this one. If this process has begun one already, its operations
+// stay in memory, and the others wait for the next process: the IDs of both may be the same.
 func (r *Runner) Restore(ctx context.Context, keep Keep) error {
 	operations, err := keep.Read(ctx, keyOperation+">")
 	if err != nil {
@@ -73,15 +74,18 @@ func (r *Runner) Restore(ctx context.Context, keep Keep) error {
 		return err
 	}
 	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.records.mu.Lock()
+	defer r.records.mu.Unlock()
+	if len(r.records.all) > 0 {
+		return nil
+	}
 	for key, kept := range objects {
 		var c chosen
 		if json.Unmarshal(kept.Data, &c) == nil {
 			r.chosen[strings.TrimPrefix(key, keyChosen)] = c
 		}
 	}
-	r.mu.Unlock()
-	r.records.mu.Lock()
-	defer r.records.mu.Unlock()
 	r.records.keep = keep
 	for _, kept := range operations {
 		r.records.know(kept)
