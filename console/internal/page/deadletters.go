@@ -108,10 +108,10 @@ func (f *letterFilter) words() string {
 		}
 	}
 	if !f.Since.IsZero() {
-		text += " since " + f.Since.Format(time.DateTime)
+		text += " since " + f.Since.Format(time.RFC3339)
 	}
 	if !f.Until.IsZero() {
-		text += " until " + f.Until.Format(time.DateTime)
+		text += " until " + f.Until.Format(time.RFC3339)
 	}
 	return text
 }
