@@ -182,6 +182,12 @@ func TestFailuresOfAllSystems(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, p.status)
 	require.Contains(t, p.text(), "is not after")
 
+	// The numbers of the reasons lead to their failures.
+	p.open("failed")
+	p.eventually("permanent error (relay)", "refused (broker)", "no answer (broker)")
+	require.Contains(t, string(read(t, base+"failed?receiver=orders%2Fcrm")),
+		fmt.Sprintf(`<dt>no answer (broker)</dt><dd><a href="failed?reason=NO_ANSWER&amp;receiver=orders%%2Fcrm"><bdi>%d</bdi></a>`, n))
+
 	// So do the lists of the broker.
 	rows := func(page, begin string, next bool) (n int) {
 		t.Helper()
