@@ -39,6 +39,9 @@ type NATS = page.NATS
 // PartitionSet is a set of package partition as the console shows it.
 type PartitionSet = page.PartitionSet
 
+// AccountInfo is the server of the connection to NATS, and what its account uses.
+type AccountInfo = page.AccountInfo
+
 // Broker is the source of the pages of a broker.
 type Broker = page.BrokerSource
 
@@ -153,12 +156,12 @@ func newConsole(cfg Config, sessions *sessions) *Console {
 	if cfg.NATS != nil {
 		consumers := page.NewConsumers(c.sampler, cfg.NATS, runner)
 		partitions := page.NewPartitions(c.sampler, cfg.NATS, consumers)
-		summaries = append(summaries, consumers, partitions)
 		c.add("Consumers", "consumers", consumers.Pages())
 		c.add("Partition sets", "sets", partitions.Pages())
 		letters = page.NewDeadLetters(c.sampler, cfg.NATS, runner, consumers, c.marks)
-		c.add("Messages", "streams", page.NewMessages(c.sampler, cfg.NATS, consumers, letters).Pages())
-		summaries = append(summaries, letters)
+		messages := page.NewMessages(c.sampler, cfg.NATS, consumers, letters)
+		c.add("Messages", "streams", messages.Pages())
+		summaries = append(summaries, consumers, partitions, letters, messages, page.NewAccount(c.sampler, cfg.NATS))
 		c.add("Dead letters", "deadletters", letters.Pages())
 	}
 	if cfg.Broker != nil {

@@ -115,4 +115,5 @@ type NATS interface {
 	ConsumerSource
 	MessageSource
 	PartitionSource
+	AccountSource
 }
