@@ -46,7 +46,7 @@ func (k keeper) Put(_ context.Context, key string, data []byte) error {
 
 func (keeper) Swap(context.Context, string, []byte, uint64) (uint64, error) { return 1, nil }
 
-// Without NATS at the start, operations and alerts begin after a minute. What earlier processes have kept becomes known when NATS is there.
+// Without NATS at the start, operations and alerts begin after a minute. The console reads what earlier processes have kept when NATS is there.
 func TestKeptIsReadWhenNATSIsThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := Handler(Config{Relay: oneFailure{}, Log: slog.New(slog.DiscardHandler)})

@@ -11,8 +11,8 @@ import (
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-// grouped are the reasons that at least some failures have, the most frequent first. Fact makes one of a reason, which leads to its failures, and gets
-// their number; more: there may be others.
+// grouped are the reasons that at least some failures have, the most frequent first. Fact makes one of a reason, which leads to its failures, and
+// gets their number; more: there may be others.
 func grouped(counts map[string]int, least int, more bool, fact func(reason string) view.Fact) (all []view.Fact) {
 	const most = 8
 	for _, reason := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
@@ -40,7 +40,8 @@ type tally struct {
 	took   time.Duration
 }
 
-// byReason counts the failures of a system that its filter selects. It is the last one while a new one costs too much, or if the system does not answer.
+// byReason counts the failures that the filter of a system selects. It is the last count while a new one costs too much, or if the system does
+// not answer.
 func (s *failedSystem) byReason(ctx context.Context, last tally) tally {
 	if time.Since(last.begun) < recountAfter*last.took {
 		return last

@@ -37,7 +37,7 @@ type judgedStream struct {
 	stored meter
 }
 
-// leaderless reports whether no server leads a stream. What it has is not known then.
+// leaderless reports whether no server leads a stream. The rest of its info is empty then.
 func leaderless(info *jetstream.StreamInfo) bool {
 	return info.Cluster != nil && info.Cluster.Leader == ""
 }

@@ -56,7 +56,7 @@ func TestStreamsWithoutALeader(t *testing.T) {
 	}
 }
 
-// What the account uses is not known to a user that may not ask, and its server is. Without JetStream there are no streams.
+// A user that may not ask for the account gets the server alone. Without JetStream there are no streams.
 func TestAccount(t *testing.T) {
 	srv := servertest.RunServer(t, servertest.WithConfig(`server_name: n1
 accounts {SHOP {jetstream: {max_streams: 5}, users: [
