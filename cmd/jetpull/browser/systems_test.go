@@ -311,6 +311,7 @@ channel=orders
 	b.eventually("That is 1 job at this moment")
 	b.audit()
 	b.press("Go back")
+	b.press("2")
 	b.press("Requeue all that match…")
 	b.eventually("That is 2 dead jobs of the broker at this moment")
 	b.press("Requeue all that match")
