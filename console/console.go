@@ -39,6 +39,9 @@ type NATS = page.NATS
 // PartitionSet is a set of package partition as the console shows it.
 type PartitionSet = page.PartitionSet
 
+// AccountInfo is the server of the connection to NATS, and what its account uses.
+type AccountInfo = page.AccountInfo
+
 // Broker is the source of the pages of a broker.
 type Broker = page.BrokerSource
 
@@ -153,12 +156,12 @@ func newConsole(cfg Config, sessions *sessions) *Console {
 	if cfg.NATS != nil {
 		consumers := page.NewConsumers(c.sampler, cfg.NATS, runner)
 		partitions := page.NewPartitions(c.sampler, cfg.NATS, consumers)
-		summaries = append(summaries, consumers, partitions)
 		c.add("Consumers", "consumers", consumers.Pages())
 		c.add("Partition sets", "sets", partitions.Pages())
 		letters = page.NewDeadLetters(c.sampler, cfg.NATS, runner, consumers, c.marks)
-		c.add("Messages", "streams", page.NewMessages(c.sampler, cfg.NATS, consumers, letters).Pages())
-		summaries = append(summaries, letters)
+		messages := page.NewMessages(c.sampler, cfg.NATS, consumers, letters)
+		c.add("Messages", "streams", messages.Pages())
+		summaries = append(summaries, consumers, partitions, letters, messages, page.NewAccount(c.sampler, cfg.NATS))
 		c.add("Dead letters", "deadletters", letters.Pages())
 	}
 	if cfg.Broker != nil {
@@ -182,17 +185,18 @@ func newConsole(cfg Config, sessions *sessions) *Console {
 	if relay != nil || broker != nil {
 		c.add("Failed", "failed", page.NewFailures(relay, broker, letters, feed).Pages())
 	}
-	var open func(context.Context) (operation.Keep, error)
-	if j, ok := cfg.NATS.(source.JetStream); ok && cfg.State != "" {
-		open = func(ctx context.Context) (operation.Keep, error) { return j.Bucket(ctx, cfg.State) }
-		runner.Hold(true)
-	}
-	c.sampler.Go(func(ctx context.Context) {
-		c.outlive(ctx, runner, open)
-		// Only now it is known what somebody has looked at.
+	begin := func() { // only now it is known what somebody has looked at
+		runner.Hold(false)
 		c.sampler.Go(func(ctx context.Context) { cfg.Alerts.run(ctx, summaries, cfg.Environment, c.log) })
-		runner.Run(ctx)
-	})
+		c.sampler.Go(runner.Run)
+	}
+	if j, ok := cfg.NATS.(source.JetStream); ok && cfg.State != "" {
+		runner.Hold(true)
+		open := func(ctx context.Context) (operation.Keep, error) { return j.Bucket(ctx, cfg.State) }
+		c.sampler.Go(func(ctx context.Context) { c.outlive(ctx, runner, open, begin) })
+	} else {
+		begin()
+	}
 	c.pages["overview"] = page.Overview(summaries)
 	c.add("Operations", "operations", page.NewOperations(c.sampler, operations).Pages())
 	c.add("Log of actions", "log", map[string]page.Func{"log": page.Log(c.actions.all)})

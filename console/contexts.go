@@ -105,7 +105,7 @@ func (s *Consoles) of(r *http.Request) (h http.Handler, name string, inside bool
 	return s.below[name], name, inside
 }
 
-// first is the address of the first page. That of a console on its own may lack the slash at its end, below which the other pages are.
+// first is the address of the first page. The request for a console on its own may lack the slash behind its path.
 func (c *Console) first(r *http.Request) string {
 	if c.among != nil {
 		return c.nav[0].Href

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/operation"
@@ -17,8 +18,10 @@ import (
 const (
 	keyLog    = "log."
 	keyValues = "values."
-	// restoreTime is how long the console tries to read what an earlier process has kept, and keepTime bounds one write.
+	// restoreTime is how long operations and alerts wait for what an earlier process has kept. It also bounds one read of that, as keepTime does one
+	// write. After it, laterPause is the time between two tries.
 	restoreTime = time.Minute
+	laterPause  = 10 * time.Second
 	keepTime    = 5 * time.Second
 	// keepInterval is the time between two writes of the values of charts.
 	keepInterval = 5 * time.Minute
@@ -26,51 +29,55 @@ const (
 	maxKept = 900_000
 )
 
-// outlive has the log of actions, the operations and the values of charts outlive the process, where open opens what keeps them. It
-// returns when what earlier processes have kept is read, or cannot be.
-func (c *Console) outlive(ctx context.Context, runner *operation.Runner, open func(context.Context) (operation.Keep, error)) {
-	if open == nil {
-		return
-	}
-	defer runner.Hold(false)
-	var keep operation.Keep
-	trying, cancel := context.WithTimeout(ctx, restoreTime)
-	defer cancel()
-	for {
-		var err error
-		if keep, err = open(trying); err == nil {
-			err = c.restore(trying, runner, keep)
-		}
+// outlive has the log of actions, the operations, the marks and the values of charts outlive the process, where open opens what keeps them. It tries
+// to read what earlier processes have kept until it can. It calls ready once: then, or after restoreTime.
+func (c *Console) outlive(ctx context.Context, runner *operation.Runner, open func(context.Context) (operation.Keep, error), ready func()) {
+	ready = sync.OnceFunc(ready)
+	for pause, begun := time.Second, time.Now(); ; {
+		keep, err := c.restore(ctx, runner, open)
 		if err == nil {
-			break
+			ready()
+			c.keepValues(ctx, keep)
+			return
+		}
+		if pause != laterPause && time.Since(begun) >= restoreTime {
+			c.log.Warn("console: log, operations, marks and charts are in memory alone until the bucket can be read", "bucket", c.cfg.State, "error", err)
+			pause = laterPause
+			ready()
 		}
 		select {
-		case <-time.After(time.Second):
-		case <-trying.Done():
-			c.log.Warn("console: log, operations, marks and charts are in memory alone, and end with the process", "bucket", c.cfg.State, "error", err)
+		case <-time.After(pause):
+		case <-ctx.Done():
 			return
 		}
 	}
-	c.sampler.Go(func(ctx context.Context) { c.keepValues(ctx, keep) })
 }
 
 // restore reads what earlier processes have kept.
-func (c *Console) restore(ctx context.Context, runner *operation.Runner, keep operation.Keep) error {
+func (c *Console) restore(ctx context.Context, runner *operation.Runner, open func(context.Context) (operation.Keep, error)) (operation.Keep, error) {
+	ctx, cancel := context.WithTimeout(ctx, restoreTime)
+	defer cancel()
+	keep, err := open(ctx)
+	if err != nil {
+		return nil, err
+	}
 	kept, err := keep.Read(ctx, keyLog+">")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	values, err := keep.Read(ctx, keyValues+">")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	marks, err := keep.Read(ctx, page.MarkKeys+">")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c.marks.Restore(marks, keep.Put)
+	if err := c.marks.Restore(ctx, marks, keep.Put); err != nil {
+		return nil, err
+	}
 	if err := runner.Restore(ctx, keep); err != nil {
-		return err
+		return nil, err
 	}
 	var entries []view.Entry
 	for _, key := range slices.Sorted(maps.Keys(kept)) {
@@ -96,7 +103,7 @@ func (c *Console) restore(ctx context.Context, runner *operation.Runner, keep op
 		}
 		c.warn("action", e.Action, err)
 	})
-	return nil
+	return keep, nil
 }
 
 // warn logs that something is not kept.

@@ -20,7 +20,7 @@ func (c *Console) askAccount(ctx context.Context, j source.JetStream) {
 	for asked := ""; ctx.Err() == nil; {
 		if server := j.JS.Conn().ConnectedServerId(); server != "" && server != asked {
 			asked = server
-			if account, err := j.Account(ctx); err == nil {
+			if account, err := j.AccountName(ctx); err == nil {
 				c.account.Store(&account)
 			}
 		}

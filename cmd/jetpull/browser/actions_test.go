@@ -57,11 +57,11 @@ var steps = []step{
 		done: "Began to delete 9 jobs.", call: `POST /channel/orders/consumer/orders/purge  {"Rate":7}`,
 	},
 	{
-		page: "brokerconsumer?channel=orders&consumer=orders&reason=REFUSED&until=2099-01-01T00:00", label: "Requeue all that match", asks: true,
+		page: "failed?system=broker&receiver=orders%2Forders&reason=REFUSED&until=2099-01-01T00:00", label: "Requeue all that match", asks: true,
 		done: "Began to requeue 9 dead jobs of the broker.", call: `POST /dead-jobs/requeue  {"Consumer":"orders/orders","Reason":"REFUSED","Until":"2099-01-01T00:00:00Z"}`,
 	},
 	{
-		page: "brokerconsumer?channel=orders&consumer=orders&message=m1", label: "Purge all that match", asks: true,
+		page: "failed?system=broker&receiver=orders%2Forders&message=m1", label: "Purge all that match", asks: true,
 		done: "Began to purge 9 dead jobs of the broker.", call: `POST /dead-jobs/purge  {"Consumer":"orders/orders","Message":"m1"}`,
 	},
 	{
@@ -271,7 +271,7 @@ func pages(name string) []string {
 		one("deadletters", "stream", name, "until", "2099-01-01T00:00", "do", "purge-all"), one("consumers", "q", name, "do", "delete-all"), "broker",
 		one("broker", "q", name, "do", "pause-all"), one("channel", "name", name), one("channel", "name", name, "do", "broadcast"),
 		one("channel", "name", name, "header", name+":"+name),
-		one("brokerconsumer", "channel", name, "consumer", name, "message", name), one("brokermessage", "channel", name, "id", name),
+		one("brokerconsumer", "channel", name, "consumer", name), one("brokermessage", "channel", name, "id", name),
 		one("scheduled", "channel", name, "id", name),
 		"relay", one("relay", "q", name, "do", "enable-all"), one("receiver", "name", name), "failed", one("failed", "receiver", name, "source", name),
 		one("relaymessage", "source", name, "id", name),

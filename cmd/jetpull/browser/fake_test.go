@@ -169,6 +169,23 @@ func (f *fakeNATS) PartitionSets(_ context.Context, name string) ([]console.Part
 	return all, f.err
 }
 
+func (f *fakeNATS) Account(context.Context) (console.AccountInfo, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	one := console.AccountInfo{Server: f.name(), Version: "2.15.2", Cluster: f.name(), Info: &jetstream.AccountInfo{Tier: jetstream.Tier{
+		Streams: len(f.streams), Limits: jetstream.AccountLimits{MaxStreams: 100, MaxStore: -1},
+	}}}
+	return one, f.err
+}
+
+// name is that of the first stream.
+func (f *fakeNATS) name() string {
+	if len(f.streams) == 0 {
+		return "n1"
+	}
+	return f.streams[0].Config.Name
+}
+
 func (f *fakeNATS) Inbox() string { return nats.InboxPrefix }
 
 func (f *fakeNATS) Publish(_ context.Context, m *nats.Msg) (string, uint64, error) {

@@ -84,10 +84,10 @@ type table map[string]*entry
 // entry is an object that is or was red.
 type entry struct {
 	Object
-	since time.Time // when it was first seen red
-	told  bool      // it was reported as red
-	last  time.Time // when it was last looked at
-	next  string    // what the last look would have reported, if it was another than red
+	since    time.Time // when it was first seen red
+	reported bool      // it was reported as red
+	last     time.Time // when it was last looked at
+	next     string    // what the last look would have reported, if it was another than red
 }
 
 // look looks at the state of each source, and at the objects of each answer that is new. Without an answer, objects stay as they were.
@@ -131,8 +131,8 @@ func (w *watch) see(t table, o Object, now time.Time) {
 	case o.State.Level == state.Unknown:
 	case !red:
 		w.notRed(t, e, typeRecovered, o.State.Sentence)
-	case !e.told:
-		e.told = w.report(e, typeRed, o.State.Sentence) // else the next look reports it
+	case !e.reported:
+		e.reported = w.report(e, typeRed, o.State.Sentence) // else the next look reports it
 	default:
 		e.next = ""
 	}
@@ -140,11 +140,11 @@ func (w *watch) see(t table, o Object, now time.Time) {
 
 // notRed looks at an object that was red and is not, or is not listed.
 func (w *watch) notRed(t table, e *entry, what, sentence string) {
-	if e.told && e.next != what {
+	if e.reported && e.next != what {
 		e.next = what
 		return
 	}
-	if e.told {
+	if e.reported {
 		w.report(e, what, sentence)
 	}
 	delete(t, e.key())

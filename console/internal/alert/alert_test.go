@@ -148,7 +148,7 @@ func TestBody(t *testing.T) {
 	})
 }
 
-// An answer counts once, and an object counts as gone only if two answers do not list it. That is no recovery.
+// An answer counts once, and an object counts as gone only if two answers do not list it. It has not recovered then.
 func TestAnswers(t *testing.T) {
 	looked(t, 2, func(s *sources, next func() []any) {
 		s.answer(1)

@@ -59,3 +59,18 @@ func TestKeptOperations(t *testing.T) {
 		"disable broker consumers": "interrupted", "unknown": "interrupted", "resume receivers": "done",
 	}, states)
 }
+
+// Operations that have begun without the bucket stay in memory. Those of the bucket may have the same IDs.
+func TestOperationsBegunBeforeTheBucketIsRead(t *testing.T) {
+	r := NewRunner(slog.New(slog.DiscardHandler))
+	r.AddNamed("pause consumers", true, nil)
+	o, err := r.BeginNamed(t.Context(), "pause consumers", "ada", "own", []string{"a"}, nil, 0)
+	require.NoError(t, err)
+	data, err := json.Marshal(bulk.Operation{ID: o.ID, Kind: "pause consumers", State: bulk.Done, Spec: json.RawMessage(`{"What":"kept"}`)})
+	require.NoError(t, err)
+	require.NoError(t, r.Restore(t.Context(), bucketOf{keyOperation + o.ID: {data, 1}}))
+	all, err := r.Operations(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.Equal(t, "own", all[0].What)
+}

@@ -62,7 +62,8 @@ func NewRunner(log *slog.Logger) *Runner {
 // lostAfter is how long an operation is not saved before another console with the same bucket continues it.
 const lostAfter = 10 * time.Second
 
-// Restore reads the operations that earlier processes have kept, and keeps those of this one. Run comes after it.
+// Restore reads the operations that earlier processes have kept, and keeps those of this one. If this process has begun one already, its operations
+// stay in memory, and the others wait for the next process: the IDs of both may be the same.
 func (r *Runner) Restore(ctx context.Context, keep Keep) error {
 	operations, err := keep.Read(ctx, keyOperation+">")
 	if err != nil {
@@ -73,15 +74,18 @@ func (r *Runner) Restore(ctx context.Context, keep Keep) error {
 		return err
 	}
 	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.records.mu.Lock()
+	defer r.records.mu.Unlock()
+	if len(r.records.all) > 0 {
+		return nil
+	}
 	for key, kept := range objects {
 		var c chosen
 		if json.Unmarshal(kept.Data, &c) == nil {
 			r.chosen[strings.TrimPrefix(key, keyChosen)] = c
 		}
 	}
-	r.mu.Unlock()
-	r.records.mu.Lock()
-	defer r.records.mu.Unlock()
 	r.records.keep = keep
 	for _, kept := range operations {
 		r.records.know(kept)
@@ -129,7 +133,7 @@ const firstRefused = 5
 type Selector func(ctx context.Context, selection json.RawMessage, from uint64, limit int) (do []func(context.Context) error, next uint64, err error)
 
 // Add adds a kind of operations, which selects up to size objects at a time. An operation of a kind that is continued goes on after a restart, when
-// it is kept. That is right where whoever may write to what keeps it could do the same without the console: a record needs no token of a system.
+// it is kept. A record has no token: continue a kind only if anybody who may write records could also change the objects without the console.
 func (r *Runner) Add(kind string, continued bool, size int, choose Selector) {
 	r.records.continued[kind] = continued
 	r.kinds[kind] = bulk.Kind{

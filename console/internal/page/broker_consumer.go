@@ -31,10 +31,6 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 	if err := b.call.Call(ctx, http.MethodGet, counts.path(), nil, &c); err != nil {
 		return nil, notShown(brokerName, err, "The list of consumers shows all that there are.", "consumer %q of channel %q", name, channel)
 	}
-	dead, filter, err := b.deadJobs(ctx, r, counts)
-	if err != nil {
-		return nil, err
-	}
 	counts.brokerState = c.brokerState // it has the breaker, whichever node makes the callbacks
 	counts.now = counts.judge()
 	var lines sentences
@@ -55,7 +51,7 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	return &view.Page{
 		Nav: "broker", Title: name, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}, {Text: channel, Href: link("channel", "name", channel)}},
-		Filter: filter, Parts: []view.Part{part, dead},
+		Parts: []view.Part{part},
 	}, nil
 }
 

@@ -23,47 +23,6 @@ func (b *Broker) deadSystem() *failedSystem {
 	}
 }
 
-// deadJobs are the dead jobs of one consumer, which the page's filter selects from those of all consumers.
-func (b *Broker) deadJobs(ctx context.Context, r Request, of jobs) (view.Part, *view.Filter, error) {
-	q, s := r.Query, b.deadSystem()
-	var err error
-	if s.filter, err = parameters(q, deadFields[1:]...); err != nil { // the consumer is that of the page
-		return view.Part{}, nil, err
-	}
-	s.filter["consumer"] = of.Channel + "/" + of.Consumer
-	reasons := options("", "all")
-	for _, reason := range s.reasons {
-		reasons = append(reasons, view.Option{Value: reason, Text: reason})
-	}
-	filter := &view.Filter{Path: "brokerconsumer", Fields: append([]view.Field{
-		{Name: "channel", Value: of.Channel, Hidden: true},
-		{Name: "consumer", Value: of.Consumer, Hidden: true},
-		searchField(q, "message", "Message of a dead job", ""),
-		entry(q, "producer", "Producer", ""),
-		choice(q, "reason", "Reason", reasons),
-	}, timeFields(q, "Dead since", "Dead until")...)}
-	var next string
-	s.found, next, s.err = s.list(ctx, s.filter, q.Get("next"))
-	part := view.Part{ID: "dead", Title: "Dead jobs", Source: reading(brokerName, r, s.err)}
-	if s.err != nil {
-		return part, filter, nil //nolint:nilerr // the part states the error
-	}
-	part.Actions = actions([]*failedSystem{s})
-	part.List = &view.List{
-		Found: fmt.Sprintf("%s shown of %d", view.Bounded(len(s.found), false, "dead job"), of.dead), Path: "brokerconsumer", Query: q,
-		Empty: "No job is dead.",
-	}
-	if len(s.filter) > 1 {
-		part.List.Empty = "No dead job matches."
-	}
-	columns := []column[failure]{
-		text("Dead since", failureColumns[0].cell), text("Producer", func(f failure) view.Value { return f.source }), failureColumns[4],
-	}
-	show(part.List, append(columns, failureColumns[6:]...), s.found, func(f failure) string { return "j-" + f.id })
-	goesOn(part.List, q, next, "dead job")
-	return part, filter, nil
-}
-
 // failures asks the broker for dead jobs of all consumers that a filter of its interface selects, from a cursor on.
 func (b *Broker) failures(ctx context.Context, filter map[string]string, cursor string) (found []failure, next string, err error) {
 	var answer struct {

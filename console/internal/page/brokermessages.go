@@ -152,7 +152,7 @@ func (b *Broker) broadcast(channel string, consumers int) view.Action {
 				if err != nil {
 					return view.Outcome{}, err
 				}
-				header.Set("X-Broker-Scheduled-For", at.UTC().Format(time.RFC3339))
+				header.Set("X-Broker-Scheduled-For", at.Format(time.RFC3339))
 				to, text = "scheduled", "Scheduled message "
 			}
 			answer, err := b.call.Send(ctx, http.MethodPost, channelPath(channel)+"/broadcast", header, []byte(form.Get("payload")), nil)

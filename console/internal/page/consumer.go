@@ -233,11 +233,8 @@ func (c *Consumers) actions(one *consumer) []view.Action {
 
 func pauseEnd(now time.Time, form url.Values) (time.Time, error) {
 	if until := form.Get("until"); until != "" {
-		for _, layout := range []string{"2006-01-02T15:04", "2006-01-02T15:04:05"} {
-			at, err := time.Parse(layout, until)
-			if err == nil && at.After(now) {
-				return at, nil
-			}
+		if at, err := parseTime(until); err == nil && at.After(now) {
+			return at, nil
 		}
 		return time.Time{}, invalid("Give a later time in UTC, such as "+now.UTC().Add(time.Hour).Format("2006-01-02T15:04")+".",
 			"A pause until %q cannot begin: it is no time after now.", until)

@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sort"
 	"strings"
@@ -58,6 +59,8 @@ type letterStreams struct {
 	others map[string]state.Letters // those without a known dead letter, by name
 }
 
+var errLeaderless = errors.New("no server leads the stream")
+
 // ask finds the streams with dead letters, and counts these by their header, whatever else the streams have.
 func (d *DeadLetters) ask(ctx context.Context) (all letterStreams, err error) {
 	streams, err := d.source.Streams(ctx)
@@ -77,6 +80,15 @@ func (d *DeadLetters) ask(ctx context.Context) (all letterStreams, err error) {
 			continue
 		}
 		s := d.known[name]
+		if leaderless(info) {
+			if all.others[name] = (state.Letters{More: true}); s.dead {
+				s.err = errLeaderless
+				delete(all.others, name)
+				all.found = append(all.found, s)
+			}
+			known[name] = s
+			continue
+		}
 		if s.StreamInfo != nil && !s.Created.Equal(info.Created) {
 			s = letterStream{}
 		}

@@ -108,10 +108,10 @@ func (f *letterFilter) words() string {
 		}
 	}
 	if !f.Since.IsZero() {
-		text += " since " + f.Since.Format(time.DateTime)
+		text += " since " + f.Since.Format(time.RFC3339)
 	}
 	if !f.Until.IsZero() {
-		text += " until " + f.Until.Format(time.DateTime)
+		text += " until " + f.Until.Format(time.RFC3339)
 	}
 	return text
 }
@@ -218,7 +218,7 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 		}
 	}
 	if f == (letterFilter{Stream: f.Stream}) && i >= 0 {
-		part.Facts = reasons(f.Stream, s.Value.found[i].letters)
+		part.Facts = s.Value.found[i].reasons()
 	}
 	page.Filter = &view.Filter{Path: "deadletters", Fields: append([]view.Field{
 		{Name: "stream", Label: "Stored in", Value: f.Stream, Options: options},
@@ -230,23 +230,15 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 	return page, nil
 }
 
-// reasons are those that several dead letters have, with their number. Each leads to these.
-func reasons(stream string, letters []letter) (facts []view.Fact) {
+// reasons are those that several of the dead letters have.
+func (s letterStream) reasons() []view.Fact {
 	counts := map[string]int{}
-	for _, one := range letters {
+	for _, one := range s.letters {
 		counts[one.reason]++
 	}
-	const most = 8
-	for _, reason := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
-		return cmp.Or(counts[b]-counts[a], strings.Compare(a, b))
-	}) {
-		if len(facts) < most && reason != "" && counts[reason] > 1 {
-			facts = append(facts, view.Fact{
-				Name: view.Text(reason).Text, Value: leads(view.Int(counts[reason]), link("deadletters", "stream", stream, "reason", reason)),
-			})
-		}
-	}
-	return facts
+	return grouped(counts, 2, s.next > 0, func(reason string) view.Fact {
+		return view.Fact{Name: view.Text(reason).Text, Value: view.Value{Href: link("deadletters", "stream", s.Config.Name, "reason", reason)}}
+	})
 }
 
 func (d *DeadLetters) rows(q url.Values, f *letterFilter, total string, found []brief, next uint64) *view.List {

@@ -243,7 +243,7 @@ func TestLookedAt(t *testing.T) {
 		return nil
 	}
 	watchLetters(t, source, func(d *DeadLetters, next func() state.State) {
-		d.marks.Restore(nil, put)
+		require.NoError(t, d.marks.Restore(t.Context(), nil, put))
 		require.Equal(t, state.Red, next().Level)
 		open := func() *view.Page {
 			page, err := d.list(t.Context(), Request{Query: url.Values{}, Now: time.Now(), User: "admin"})
@@ -282,7 +282,7 @@ func TestLookedAt(t *testing.T) {
 		d.marks.all = map[string]look{} // as after a restart
 		d.marks.mu.Unlock()
 		kept["seen.x"] = operation.Kept{Data: []byte("not JSON")}
-		d.marks.Restore(kept, put)
+		require.NoError(t, d.marks.Restore(t.Context(), kept, put))
 		require.Equal(t, state.Idle, next().Level)
 		source.letter(1, "new")
 		require.Equal(t, state.Red, next().Level)
@@ -292,7 +292,7 @@ func TestLookedAt(t *testing.T) {
 		require.Equal(t, "5 dead letters that nobody has looked at.", next().Sentence, "another stream of the same name has no mark")
 
 		broken := errors.New("no answer")
-		d.marks.Restore(nil, func(context.Context, string, []byte) error { return broken })
+		require.ErrorIs(t, d.marks.Restore(t.Context(), nil, func(context.Context, string, []byte) error { return broken }), broken)
 		_, err = open().Action("seen").Do(t.Context(), shown("6"))
 		require.ErrorIs(t, err, broken)
 		require.Equal(t, state.Red, next().Level, "a mark that is not stored does not count")

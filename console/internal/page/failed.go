@@ -99,6 +99,9 @@ func (f *Failures) systems(q url.Values) (all []*failedSystem, err error) {
 // unknown reports whether a system does not answer, and has never answered this.
 func (s *failedSystem) unknown() bool { return s.err != nil && s.at.IsZero() }
 
+// reason is a reason of the system in words.
+func (s *failedSystem) reason(code string) string { return plain(code).Text + " (" + s.name + ")" }
+
 // filtered are objects in words: those that the fields of a filter select.
 func filtered(objects string, fields []string, filter map[string]string) string {
 	for _, name := range fields {

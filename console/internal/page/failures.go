@@ -30,6 +30,7 @@ type seen struct {
 	at    time.Time
 	found []failure
 	next  string
+	tally tally // of the first page, unless the filter has a reason
 }
 
 // maxSeen is how many answers are kept for the time when their systems do not answer.
@@ -46,16 +47,26 @@ func (f *Failures) Pages() map[string]Func { return map[string]Func{"failed": f.
 // ask asks the systems, except those whose list has ended, at the same time. A system that does not answer has the answer that it last gave.
 func (f *Failures) ask(ctx context.Context, systems []*failedSystem, r Request) {
 	var asked sync.WaitGroup
+	first := !slices.ContainsFunc(systems, func(s *failedSystem) bool { return r.Query.Has(s.name) })
 	for _, s := range systems {
 		if cursor := r.Query.Get(s.name); cursor != end {
 			asked.Go(func() {
-				answer := seen{at: r.Now}
+				answer, key := seen{at: r.Now}, fmt.Sprint(s.name, s.filter, cursor)
 				answer.found, answer.next, s.err = s.list(ctx, s.filter, cursor)
-				s.seen = f.last(fmt.Sprint(s.name, s.filter, cursor), answer, s.err)
+				if s.err == nil && first && s.filter["reason"] == "" {
+					answer.tally = s.byReason(ctx, f.kept(key).tally)
+				}
+				s.seen = f.last(key, answer, s.err)
 			})
 		}
 	}
 	asked.Wait()
+}
+
+func (f *Failures) kept(asked string) seen {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.seen[asked]
 }
 
 // last keeps an answer. After an error it returns the one that is kept, if there is one.
@@ -173,6 +184,11 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 		show(part.List, failureColumns, rows, func(one failure) string { return "f-" + one.system + "-" + one.id })
 		for i, one := range rows {
 			part.List.Rows[i].Stale = one.stale
+		}
+		for _, s := range systems {
+			part.Facts = append(part.Facts, grouped(s.tally.counts, 1, s.tally.more, func(reason string) view.Fact {
+				return view.Fact{Name: s.reason(reason), Value: view.Value{Href: part.List.To(with(q, "reason", reason))}}
+			})...)
 		}
 		part.Actions = actions(answered)
 		page.Parts = append([]view.Part{part}, page.Parts...)
@@ -309,7 +325,7 @@ func (f *Failures) form(q url.Values) *view.Filter {
 	for _, s := range systems {
 		names = append(names, view.Option{Value: s.name, Text: s.name})
 		for _, reason := range s.reasons {
-			reasons = append(reasons, view.Option{Value: reason, Text: plain(reason).Text + " (" + s.name + ")"})
+			reasons = append(reasons, view.Option{Value: reason, Text: s.reason(reason)})
 		}
 	}
 	fields := []view.Field{

@@ -26,6 +26,16 @@ func (c *consumer) object() alert.Object {
 	return alert.Object{Kind: "consumer", Name: c.key, Path: link("consumer", "stream", c.Stream, "name", c.Name), State: c.state}
 }
 
+// Judged implements [Summary].
+func (m *Messages) Judged() alert.Sample {
+	s := m.latest.Get()
+	return judged("NATS", s, s.Value, judgedStream.object)
+}
+
+func (s judgedStream) object() alert.Object {
+	return alert.Object{Kind: "stream", Name: s.Config.Name, Path: link("stream", "name", s.Config.Name), State: s.state}
+}
+
 // Judged implements [Summary]. Sets are read less often than the source is asked.
 func (p *Partitions) Judged() alert.Sample {
 	s := p.latest.Get()

@@ -220,7 +220,7 @@ func spanned(q url.Values) (url.Values, error) {
 func parseTime(text string) (time.Time, error) {
 	for _, layout := range []string{"2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339} {
 		if at, err := time.Parse(layout, text); err == nil {
-			return at, nil
+			return at.UTC(), nil
 		}
 	}
 	return time.Time{}, invalid("Give a time in UTC, such as 2026-01-31T15:04.", "%q is no time.", text)
@@ -247,7 +247,7 @@ func parameters(q url.Values, names ...string) (map[string]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		bounds, filter[name] = append(bounds, at), at.UTC().Format(time.RFC3339)
+		bounds, filter[name] = append(bounds, at), at.Format(time.RFC3339)
 	}
 	if len(bounds) == 2 && !bounds[1].After(bounds[0]) {
 		return nil, invalid("Give an end that is later.", "%s, the end of the time, is not after %s, its begin.", filter["until"], filter["since"])

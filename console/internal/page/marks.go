@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"strconv"
 	"strings"
@@ -29,8 +30,8 @@ type look struct {
 	Object string    `json:"object"`
 	By     string    `json:"by"`
 	At     time.Time `json:"at"`
-	// Sequence is the last message of a stream that was created at Created. If Timed, it is when the last failure of the broker failed, in
-	// nanoseconds. That of the relay is the last on its list, which numbers its failures.
+	// Sequence is the last message of a stream that was created at Created, or the number of the relay's last failure. If Timed, it is when the
+	// broker's last failure failed, in nanoseconds.
 	Sequence uint64    `json:"sequence,omitempty"`
 	Timed    bool      `json:"timed,omitempty"`
 	Created  time.Time `json:"created,omitzero"`
@@ -42,17 +43,26 @@ func NewMarks() *Marks { return &Marks{all: map[string]look{}} }
 // MarkKeys begins the keys of marks.
 const MarkKeys = "seen."
 
-// Restore has the marks that were kept, except those that cannot be decoded, and keeps later ones with put, under keys that begin with [MarkKeys].
-func (m *Marks) Restore(kept map[string]operation.Kept, put func(ctx context.Context, key string, data []byte) error) {
+// Restore has the marks that were kept, except those that cannot be decoded, and keeps those of this process with put, under keys that begin with
+// [MarkKeys]. Of two marks of an object, the later one counts.
+func (m *Marks) Restore(ctx context.Context, kept map[string]operation.Kept, put func(ctx context.Context, key string, data []byte) error) error {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	own := maps.Clone(m.all)
 	m.put = put
 	for _, value := range kept {
 		var one look
-		if json.Unmarshal(value.Data, &one) == nil {
+		if json.Unmarshal(value.Data, &one) == nil && !one.At.Before(own[one.Object].At) {
 			m.all[one.Object] = one
+			delete(own, one.Object)
 		}
 	}
+	m.mu.Unlock()
+	for _, one := range own {
+		if err := m.set(ctx, one); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (m *Marks) of(object string) look {

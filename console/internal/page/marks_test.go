@@ -102,3 +102,28 @@ func TestFailuresThatWereLookedAt(t *testing.T) {
 		require.Equal(t, state.Red, one.state().Level, name)
 	}
 }
+
+// Marks of this process that are older than those that were kept make way for them, and others are kept as soon as that is possible.
+func TestMarksAreMerged(t *testing.T) {
+	m, kept := NewMarks(), map[string]operation.Kept{}
+	put := func(_ context.Context, key string, data []byte) error {
+		kept[key] = operation.Kept{Data: data}
+		return nil
+	}
+	earlier := NewMarks()
+	require.NoError(t, earlier.Restore(t.Context(), nil, put))
+	for object, at := range map[string]int64{"a": 10, "b": 10, "c": 10} {
+		require.NoError(t, earlier.set(t.Context(), look{Object: object, By: "earlier", At: time.Unix(at, 0)}))
+	}
+	for object, at := range map[string]int64{"b": 5, "c": 20, "d": 20} {
+		require.NoError(t, m.set(t.Context(), look{Object: object, By: "own", At: time.Unix(at, 0)}))
+	}
+	require.NoError(t, m.Restore(t.Context(), kept, put))
+	later := NewMarks()
+	require.NoError(t, later.Restore(t.Context(), kept, put))
+	for _, one := range []*Marks{m, later} {
+		for object, by := range map[string]string{"a": "earlier", "b": "earlier", "c": "own", "d": "own"} {
+			require.Equal(t, by, one.of(object).By, object)
+		}
+	}
+}

@@ -44,11 +44,11 @@ type MessageSource interface {
 // Messages are the pages of the streams and their messages.
 type Messages struct {
 	source    MessageSource
-	latest    *sample.Latest[[]*jetstream.StreamInfo]
+	latest    *sample.Latest[[]judgedStream]
 	consumers *Consumers
 	letters   *DeadLetters
 	history   *sample.History
-	stored    map[string]meter // only the sampler's goroutine uses it
+	before    map[string]judgedStream // only the sampler's goroutine uses it
 }
 
 // NewMessages makes the pages, and has the sampler ask their source. The page of a message states what its consumers have done with it.

@@ -44,8 +44,7 @@ func judge[T any](part *view.Part, path, noun string, all []T, worse func(a, b T
 	show func(T) (since, waiting view.Value),
 ) (trouble int) {
 	const most = 8
-	title := strings.ToUpper(noun[:1]) + noun[1:]
-	list := &view.List{Path: path, Columns: view.Texts(title, "State", "Since").Numbers("Waiting").Wide("Problem")}
+	list := &view.List{Path: path, Columns: view.Texts(capital(noun), "State", "Since").Numbers("Waiting").Wide("Problem")}
 	states := make([]state.State, 0, len(all))
 	for _, one := range slices.SortedStableFunc(slices.Values(all), worse) {
 		o := object(one)
@@ -66,6 +65,9 @@ func judge[T any](part *view.Part, path, noun string, all []T, worse func(a, b T
 	}
 	return trouble
 }
+
+// capital begins a heading.
+func capital(noun string) string { return strings.ToUpper(noun[:1]) + noun[1:] }
 
 // leads makes a value a link.
 func leads(v view.Value, to string) view.Value {
@@ -101,6 +103,19 @@ func (d *DeadLetters) Overview(ctx context.Context, _ Request) view.Part {
 		{Name: "Oldest", Value: view.Ago(oldest, "No dead letter was found")},
 		{Name: "Newest", Value: view.Ago(newest, "No dead letter was found")},
 	}
+	return part
+}
+
+// Overview implements [Summary].
+func (m *Messages) Overview(ctx context.Context, _ Request) view.Part {
+	s := m.latest.Fresh(ctx)
+	part := view.Part{ID: "streams", Title: "Streams", Source: source("NATS", s)}
+	if s.At.IsZero() {
+		return part
+	}
+	judge(&part, "streams", "stream", s.Value, worstStream, judgedStream.object, func(one judgedStream) (since, waiting view.Value) {
+		return one.since.value(), view.Number(one.State.Msgs)
+	})
 	return part
 }
 

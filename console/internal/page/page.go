@@ -54,7 +54,7 @@ var Parameters = func() map[string]bool {
 	all := map[string]bool{}
 	for name := range strings.FieldsSeq(`
 		after all as before broker channel consumer desc do download event from header hours id live message name next origin
-		outcome partition producer q reason receiver relay seq since sort source span stage state status stream subject system
+		outcome partition q reason receiver relay seq since sort source span stage state status stream subject system
 		until`) {
 		all[name] = true
 	}
@@ -115,4 +115,5 @@ type NATS interface {
 	ConsumerSource
 	MessageSource
 	PartitionSource
+	AccountSource
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/console/internal/chart"
+	"github.com/jetpull/jetpull/console/internal/state"
 	"github.com/jetpull/jetpull/console/internal/view"
 	"github.com/jetpull/jetpull/internal/systems"
 )
@@ -28,19 +29,59 @@ const (
 	streamWidth
 )
 
-// ask reads all streams, and measures how they grow.
-func (m *Messages) ask(ctx context.Context) ([]*jetstream.StreamInfo, error) {
-	all, err := m.source.Streams(ctx)
+// judgedStream is a stream with its state, and a meter of the messages that are stored in it.
+type judgedStream struct {
+	*jetstream.StreamInfo
+	state  state.State
+	since  since
+	stored meter
+}
+
+// leaderless reports whether no server leads a stream. The rest of its info is empty then.
+func leaderless(info *jetstream.StreamInfo) bool {
+	return info.Cluster != nil && info.Cluster.Leader == ""
+}
+
+func streamState(info *jetstream.StreamInfo) state.State {
+	s := state.Stream{NoLeader: leaderless(info)}
+	if info.Cluster != nil {
+		s.Leader = info.Cluster.Leader
+		for _, peer := range info.Cluster.Replicas {
+			s.Replicas = append(s.Replicas, replica(peer))
+		}
+	}
+	return s.Of()
+}
+
+func replica(peer *jetstream.PeerInfo) state.Replica {
+	return state.Replica{Name: peer.Name, Offline: peer.Offline, Current: peer.Current, Lag: peer.Lag, Silent: peer.Active}
+}
+
+func worstStream(a, b judgedStream) int {
+	return cmp.Or(cmp.Compare(a.state.Level, b.state.Level), cmp.Compare(a.Config.Name, b.Config.Name))
+}
+
+// ask reads and judges all streams, and measures how they grow.
+func (m *Messages) ask(ctx context.Context) ([]judgedStream, error) {
+	infos, err := m.source.Streams(ctx)
 	if err != nil {
 		return nil, err
 	}
-	now, stored := time.Now(), map[string]meter{}
-	for _, info := range all {
+	now, all, known := time.Now(), make([]judgedStream, len(infos)), map[string]judgedStream{}
+	for i, info := range infos {
 		name := info.Config.Name
-		stored[name] = m.stored[name].plus(now, info.State.LastSeq)
-		m.history.Put(now, name, float64(info.State.Msgs), float64(info.State.Bytes), stored[name].rate)
+		before := m.before[name]
+		one := judgedStream{info, streamState(info), since{now, m.before == nil}, before.stored}
+		if before.state.Word == one.state.Word {
+			one.since = before.since
+		}
+		if !leaderless(info) {
+			one.stored = before.stored.plus(now, info.State.LastSeq)
+			m.history.Put(now, name, float64(info.State.Msgs), float64(info.State.Bytes), one.stored.rate)
+		}
+		all[i], known[name] = one, one
 	}
-	m.stored = stored
+	m.before = known
 	return all, nil
 }
 
@@ -65,48 +106,49 @@ func internal(info *jetstream.StreamInfo) bool {
 func (m *Messages) internalStreams() map[string]bool {
 	found := map[string]bool{}
 	for _, info := range m.latest.Get().Value {
-		if internal(info) {
+		if internal(info.StreamInfo) {
 			found[info.Config.Name] = true
 		}
 	}
 	return found
 }
 
-var streamColumns = []column[*jetstream.StreamInfo]{
-	text("Stream", func(info *jetstream.StreamInfo) view.Value {
-		_, name := streamKind(info)
+var streamColumns = []column[judgedStream]{
+	text("Stream", func(info judgedStream) view.Value {
+		_, name := streamKind(info.StreamInfo)
 		return view.Linked(name, link("messages", "stream", info.Config.Name))
-	}).by("name", func(a, b *jetstream.StreamInfo) int { return cmp.Compare(a.Config.Name, b.Config.Name) }),
-	text("Kind", func(info *jetstream.StreamInfo) view.Value {
-		kind, _ := streamKind(info)
+	}).by("name", func(a, b judgedStream) int { return cmp.Compare(a.Config.Name, b.Config.Name) }),
+	text("Kind", func(info judgedStream) view.Value {
+		kind, _ := streamKind(info.StreamInfo)
 		return view.Linked(kind, link("stream", "name", info.Config.Name))
 	}).help("It leads to the configuration and the state of the stream"),
-	text("Subjects", func(info *jetstream.StreamInfo) view.Value {
+	text("State", func(info judgedStream) view.Value { return info.state.Value() }).by("state", worstStream),
+	text("Subjects", func(info judgedStream) view.Value {
 		return view.Text(strings.Join(info.Config.Subjects, ", "))
 	}).wide(),
-	count("Messages", "messages", func(info *jetstream.StreamInfo) uint64 { return info.State.Msgs }),
-	number("Size", func(info *jetstream.StreamInfo) view.Value { return view.Bytes(info.State.Bytes) }).
-		by("bytes", func(a, b *jetstream.StreamInfo) int { return cmp.Compare(a.State.Bytes, b.State.Bytes) }),
-	number("Consumers", func(info *jetstream.StreamInfo) view.Value {
+	count("Messages", "messages", func(info judgedStream) uint64 { return info.State.Msgs }),
+	number("Size", func(info judgedStream) view.Value { return view.Bytes(info.State.Bytes) }).
+		by("bytes", func(a, b judgedStream) int { return cmp.Compare(a.State.Bytes, b.State.Bytes) }),
+	number("Consumers", func(info judgedStream) view.Value {
 		if info.State.Consumers == 0 {
 			return view.Int(0)
 		}
 		return leads(view.Int(info.State.Consumers), link("consumers", "stream", info.Config.Name))
-	}).by("consumers", func(a, b *jetstream.StreamInfo) int { return cmp.Compare(a.State.Consumers, b.State.Consumers) }),
-	number("Oldest message", func(info *jetstream.StreamInfo) view.Value { return emptyTime(info.State.Msgs, info.State.FirstTime) }),
-	number("Newest message", func(info *jetstream.StreamInfo) view.Value { return emptyTime(info.State.LastSeq, info.State.LastTime) }).
-		by("last", func(a, b *jetstream.StreamInfo) int { return a.State.LastTime.Compare(b.State.LastTime) }),
+	}).by("consumers", func(a, b judgedStream) int { return cmp.Compare(a.State.Consumers, b.State.Consumers) }),
+	number("Oldest message", func(info judgedStream) view.Value { return emptyTime(info.State.Msgs, info.State.FirstTime) }),
+	number("Newest message", func(info judgedStream) view.Value { return emptyTime(info.State.LastSeq, info.State.LastTime) }).
+		by("last", func(a, b judgedStream) int { return a.State.LastTime.Compare(b.State.LastTime) }),
 }
 
 func (m *Messages) streams(ctx context.Context, r Request) (*view.Page, error) {
 	s := m.latest.Fresh(ctx)
 	q := r.Query
-	var rows []*jetstream.StreamInfo
+	var rows []judgedStream
 	hidden := 0
 	for _, info := range s.Value {
 		switch {
 		case !contains(q.Get("q"), append(info.Config.Subjects, info.Config.Name)...):
-		case internal(info) && q.Get("all") == "":
+		case internal(info.StreamInfo) && q.Get("all") == "" && !info.state.Trouble():
 			hidden++
 		default:
 			rows = append(rows, info)
@@ -119,7 +161,7 @@ func (m *Messages) streams(ctx context.Context, r Request) (*view.Page, error) {
 	if hidden > 0 {
 		list.Found += fmt.Sprintf(", and %d internal", hidden)
 	}
-	table(list, q, rows, "name", len(s.Value), "stream", func(info *jetstream.StreamInfo) string { return "s-" + info.Config.Name }, streamColumns)
+	table(list, q, rows, "name", len(s.Value), "stream", func(info judgedStream) string { return "s-" + info.Config.Name }, streamColumns)
 	return &view.Page{
 		Nav: "streams", Title: "Messages",
 		Filter: &view.Filter{Path: "streams", Fields: []view.Field{
@@ -146,8 +188,9 @@ func (m *Messages) stream(ctx context.Context, r Request) (*view.Page, error) {
 	kind, title := streamKind(info)
 	c, st := info.Config, info.State
 	values := func(i int) chart.Series { return r.values(m.history, name, i) }
+	now := streamState(info)
 	part := view.Part{
-		ID: "stream", Source: view.Source{Name: "NATS", Asked: r.Now},
+		ID: "stream", Source: view.Source{Name: "NATS", Asked: r.Now}, Problem: now.Sentence, ProblemTone: now.Level.Tone(),
 		Facts: []view.Fact{
 			{Name: "Kind", Value: view.Text(kind)},
 			{Name: "Messages", Value: leads(view.Number(st.Msgs), link("messages", "stream", name))},
@@ -201,15 +244,8 @@ func replicas(c *jetstream.ClusterInfo) view.Part {
 		Columns: view.Texts("Server", "State").Numbers("Behind by", "Last seen"),
 	}
 	for i, peer := range c.Replicas {
-		word := view.Word(view.Good, "current")
-		switch {
-		case peer.Offline:
-			word = view.Word(view.Bad, "offline")
-		case !peer.Current:
-			word = view.Word(view.Warn, "behind")
-		}
 		list.Add("peer-"+strconv.Itoa(i),
-			view.Text(peer.Name), word, view.Number(peer.Lag), view.Duration(peer.Active.Round(time.Second)))
+			view.Text(peer.Name), replica(peer).Of().Value(), view.Number(peer.Lag), view.Duration(peer.Active.Round(time.Second)))
 	}
 	return view.Part{ID: "replicas", Title: "Replicas", List: list}
 }

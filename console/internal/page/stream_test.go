@@ -57,12 +57,13 @@ func TestInternalStreamsAreHidden(t *testing.T) {
 func TestStream(t *testing.T) {
 	source := newStream("ORDERS", "orders.>")
 	source.info.Config.MaxAge, source.info.Config.MaxMsgsPerSubject = time.Hour, 5
-	source.info.Cluster = &jetstream.ClusterInfo{Leader: "n1", Replicas: []*jetstream.PeerInfo{{Name: "n2", Current: true}, {Name: "n3", Lag: 7}}}
+	source.info.Cluster = &jetstream.ClusterInfo{Leader: "n1", Replicas: []*jetstream.PeerInfo{{Name: "n2", Current: true}, {Name: "n3", Lag: 7000}}}
 	source.store(3, jetstream.RawStreamMsg{Subject: "orders.new"})
 	source.store(1, jetstream.RawStreamMsg{Subject: "orders.paid"})
 	r := newReader(t, source, &jetstream.ConsumerInfo{Stream: "ORDERS", Name: "billing", NumPending: 3})
 	page, err := r.pages.stream(t.Context(), Request{Query: url.Values{"name": {"ORDERS"}}, Now: time.Now()})
 	require.NoError(t, err)
+	require.Equal(t, "Server n3 is 7,000 operations behind, and was last seen 0 µs ago.", page.Parts[0].Problem)
 	text := map[string][][]string{}
 	for _, part := range page.Parts {
 		for _, fact := range part.Facts {
@@ -80,7 +81,7 @@ func TestStream(t *testing.T) {
 		}
 	}
 	require.Contains(t, text["stream"], []string{"Limits", "1 h, 5 of a subject"})
-	require.Equal(t, [][]string{{"n2", "current", "0", "–"}, {"n3", "behind", "7", "–"}}, text["replicas"])
+	require.Equal(t, [][]string{{"n2", "current", "0", "–"}, {"n3", "behind", "7,000", "–"}}, text["replicas"])
 	require.Equal(t, []string{"billing", "no worker", "3"}, text["consumers"][0][:3])
 	require.Equal(t, [][]string{{"orders.new", "3"}, {"orders.paid", "1"}}, text["subjects"])
 	require.Contains(t, text["configuration"], []string{"max_msgs_per_subject", "5"})

@@ -36,8 +36,11 @@ func inWords(err error) error {
 // Consumers implements [page.ConsumerSource].
 func (j JetStream) Consumers(ctx context.Context) ([]*jetstream.ConsumerInfo, error) {
 	var all []*jetstream.ConsumerInfo
-	streams := j.JS.ListStreams(ctx)
-	for info := range streams.Info() {
+	streams, err := j.Streams(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, info := range streams {
 		if info.State.Consumers == 0 {
 			continue
 		}
@@ -56,9 +59,6 @@ func (j JetStream) Consumers(ctx context.Context) ([]*jetstream.ConsumerInfo, er
 		if err := consumers.Err(); err != nil {
 			return nil, fmt.Errorf("consumers of stream %s: %w", info.Config.Name, err)
 		}
-	}
-	if err := streams.Err(); err != nil {
-		return nil, inWords(fmt.Errorf("streams: %w", err))
 	}
 	return all, nil
 }
@@ -114,16 +114,45 @@ func (j JetStream) Delete(ctx context.Context, stream, consumer string) error {
 	return j.JS.DeleteConsumer(ctx, stream, consumer)
 }
 
-// Streams implements [page.MessageSource].
+// Streams implements [page.MessageSource]. Those that no server leads have a name alone, and a cluster without a leader. The lister of nats.go leaves
+// them out, and returns others twice because it counts what it has got.
 func (j JetStream) Streams(ctx context.Context) ([]*jetstream.StreamInfo, error) {
+	options := j.JS.Options()
+	subject := wire.APIPrefix(options.APIPrefix, options.Domain) + "STREAM.LIST"
 	var all []*jetstream.StreamInfo
-	streams := j.JS.ListStreams(ctx)
-	for info := range streams.Info() {
-		info.Config.Metadata = nil // no page shows it
-		all = append(all, info)
-	}
-	if err := streams.Err(); err != nil {
-		return nil, inWords(fmt.Errorf("streams: %w", err))
+	for offset, total := 0, 1; offset < total; {
+		m, err := j.JS.Conn().RequestWithContext(ctx, subject, fmt.Appendf(nil, `{"offset":%d}`, offset))
+		if errors.Is(err, nats.ErrNoResponders) {
+			err = jetstream.ErrJetStreamNotEnabled
+		}
+		if err != nil {
+			return nil, inWords(fmt.Errorf("streams: %w", err))
+		}
+		var page struct {
+			Error        *jetstream.APIError
+			Total, Limit int
+			Streams      []*jetstream.StreamInfo
+			Missing      []string
+		}
+		err = json.Unmarshal(m.Data, &page)
+		if err == nil && page.Error != nil {
+			err = page.Error
+		}
+		if err != nil {
+			return nil, fmt.Errorf("streams: %w", err)
+		}
+		listed := map[string]bool{}
+		for _, info := range page.Streams {
+			info.Config.Metadata = nil // no page shows it
+			listed[info.Config.Name] = true
+		}
+		for _, name := range page.Missing {
+			if !listed[name] {
+				page.Streams = append(page.Streams, &jetstream.StreamInfo{Config: jetstream.StreamConfig{Name: name}, Cluster: &jetstream.ClusterInfo{}})
+			}
+		}
+		all = append(all, page.Streams...)
+		offset, total = offset+max(page.Limit, 1), page.Total
 	}
 	return all, nil
 }

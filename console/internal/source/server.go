@@ -4,10 +4,14 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
+	"github.com/jetpull/jetpull/console/internal/page"
 	"github.com/jetpull/jetpull/internal/mask"
 )
 
@@ -25,12 +29,30 @@ func (j JetStream) Server() (name, url string) {
 const (
 	// accountTime bounds the request for an account.
 	accountTime = 5 * time.Second
+	// infoTime bounds the request for what the account uses. It is less than the time from which a source answers late.
+	infoTime = time.Second
 	// maxAccount bounds its name, in bytes: another user of the account could answer in place of the server.
 	maxAccount = 200
 )
 
-// Account is the name of the account of the connection, or its public key if it has no name.
-func (j JetStream) Account(ctx context.Context) (string, error) {
+// Account implements [page.AccountSource].
+func (j JetStream) Account(ctx context.Context) (info page.AccountInfo, err error) {
+	nc := j.JS.Conn()
+	if !nc.IsConnected() {
+		return info, inWords(nats.ErrReconnectBufExceeded)
+	}
+	info.Server, _ = j.Server()
+	info.Version, info.Cluster = nc.ConnectedServerVersion(), nc.ConnectedClusterName()
+	ctx, cancel := context.WithTimeout(ctx, infoTime)
+	defer cancel()
+	if info.Info, info.Err = j.JS.AccountInfo(ctx); errors.Is(info.Err, context.DeadlineExceeded) {
+		info.Err = fmt.Errorf("the server did not answer within %s, or the user may not publish to $JS.API.INFO", infoTime)
+	}
+	return info, nil
+}
+
+// AccountName is the name of the account of the connection, or its public key if it has no name.
+func (j JetStream) AccountName(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, accountTime)
 	defer cancel()
 	m, err := j.JS.Conn().RequestWithContext(ctx, "$SYS.REQ.USER.INFO", nil)

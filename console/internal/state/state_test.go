@@ -1,6 +1,7 @@
 package state
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -147,6 +148,35 @@ func TestFeed(t *testing.T) {
 		{"a lease ended while items wait", Feed{Known: true, Ended: 1, Ready: 1}.Of(), Red, "lease ended", "1 partition"},
 		{"the oldest is ready for long", Feed{Known: true, Ready: 1, Oldest: 2 * time.Minute}.Of(), Amber, "slow", "1 item is ready"},
 		{"not known", Feed{Ready: 1}.Of(), Unknown, "not known", ""},
+	})
+}
+
+func TestStream(t *testing.T) {
+	of := func(replicas ...Replica) State { return Stream{Leader: "n1", Replicas: replicas}.Of() }
+	current, offline := Replica{Name: "n2", Current: true}, Replica{Name: "n3", Offline: true, Lag: 9999}
+	check(t, []row{
+		{"one server", Stream{}.Of(), Green, "works", "It is on one server."},
+		{"replicated", of(current, current), Green, "works", "Server n1 leads it, with 2 replicas."},
+		{"no leader", Stream{NoLeader: true, Replicas: []Replica{offline}}.Of(), Red, "no leader", "stores and delivers nothing"},
+		{"offline", of(current, offline), Amber, "replica offline", "Server n3 is offline, so 2 of 3 servers have the stream."},
+		{"behind", of(current, Replica{Name: "n3", Lag: 1000}), Amber, "replica behind", "Server n3 is 1,000 operations behind"},
+		{"silent", of(Replica{Name: "n3", Silent: 10 * time.Second}), Amber, "replica behind", "n3 is 0 operations behind, and was last seen 10 s ago"},
+		{"as any replica under load", of(Replica{Name: "n3", Lag: 999, Silent: time.Second}), Green, "works", "1 replica."},
+		{"current, whatever it lags", of(Replica{Name: "n3", Current: true, Lag: 5000}), Green, "works", ""},
+	})
+}
+
+func TestAccount(t *testing.T) {
+	of := func(used uint64, limit int64) State {
+		return Account{Uses: []Use{{Noun: "storage", Used: used, Limit: limit, Bytes: true}, {Noun: "streams", Used: 3, Limit: -1}}}.Of()
+	}
+	check(t, []row{
+		{"no answer", Account{Err: errors.New("nats: timeout")}.Of(), Unknown, "not known", "is not known now: nats: timeout"},
+		{"no limits", of(1<<40, -1), Green, "within limits", "The account has no limits."},
+		{"within", of(799, 1000), Green, "within limits", "within its limits"},
+		{"near", of(800<<10, 1000<<10), Amber, "near a limit", "uses 800.0 KiB of 1000.0 KiB of storage"},
+		{"at", of(1000, 1000), Red, "at a limit", "uses 1,000 bytes of 1,000 bytes of storage"},
+		{"the worst counts", Account{Uses: []Use{{"consumers", 9, 10, false}, {"streams", 3, 3, false}}}.Of(), Red, "at a limit", "uses 3 of 3 streams"},
 	})
 }
 

@@ -1,4 +1,4 @@
-// Keeps times relative, and states when the console does not answer. All else works without this script.
+// Keeps times relative and local, and states when the console does not answer. All else works without this script.
 "use strict";
 (() => {
   const lost = 6000; // Milliseconds without an event after which the page is marked as stale.
@@ -14,15 +14,23 @@
     return ms < 1000 ? "now" : text + " ago";
   }
 
+  // A time in the reader's zone, as a field for a time has it.
+  const local = (at) => new Date(at - new Date(at).getTimezoneOffset() * 60000).toISOString().slice(0, 19);
+
   function tick() {
     const now = Date.now();
-    for (const time of document.querySelectorAll("time.ago")) {
-      const text = ago(now - Date.parse(time.dateTime));
+    for (const time of document.querySelectorAll("time")) {
+      const at = Date.parse(time.dateTime);
+      const text = time.className === "clock" ? local(at).slice(11, 16) : ago(now - at);
       if (time.textContent !== text) time.textContent = text;
+      const title = local(at).replace("T", " ") + " local time, " + time.dateTime.replace("T", " ").replace("Z", " UTC");
+      if (time.title !== title) time.title = title;
     }
-    for (const time of document.querySelectorAll("time.clock")) {
-      const text = new Date(time.dateTime).toLocaleTimeString("en-GB", {hour: "2-digit", minute: "2-digit"});
-      if (time.textContent !== text) time.textContent = text;
+    for (const field of document.querySelectorAll("input[type=datetime-local]:not([data-local])")) {
+      field.dataset.local = "";
+      if (field.value) field.value = local(Date.parse(field.value + "Z"));
+      const label = field.labels[0].firstChild;
+      label.textContent = label.textContent.replace("UTC", "local time");
     }
     const live = document.querySelector("#live");
     const state = document.querySelector("#state")?.dataset;
@@ -43,9 +51,7 @@
     for (const [source, at] of Object.entries(JSON.parse(event.detail.data))) {
       for (const asked of document.querySelectorAll("[data-source]")) {
         if (asked.dataset.source !== source) continue;
-        const time = asked.querySelector("time");
-        time.dateTime = at;
-        time.title = at.replace("T", " ").replace("Z", " UTC");
+        asked.querySelector("time").dateTime = at;
       }
     }
     tick();
@@ -99,9 +105,15 @@
     const [x, y] = points.reduce((near, point) => Math.abs(point[0] - at) < Math.abs(near[0] - at) ? point : near);
     const {top, begin, end} = svg.dataset;
     const value = (height - 1.5 - y) / (height - 3) * top;
-    const when = new Date(Number(begin) + x / width * (end - begin));
+    const when = Number(begin) + x / width * (end - begin);
     svg.closest("figure").querySelector("output").textContent =
-      when.toLocaleTimeString("en-GB", {hour: "2-digit", minute: "2-digit"}) + ": " + Math.max(0, value).toLocaleString("en", {maximumFractionDigits: top < 20 ? 1 : 0});
+      local(when).slice(11, 16) + ": " + Math.max(0, value).toLocaleString("en", {maximumFractionDigits: top < 20 ? 1 : 0});
+  });
+  // The console takes times in UTC.
+  document.addEventListener("formdata", (event) => {
+    for (const field of event.target.querySelectorAll("input[data-local]")) {
+      if (field.value) event.formData.set(field.name, new Date(field.value).toISOString().slice(0, 19));
+    }
   });
   // On a narrow screen a filter shows its first two fields, unless another is in use.
   const filter = document.querySelector("#filter");
@@ -122,5 +134,6 @@
     event.preventDefault();
     search.focus();
   });
+  tick();
   setInterval(tick, 1000);
 })();

@@ -6,6 +6,8 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"sync/atomic"
@@ -46,8 +48,8 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// Sender POSTs events to a URL, one after the other. It sends each until the answer is 2xx, or until it has been tried as often as configured. A nil
-// Sender drops all events.
+// Sender POSTs events to a URL, one after the other. It sends each until the answer is 2xx or refuses it, or until it has been tried as often as
+// configured. A nil Sender drops all events.
 type Sender struct {
 	cfg    Config
 	client poster
@@ -157,6 +159,14 @@ func (s *Sender) post(ctx context.Context, event any) error {
 		if _, err = s.client.PostKeep(ctx, webhook.Request{URL: s.cfg.URL, Header: header, Body: body}); err == nil {
 			return nil
 		}
+		if refused, ok := errors.AsType[*webhook.StatusError](err); ok && final(refused.Code) {
+			return fmt.Errorf("the URL refuses the event, which is not sent again: check the URL and what authenticates there: %w", err)
+		}
 	}
 	return err
+}
+
+// final reports whether a repeated request would get the same status: 3xx, since redirects are not followed, and 4xx other than 408, 425 and 429.
+func final(code int) bool {
+	return code >= 300 && code < 500 && code != http.StatusRequestTimeout && code != http.StatusTooEarly && code != http.StatusTooManyRequests
 }

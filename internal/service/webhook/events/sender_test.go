@@ -21,6 +21,7 @@ import (
 // target is the operator's URL. It fails the first requests, and a negative number of failures is for ever.
 type target struct {
 	failures int
+	code     int // of the failures; 0: there is no answer
 	bodies   []string
 	headers  []http.Header
 	closed   bool
@@ -30,7 +31,9 @@ func (p *target) PostKeep(ctx context.Context, r webhook.Request) (*webhook.Answ
 	payload := r.Body
 	p.bodies = append(p.bodies, string(payload))
 	p.headers = append(p.headers, r.Header.Clone())
-	if p.failures < 0 || len(p.bodies) <= p.failures {
+	if fails := p.failures < 0 || len(p.bodies) <= p.failures; fails && p.code > 0 {
+		return nil, &webhook.StatusError{Code: p.code}
+	} else if fails {
 		return nil, errors.Join(errors.New("503"), ctx.Err())
 	}
 	return &webhook.Answer{Code: 200}, nil
@@ -76,6 +79,27 @@ func TestEventThatCannotBeSent(t *testing.T) {
 		require.Contains(t, log.String(), "an event could not be sent")
 		s.Close()
 	})
+}
+
+// An answer that refuses the event is final, and the log has its status once. Others are repeated.
+func TestARefusedEvent(t *testing.T) {
+	for code, tries := range map[int]int{302: 1, 401: 1, 404: 1, 410: 1, 408: 4, 425: 4, 429: 4, 503: 4, 0: 4} {
+		synctest.Test(t, func(t *testing.T) {
+			to := &target{failures: -1, code: code}
+			var log bytes.Buffer
+			s := start(Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, to)
+			defer s.Close()
+			s.Send(1)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.Len(t, to.bodies, tries, code)
+			require.Equal(t, 1, strings.Count(log.String(), "\n"), code)
+			if tries == 1 {
+				require.Contains(t, log.String(), "refuses the event", code)
+				require.Contains(t, log.String(), strconv.Itoa(code))
+			}
+		})
+	}
 }
 
 // Each request is signed at its own time, and those for one event have one ID. So a receiver can refuse old requests, and skip repeated ones.

@@ -1,0 +1,131 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/console/internal/alert"
+	"github.com/jetpull/jetpull/console/internal/sample"
+	"github.com/jetpull/jetpull/console/internal/state"
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+// AccountSource reads what the connection's account uses of its limits. An error states that there is no connection.
+type AccountSource interface {
+	Account(ctx context.Context) (AccountInfo, error)
+}
+
+// AccountInfo is the server of the connection, and its account.
+type AccountInfo struct {
+	Server, Version, Cluster string // empty: not stated
+	// Info is nil after Err, such as that the user may not ask.
+	Info *jetstream.AccountInfo
+	Err  error
+}
+
+// Account is the part of the overview about the server and the account.
+type Account struct {
+	source AccountSource
+	latest *sample.Latest[accountSample]
+	before accountSample // only the sampler's goroutine uses it
+}
+
+type accountSample struct {
+	AccountInfo
+	at time.Time
+}
+
+const (
+	// accountEvery is how often the account is read, and refusedEvery how often after an error: the server logs each request that it refuses.
+	accountEvery = 10 * time.Second
+	refusedEvery = time.Minute
+)
+
+// NewAccount has the sampler ask the source.
+func NewAccount(s *sample.Sampler, source AccountSource) *Account {
+	a := &Account{source: source}
+	a.latest = sample.Add(s, a.ask)
+	return a
+}
+
+func (a *Account) ask(ctx context.Context) (accountSample, error) {
+	every := accountEvery
+	if a.before.Err != nil {
+		every = refusedEvery
+	}
+	if time.Since(a.before.at) < every {
+		return a.before, nil
+	}
+	info, err := a.source.Account(ctx)
+	if err == nil {
+		a.before = accountSample{info, time.Now()}
+	}
+	return a.before, err
+}
+
+// uses are those of each tier of replication that has limits of its own, or of all.
+func (s AccountInfo) uses() (all []state.Use) {
+	if s.Info == nil {
+		return nil
+	}
+	tiers := s.Info.Tiers
+	if len(tiers) == 0 {
+		tiers = map[string]jetstream.Tier{"": s.Info.Tier}
+	}
+	for _, name := range slices.Sorted(maps.Keys(tiers)) {
+		t, of := tiers[name], ""
+		if name != "" {
+			of = " in " + name
+		}
+		all = append(all,
+			state.Use{Noun: "streams" + of, Used: uint64(max(0, t.Streams)), Limit: int64(t.Limits.MaxStreams)},
+			state.Use{Noun: "consumers" + of, Used: uint64(max(0, t.Consumers)), Limit: int64(t.Limits.MaxConsumers)},
+			state.Use{Noun: "memory" + of, Used: t.Memory, Limit: t.Limits.MaxMemory, Bytes: true},
+			state.Use{Noun: "storage" + of, Used: t.Store, Limit: t.Limits.MaxStore, Bytes: true})
+	}
+	return all
+}
+
+func (s AccountInfo) state() state.State { return state.Account{Err: s.Err, Uses: s.uses()}.Of() }
+
+// Overview implements [Summary].
+func (a *Account) Overview(ctx context.Context, _ Request) view.Part {
+	s := a.latest.Fresh(ctx)
+	part := view.Part{ID: "account", Title: "NATS server and account", Source: source("NATS", s)}
+	if s.At.IsZero() {
+		return part
+	}
+	part.Source.Asked = s.Value.at
+	st := s.Value.state()
+	part.Problem, part.ProblemTone = st.Sentence, st.Level.Tone()
+	part.Facts = []view.Fact{
+		{Name: "Server", Value: view.Text(cmp.Or(s.Value.Server, "–"))},
+		{Name: "Version", Value: view.Text(cmp.Or(s.Value.Version, "–"))},
+		{Name: "Cluster", Value: view.None("The server is in no cluster")},
+	}
+	if s.Value.Cluster != "" {
+		part.Facts[2].Value = view.Text(s.Value.Cluster)
+	}
+	for _, use := range s.Value.uses() {
+		part.Facts = append(part.Facts, view.Fact{Name: capital(use.Noun), Value: use.Value()})
+	}
+	if info := s.Value.Info; info != nil {
+		errors := view.Number(info.API.Errors)
+		errors.Title = "of " + view.Count(info.API.Total, "request") + " of the account since its servers started"
+		part.Facts = append(part.Facts, view.Fact{Name: "Requests answered with an error", Value: errors})
+	}
+	return part
+}
+
+// Judged implements [Summary].
+func (a *Account) Judged() alert.Sample {
+	s := a.latest.Get()
+	return judged("NATS", s, []AccountInfo{s.Value.AccountInfo}, func(info AccountInfo) alert.Object {
+		return alert.Object{Kind: "account", Name: "NATS account", Path: "overview", State: info.state()}
+	})
+}

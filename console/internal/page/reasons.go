@@ -1,0 +1,65 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+// grouped are the reasons that at least some failures have, the most frequent first. Fact makes one of a reason, which leads to its failures, and
+// gets their number; more: there may be others.
+func grouped(counts map[string]int, least int, more bool, fact func(reason string) view.Fact) (all []view.Fact) {
+	const most = 8
+	for _, reason := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(counts[b]-counts[a], strings.Compare(a, b))
+	}) {
+		if len(all) == most || reason == "" || counts[reason] < least {
+			continue
+		}
+		one := fact(reason)
+		n := view.Int(counts[reason])
+		n.Href = one.Value.Href
+		if one.Value = n; more {
+			one.Value.Text += "+"
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// tally is how many of the newest failures of a list have each reason.
+type tally struct {
+	counts map[string]int
+	more   bool // the list has others
+	begun  time.Time
+	took   time.Duration
+}
+
+// byReason counts the failures that the filter of a system selects. It is the last count while a new one costs too much, or if the system does
+// not answer.
+func (s *failedSystem) byReason(ctx context.Context, last tally) tally {
+	if time.Since(last.begun) < recountAfter*last.took {
+		return last
+	}
+	const pages = 10
+	filter, cursor := maps.Clone(s.filter), ""
+	filter["limit"] = "100"
+	now := tally{counts: map[string]int{}, more: true, begun: time.Now()}
+	for i := 0; i < pages && now.more; i++ {
+		found, next, err := s.list(ctx, filter, cursor)
+		if err != nil {
+			return last
+		}
+		for _, one := range found {
+			now.counts[cmp.Or(one.reason.Title, one.reason.Text)]++
+		}
+		cursor, now.more = next, next != ""
+	}
+	now.took = time.Since(now.begun)
+	return now
+}

@@ -1,0 +1,142 @@
+package page
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/console/internal/operation"
+	"github.com/jetpull/jetpull/console/internal/sample"
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+// failureLists are a relay and a broker with lists of failures, of which each tenth has another reason.
+type failureLists struct {
+	mu     sync.Mutex
+	n      int           // in the relay's list
+	took   time.Duration // for a page of it
+	counts int           // requests that count failures
+	err    error
+}
+
+func (l *failureLists) set(n int, took time.Duration, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.n, l.took, l.err = n, took, err
+}
+
+func (l *failureLists) counted() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.counts
+}
+
+func (l *failureLists) Call(_ context.Context, _, path string, _, answer any) error {
+	u, err := url.Parse(path)
+	if err != nil {
+		return err
+	}
+	asked := u.Query()
+	limit, _ := strconv.Atoi(asked.Get("limit")) // the pages send a number
+	switch u.Path {
+	case "/v1/failed":
+		l.mu.Lock()
+		if limit == 100 {
+			l.counts++
+		}
+		last, took, failure := l.n, l.took, l.err
+		l.mu.Unlock()
+		time.Sleep(took)
+		if at := asked.Get("cursor"); at != "" {
+			last, _ = strconv.Atoi(at)
+		}
+		var items []map[string]any
+		for i := last; i > 0 && len(items) < limit; i-- {
+			reason := "PERMANENT"
+			if i%10 == 0 {
+				reason = "EXPIRED"
+			}
+			if one := asked.Get("reason"); one == "" || one == reason {
+				items = append(items, map[string]any{"id": strconv.Itoa(i - 1), "message_id": fmt.Sprint("m", i), "reason": reason})
+			}
+		}
+		cursor := ""
+		if len(items) == limit {
+			cursor = items[limit-1]["id"].(string)
+		}
+		data, err := json.Marshal(map[string]any{"items": items, "cursor": cursor})
+		return errors.Join(failure, err, json.Unmarshal(data, answer))
+	case "/dead-jobs":
+		return json.Unmarshal([]byte(`{"Result":[{"ID":"1","Reason":"REFUSED"},{"ID":"2","Reason":"REFUSED"},{"ID":"3","Reason":"GIVEN_UP"}]}`), answer)
+	}
+	return json.Unmarshal([]byte(`{}`), answer)
+}
+
+func (l *failureLists) Send(ctx context.Context, method, path string, _ http.Header, body, answer any) (http.Header, error) {
+	return nil, l.Call(ctx, method, path, body, answer)
+}
+
+// The list of failures has the number of each reason. It counts the newest, and not more often than that costs little.
+func TestReasonsOfFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sample.New()
+		defer s.Close()
+		l := &failureLists{n: 30}
+		runner := operation.NewRunner(slog.New(slog.DiscardHandler))
+		f := NewFailures(NewRelay(s, l, runner, NewMarks()), NewBroker(s, l, runner, NewMarks()), nil, nil)
+		open := func(query string) (reasons []string) {
+			q, err := url.ParseQuery(query)
+			require.NoError(t, err)
+			page, err := f.list(t.Context(), Request{Query: q, Now: time.Now()})
+			require.NoError(t, err)
+			for _, fact := range page.Parts[0].Facts {
+				reasons = append(reasons, fact.Name+": "+fact.Value.Text+" "+fact.Value.Href)
+			}
+			return reasons
+		}
+		all := []string{
+			"permanent error (relay): 27 failed?reason=PERMANENT", "expired (relay): 3 failed?reason=EXPIRED", "refused (broker): 2 failed?reason=REFUSED",
+			"given up (broker): 1 failed?reason=GIVEN_UP",
+		}
+		require.Equal(t, all, open(""))
+		require.Equal(t, []string{all[0] + "&system=relay", all[1] + "&system=relay"}, open("system=relay"), "the filter stays")
+		require.Empty(t, open("reason=EXPIRED"), "there is one")
+		require.Empty(t, open("relay=7"), "it is the second page")
+
+		l.set(5000, time.Second/4, nil)
+		require.Equal(t, "permanent error (relay): 900+ failed?reason=PERMANENT", open("")[0])
+		counts := l.counted()
+		require.Equal(t, "permanent error (relay): 900+ failed?reason=PERMANENT", open("")[0])
+		require.Equal(t, counts, l.counted(), "it was just counted")
+		l.set(100, 0, nil)
+		time.Sleep(time.Minute)
+		require.Equal(t, "permanent error (relay): 90 failed?reason=PERMANENT", open("")[0])
+		l.set(100, 0, errors.New("no answer"))
+		time.Sleep(time.Minute)
+		require.Equal(t, "permanent error (relay): 90 failed?reason=PERMANENT", open("")[0], "as the list that is shown")
+	})
+}
+
+// Reasons that are the text of an error are grouped if several failures have them.
+func TestGrouped(t *testing.T) {
+	show := func(reason string) view.Fact { return view.Fact{Name: reason} }
+	names := func(least int) (all string) {
+		for _, fact := range grouped(map[string]int{"": 9, "a": 1, "b": 2, "c": 2}, least, false, show) {
+			all += fact.Name + fact.Value.Text + " "
+		}
+		return all
+	}
+	require.Equal(t, "b2 c2 ", names(2))
+	require.Equal(t, "b2 c2 a1 ", names(1))
+}

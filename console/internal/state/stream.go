@@ -1,0 +1,130 @@
+package state
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+// Stream is a stream with its replicas.
+type Stream struct {
+	NoLeader bool   // no server leads it
+	Leader   string // empty: the server is in no cluster
+	// Replicas are those beside the leader.
+	Replicas []Replica
+}
+
+// Replica is a copy of a stream on a server.
+type Replica struct {
+	Name             string // of the server
+	Offline, Current bool
+	Lag              uint64        // in operations
+	Silent           time.Duration // since it was last seen
+}
+
+// maxBehind is the number of operations from which a replica that is not current is amber. Under load, replicas are some operations behind.
+const maxBehind = 1000
+
+// Of judges the replica.
+func (r Replica) Of() State {
+	switch {
+	case r.Offline:
+		return State{Amber, "offline", "Server " + r.Name + " is offline"}
+	case !r.Current && (r.Lag >= maxBehind || r.Silent >= Away):
+		return State{Amber, "behind", fmt.Sprintf("Server %s is %s behind, and was last seen %s ago", r.Name, view.Count(r.Lag, "operation"),
+			view.Span(r.Silent))}
+	case !r.Current:
+		return State{Green, "catching up", ""}
+	}
+	return State{Green, "current", ""}
+}
+
+// Of judges the stream.
+func (s Stream) Of() State {
+	if s.NoLeader {
+		return State{Red, "no leader", "No server leads this stream, so it stores and delivers nothing. Too few of its servers are running."}
+	}
+	have, worst := 1+len(s.Replicas), State{}
+	for _, r := range s.Replicas {
+		st := r.Of()
+		if r.Offline {
+			have--
+		}
+		if st.Level == Amber && worst.Word != "offline" {
+			worst = st
+		}
+	}
+	switch {
+	case worst.Word == "offline":
+		return State{Amber, "replica offline", fmt.Sprintf("%s, so %d of %d servers have the stream.", worst.Sentence, have, 1+len(s.Replicas))}
+	case worst.Word != "":
+		return State{Amber, "replica behind", worst.Sentence + "."}
+	case len(s.Replicas) > 0:
+		return State{Green, "works", fmt.Sprintf("Server %s leads it, with %s.", s.Leader, view.Count(uint64(len(s.Replicas)), "replica"))}
+	}
+	return State{Green, "works", "It is on one server."}
+}
+
+// Account is what an account uses of its limits.
+type Account struct {
+	Err  error // why that is not known; nil: it is
+	Uses []Use
+}
+
+// Use is what an account uses of one limit.
+type Use struct {
+	Noun  string
+	Used  uint64
+	Limit int64 // 0 or less: there is none
+	Bytes bool
+}
+
+// Value is the use, with its limit.
+func (u Use) Value() view.Value {
+	show := view.Number
+	if u.Bytes {
+		show = view.Bytes
+	}
+	v := show(u.Used)
+	if u.Limit > 0 {
+		v = view.Value{Text: v.Text + " of " + show(uint64(u.Limit)).Text}
+	}
+	return v
+}
+
+// nearLimit is the part of a limit from which its use is amber.
+const nearLimit = 0.8
+
+// Of judges the account.
+func (a Account) Of() State {
+	if a.Err != nil {
+		return State{Unknown, "not known", "What the account uses of its limits is not known now: " + a.Err.Error() + "."}
+	}
+	worst, sentence := 0.0, "The account has no limits."
+	for _, u := range a.Uses {
+		if u.Limit <= 0 {
+			continue
+		}
+		if worst == 0 {
+			sentence = "The account is within its limits."
+		}
+		if part := float64(u.Used) / float64(u.Limit); part >= max(worst, nearLimit) {
+			worst, sentence = part, "The account uses "+u.Value().Text+" "+u.of()+"."
+		}
+	}
+	switch {
+	case worst >= 1:
+		return State{Red, "at a limit", sentence + " What needs more is refused."}
+	case worst > 0:
+		return State{Amber, "near a limit", sentence}
+	}
+	return State{Green, "within limits", sentence}
+}
+
+func (u Use) of() string {
+	if u.Bytes {
+		return "of " + u.Noun
+	}
+	return u.Noun
+}
