@@ -208,8 +208,8 @@ func (s *Store) Backlog(ctx context.Context) (Backlog, error) {
 	ready := "i.gate = p.gate AND " + due
 	return read(ctx, s, "count the backlog", func(db *gorm.DB) (b Backlog, err error) {
 		var since, now sqlstore.RowTime
-		err = sqlstore.ScanRow(db.Raw("SELECT "+countIf(ready)+", "+countIf("i.gate = p.gate AND NOT "+due)+", "+countIf(gated)+", "+countIf("i.gate < p.gate")+", "+
-			"MIN(CASE WHEN "+ready+" THEN i.added END), "+
+		err = sqlstore.ScanRow(db.Raw("SELECT "+countIf(ready)+", "+countIf("i.gate = p.gate AND NOT "+due)+", "+countIf(gated)+", "+
+			countIf("i.gate < p.gate")+", MIN(CASE WHEN "+ready+" THEN i.added END), "+
 			s.sql.Dialect.Now+" FROM items i JOIN partitions p ON p.id = i.partition_id WHERE i.status = 'Available'"),
 			&b.Ready, &b.Delayed, &b.Gated, &b.Passed, &since, &now)
 		if err == nil {

@@ -57,7 +57,7 @@ var (
 	blocked    = desc("blocked_partitions", "Partitions with failed items, which block their gate.")
 	attempts   = desc("attempts_total", "Calls of the processor for an item, by result: ok or failed.", "result")
 	ended      = desc("ended_items_total", "Items saved as Complete or Failed.", "status")
-	leaseEvent = desc("lease_events_total", "Leases taken, lost to another watcher after their time, and requested from another watcher (steal).", "event")
+	leaseEvent = desc("lease_events_total", "Leases taken, lost to another watcher after their time, and requested from another one (steal).", "event")
 	gates      = desc("gates_total", "Gates passed, and gates blocked by failed items.", "result")
 	prunedRows = desc("pruned_total", "Rows of partitions and items that Store.Prune has deleted since this process opened the store. Other "+
 		"processes, such as jetpull feed prune, do not count.", "table")
