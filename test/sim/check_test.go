@@ -28,9 +28,9 @@ func (a *audit) checkLoss() {
 		case f.as == model.Termed && !slices.ContainsFunc(f.handings, func(h *handing) bool { return h.verb == termed || h.verb == "" || h.mayDie }):
 			a.wrongWith(seq, "is terminated and was not given up")
 		case f.as != model.Acked:
-		case !f.handedBy(f.settled):
+		case !slices.ContainsFunc(f.handings, func(h *handing) bool { return h.at <= f.settled }):
 			a.wrongWith(seq, "is acknowledged and was never handed over")
-		case !f.tried():
+		case !slices.ContainsFunc(f.handings, func(h *handing) bool { return h.tried }):
 			a.wrongWith(seq, "is acknowledged though none of its handlers did")
 		}
 	}
@@ -65,14 +65,6 @@ func (a *audit) checkLossUnacked() {
 			a.wrong("%s says that it dropped %d, and only %d were sent", life, dropped, sent)
 		}
 	}
-}
-
-func (f *course) handedBy(at time.Duration) bool {
-	return slices.ContainsFunc(f.handings, func(h *handing) bool { return h.at <= at })
-}
-
-func (f *course) tried() bool {
-	return slices.ContainsFunc(f.handings, func(h *handing) bool { return h.tried })
 }
 
 // checkStranded: what was sent and not handed over was given back.
@@ -150,10 +142,6 @@ func (f *course) lastBefore(at time.Duration) *delivery {
 		}
 	}
 	return last
-}
-
-func anyWithin(times []time.Duration, from, to time.Duration) bool {
-	return slices.ContainsFunc(times, func(at time.Duration) bool { return at >= from && at <= to })
 }
 
 // shortened reports whether the consumer's configuration had been changed since a life
@@ -238,7 +226,7 @@ func (a *audit) again(f *course, h *handing, d *delivery) bool {
 	if gone, ok := a.plan.restart(); ok && f.deliveredAs(h) <= gone.at+gone.length && d.at > gone.at+gone.length {
 		return false // the new consumer knows nothing of what the old one delivered, also while its deletion was on the way
 	}
-	if len(a.plan.before) > 0 && anyWithin(f.overdue, 0, sent) {
+	if len(a.plan.before) > 0 && slices.ContainsFunc(f.overdue, func(at time.Duration) bool { return at <= sent }) {
 		return false // the server may pause before a redelivery, and does not look again whether the message is settled
 	}
 	return d.at > sent && !a.excused(h.when, sent) && !a.killedAt(h.life, sent)
