@@ -114,8 +114,8 @@ func NoWait() NextOption {
 	return nextOption{fetchOption{option{"NoWait", func(s *settings) { s.noWait = true }, ""}}}
 }
 
-// FillBatch makes Fetch wait until it has all messages it asked for or its deadline has passed. Off by default: Fetch returns
-// with what arrives first.
+// FillBatch makes Fetch wait until it has all messages it asked for or its deadline has passed. Off by default: Fetch returns with what arrives
+// first. Messages that wait for the others are not kept in progress: with [MaxWait] over AckWait, they can be redelivered meanwhile.
 func FillBatch() FetchOption {
 	return fetchOption{option{"FillBatch", func(s *settings) { s.fillBatch = true }, ""}}
 }

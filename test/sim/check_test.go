@@ -87,14 +87,14 @@ func (a *audit) checkStranded() {
 // for d.
 func (a *audit) copied(f *course, d *delivery) bool {
 	return slices.ContainsFunc(f.handings, func(h *handing) bool {
-		replaces := f.sentWithin(h.deliveryID, d.at, h.at)
+		replaces := f.sentWithin(h.life, h.deliveryID, d.at, h.at)
 		switch {
 		case h.life != d.life:
 			return false
 		case replaces && h.run != nil && h.run.from <= a.arrives(d.at):
 			return true
-		case h.verb == "" && !h.late: // its caller had it, and never settled it
-			return h.run != nil && f.deliveredAs(h) < d.at && h.at <= a.arrives(d.at) && (!h.done || d.at <= h.over)
+		case h.verb == "" && !h.late:
+			return a.leftUnsettled(f, h, d)
 		case h.final():
 			return true
 		case replaces:
@@ -104,6 +104,12 @@ func (a *audit) copied(f *course, d *delivery) bool {
 		}
 		return f.deliveredAs(h) < d.at && h.when >= d.at && h.verb == naked
 	})
+}
+
+// leftUnsettled reports whether d took the place of the delivery that Messages or Consume had, and h never settled: then both wait for AckWait.
+func (a *audit) leftUnsettled(f *course, h *handing, d *delivery) bool {
+	had := h.life == d.life && h.run != nil && f.deliveredAs(h) < d.at && h.at <= a.arrives(d.at) && (!h.done || d.at <= h.over)
+	return had && h.verb == "" && !h.late
 }
 
 // gaveBack reports whether the client that was sent d gave it back, or a delivery that was sent to it later.
@@ -164,8 +170,10 @@ func (a *audit) checkOverdue(f *course, d *delivery, at time.Duration) {
 	h, trip := d.got, a.plan.trip()
 	switch {
 	case d.kind != model.Delivered:
+	case f.sentWithin(d.life, d.deliveryID, d.at, math.MaxInt64): // after a reset: which of the two was handed over is not known
 	case h == nil:
-		if !a.plan.ackAll() && !a.excusedDelivery(d) && !a.carelessly(d) {
+		left := slices.ContainsFunc(f.handings, func(h *handing) bool { return a.leftUnsettled(f, h, d) })
+		if !left && !a.plan.ackAll() && !a.excusedDelivery(d) && !a.carelessly(d) {
 			a.wrongWith(f.seq, "waited for its AckWait until %v, and %s was never handed it", at, d.life)
 		}
 	case h.run != nil && h.run.keepAlive && (!h.done || h.over > at) && h.run.end > at && h.verb != naked:
@@ -358,4 +366,15 @@ func TestRedeliveriesWithTheNumbersOfBefore(t *testing.T) {
 	require.False(t, a.forgotten(f, h, d), "settled before it")
 	h.when, d.count = 30, 2
 	require.False(t, a.forgotten(f, h, d), "the server knows of the delivery")
+
+	h.run, h.at, h.when, h.verb, a.plan.consumer.AckWait = &run{keepAlive: true, end: time.Hour}, 60, 70, acked, time.Second
+	f.deliveries[0].kind, d.kind, d.at, d.deliveryID = model.Delivered, model.Delivered, 60, h.deliveryID
+	a.checkOverdue(f, f.deliveries[0], 50)
+	require.Empty(t, a.wrongs, "of two deliveries with the same number, the handler may have had the second")
+	h.at, h.verb, d.at, d.deliverSeq = 10, "", 20, 39
+	a.checkOverdue(f, d, 50)
+	require.Empty(t, a.wrongs, "it took the place of a delivery that the loop left unsettled")
+	h.verb = acked
+	a.checkOverdue(f, d, 50)
+	require.NotEmpty(t, a.wrongs, "a redelivery of what was acknowledged is acknowledged too")
 }

@@ -25,7 +25,7 @@ func (a *audit) conclude(f *course) {
 			retries[h.run], sure[h.run] = 0, 0
 			continue
 		}
-		if before != nil && (before.deliverSeq != h.deliverSeq || f.sentWithin(h.deliveryID, before.at, h.at)) {
+		if before != nil && (before.deliverSeq != h.deliverSeq || f.sentWithin(h.life, h.deliveryID, before.at, h.at)) {
 			sure[h.run] = 0 // it may have been handed back meanwhile, and a recreated consumer begins its numbers again
 		}
 		h.least, h.most = int(h.count)+sure[h.run], int(h.count)+retries[h.run]
@@ -40,7 +40,7 @@ func (a *audit) conclude(f *course) {
 		again, until := false, time.Duration(math.MaxInt64) // what ends later, ends by another handler
 		if n := slices.IndexFunc(f.handings[i+1:], func(o *handing) bool { return o.run == h.run }); n >= 0 {
 			next := f.handings[i+1+n]
-			again, until = next.deliveryID == h.deliveryID && !f.sentWithin(h.deliveryID, h.at, next.at), next.at-1
+			again, until = next.deliveryID == h.deliveryID && !f.sentWithin(h.life, h.deliveryID, h.at, next.at), next.at-1
 		}
 		if n, _, back := f.nakedBy(h.life, nil, h.deliverSeq, h.when, until); back {
 			until = n.at
@@ -82,9 +82,9 @@ func (a *audit) countsOwn(h *handing) bool {
 // judged is how long after its handler a failed message is judged at the latest: the client may read the consumer first.
 const judged = 500 * time.Millisecond
 
-// sentWithin reports whether the server gave a number again between two times.
-func (f *course) sentWithin(id deliveryID, from, to time.Duration) bool {
-	return slices.ContainsFunc(f.deliveries, func(d *delivery) bool { return d.deliveryID == id && d.at > from && d.at <= to })
+// sentWithin reports whether the server sent a life the same number again between two times.
+func (f *course) sentWithin(life string, id deliveryID, from, to time.Duration) bool {
+	return slices.ContainsFunc(f.deliveries, func(d *delivery) bool { return d.life == life && d.deliveryID == id && d.at > from && d.at <= to })
 }
 
 // limits are the least and the most attempts after which h may have been given up.
