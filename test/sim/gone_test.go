@@ -59,17 +59,10 @@ func (a *audit) hadTime(f *course) bool {
 	if !h.dead || a.excused(f.settled-wait, f.settled) && h.run.end <= a.quiet {
 		return false
 	}
-	return h.count == f.mostDelivered() && h.run.end > f.settled && !a.killedAt(h.life, h.run.end) &&
+	again := slices.ContainsFunc(f.deliveries, func(d *delivery) bool { return d.count > h.count })
+	return !again && h.run.end > f.settled && !a.killedAt(h.life, h.run.end) &&
 		(h.run.stopped == 0 || h.run.end < h.run.stopped+h.run.drain) && h.when <= f.settled &&
 		!slices.ContainsFunc(a.changes, func(c change) bool { return c.at >= h.when-limitsRead && c.at <= f.settled })
-}
-
-// mostDelivered is how often a message was delivered, by the server's count.
-func (f *course) mostDelivered() (n uint64) {
-	for _, d := range f.deliveries {
-		n = max(n, d.count)
-	}
-	return n
 }
 
 // noticedWithin is how long a deletion lasts that no stream can miss that holds nothing:
