@@ -171,7 +171,7 @@ func (a *audit) checkDelays() {
 }
 
 // otherBackOff reports whether the server may have counted a delay from another entry of BackOff than the client knew of: it has another
-// configuration, or had delivered the message again.
+// configuration, or had delivered the message again, or paused before a redelivery, by replay at original speed, which it had counted.
 func (a *audit) otherBackOff(f *course, h *handing, n nak) bool {
 	all := a.configsOf(h.life, n.at)
 	crashed := func(at time.Duration) bool { return at >= f.deliveredAs(h)-crashForgets && at <= n.at } // and counts from one again
@@ -179,6 +179,7 @@ func (a *audit) otherBackOff(f *course, h *handing, n nak) bool {
 	return len(all[0].BackOff) > 0 && (slices.ContainsFunc(a.crashes, crashed) || slices.ContainsFunc(a.plan.faults, reset)) ||
 		len(all[0].BackOff) > 0 && slices.ContainsFunc(f.deliveries,
 			func(d *delivery) bool { return d.deliverSeq > n.deliverSeq && d.at <= n.at+a.plan.trip() }) ||
+		len(all[0].BackOff) > 0 && len(a.plan.before) > 0 && slices.ContainsFunc(f.overdue, func(at time.Duration) bool { return at <= n.at }) ||
 		slices.ContainsFunc(all, func(c jetstream.ConsumerConfig) bool { return !slices.Equal(c.BackOff, all[0].BackOff) })
 }
 
