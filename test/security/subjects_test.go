@@ -389,6 +389,7 @@ var natsFiles = map[string]string{
 	"console/internal/page/message.go":         "streams of the application",
 	"console/internal/page/deadletter.go":      "streams of the application",
 	"console/internal/source/jetstream.go":     "streams of the application",
+	"console/internal/source/server.go":        "$SYS.REQ.USER.INFO",
 	"cmd/jetpull/internal/dlqcmd/change.go":    "streams of the application",
 	"cmd/jetpull/internal/publish/publish.go":  "streams of the application",
 	"cmd/jetpull/internal/publish/schedule.go": "streams of the application",
