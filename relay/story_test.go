@@ -1,11 +1,14 @@
 package relay
 
 import (
+	"context"
 	"encoding/base64"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/relay/internal/machine"
 )
 
 // The relay shows all that it knows of a message: the request until it is DONE, the answer to each attempt, and the message itself in a list.
@@ -94,4 +97,17 @@ func TestAReceiverThatRefusesEveryCall(t *testing.T) {
 	require.EqualValues(t, 1, list[0].(object)["state"].(object)["failed"])
 	messages := s.want(200, "GET", "/v1/messages", adminToken, nil)["items"].([]any)
 	require.EqualValues(t, 8, messages[0].(object)["attempts"])
+}
+
+// The list of messages counts all attempts, also those that the record keeps no more.
+func TestAllAttemptsAreCounted(t *testing.T) {
+	t.Parallel()
+	n, err := Start(t.Context(), testConfig(t.TempDir()), testLog())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, n.Stop(context.Background())) }()
+	many := machine.Record{Source: "shop", ID: "a", Receiver: "ci", Status: machine.Done, Attempt: 61, Attempts: make([]machine.Attempt, 50)}
+	_, err = n.store.Create(many)(t.Context())
+	require.NoError(t, err)
+	messages := (&site{t, n.URL()}).want(200, "GET", "/v1/messages", adminToken, nil)["items"].([]any)
+	require.EqualValues(t, 61, messages[0].(object)["attempts"])
 }
