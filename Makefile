@@ -40,7 +40,9 @@ UNTESTED := /bench(/(broker|client|feed|partition|relay))?$$|/relay/internal/sim
 LONGEST  := ./feed ./relay ./test ./broker ./broker/internal/journal . ./broker/internal/httpapi ./test/model ./partition
 # Packages whose tests run programs, or open pages in a browser. What these programs are made of is tested under the race detector in its own
 # packages, and nightly tests these under it too: there it takes them four times the processor time.
-PROGRAMS := ./cmd/jetpull/browser ./cmd/jetpull ./test/inbox ./test/limit ./test/partition ./test/security ./test/workers ./bench ./bench/client ./examples/...
+# These tests mostly wait: for a program, for a second in which it must do nothing, for a time-out. They use a fifth of two processors.
+WAITING  := $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
+PROGRAMS := ./cmd/jetpull ./cmd/jetpull/browser ./test/workers ./test/security ./test/partition ./test/limit ./test/inbox ./bench ./bench/client ./examples/...
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,7 +95,7 @@ test-race: ## Run test under the race detector, which needs a C compiler
 test-system: test-programs test-plain test-tools ## Run the tests that start processes and browsers, or need much volume or memory
 
 test-programs: ## Run the part of test-system that runs programs, or opens pages in a browser
-	$(PLAIN) $(GO) test -p $(PACKAGES) -short -timeout 30m $(TESTARGS) $(TESTEXEC) $(PROGRAMS)
+	$(PLAIN) $(GO) test -p $(WAITING) -parallel $(WAITING) -short -timeout 30m $(TESTARGS) $(TESTEXEC) $(PROGRAMS)
 
 # Tests that measure memory are meaningless under the race detector. The relay's simulation and its scenarios take eight times as long there.
 test-plain: ## Run the part of test-system whose tests cannot be under the race detector

@@ -175,6 +175,7 @@ func TestBrokerPutOverAnotherChange(t *testing.T) {
 
 // A channel with thousands of consumers is deleted in as long as it takes, and the command shows how far that is.
 func TestBrokerDeletionThatTakesLong(t *testing.T) {
+	t.Parallel()
 	s := newBrokerShell(t)
 	for i := range 5 {
 		s.want(0, "consumers", "put", "orders", fmt.Sprint("k", i), "--callback-url", "http://127.0.0.1:9/", "--type", "pull")
@@ -222,6 +223,7 @@ func (s *shell) count(status string) int {
 }
 
 func TestBrokerJobs(t *testing.T) {
+	t.Parallel()
 	s, open := deadOrders(t, 30)
 	require.Equal(t, 30, s.count("DEAD"), "over several pages")
 	require.Equal(t, 4, strings.Count(s.want(0, "jobs", "ls", "orders", "billing", "--limit", "2"), "\n"))

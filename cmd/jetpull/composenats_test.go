@@ -59,6 +59,7 @@ func TestComposeCredentialsAreMadeOnce(t *testing.T) {
 
 // The NATS servers of compose.yaml form a cluster, let only brokers and relays in, and both work on them.
 func TestComposeNATSNeedsCredentials(t *testing.T) {
+	t.Parallel()
 	needTool(t, "sh", "dash")
 	conf, cfgs := makeCredentials(t, t.TempDir(), t.TempDir(), t.TempDir())
 	addresses, err := servertest.FreeAddresses(6)

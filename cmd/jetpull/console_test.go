@@ -168,6 +168,7 @@ func TestConsoleCommand(t *testing.T) {
 // The console starts without NATS. Its pages state that it does not answer, and show it when it does. A request to a server that is away
 // fails, and is not made later, whether NATS answered at the start or not.
 func TestConsoleWithoutNATS(t *testing.T) {
+	t.Parallel()
 	for _, away := range []bool{true, false} {
 		srv := servertest.RunServer(t)
 		if away {
@@ -207,6 +208,7 @@ func TestConsoleWithoutNATS(t *testing.T) {
 // The console starts without the database of the feed. Its pages state that it does not answer, and show it when it does. A DSN at which no
 // database can answer is an error at once.
 func TestConsoleWithoutDatabase(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	there, away := filepath.Join(dir, "there"), filepath.Join(dir, "away")
 	require.NoError(t, os.Mkdir(there, 0o700))

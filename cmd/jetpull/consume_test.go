@@ -25,6 +25,7 @@ func needShell(t *testing.T) {
 }
 
 func TestConsumePrintsUntilIdle(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	f.publish(t, numbers(300)...)
 	r := f.run(t, "consume", "S", "c", "--idle", "1s", "--raw")
@@ -41,6 +42,7 @@ func TestConsumeNothing(t *testing.T) {
 }
 
 func TestConsumeCount(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, jetstream.ConsumerConfig{AckWait: time.Minute})
 	f.publish(t, numbers(250)...)
 	r := f.run(t, "consume", "S", "c", "--count", "120", "--raw")

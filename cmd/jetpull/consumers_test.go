@@ -115,6 +115,7 @@ func TestPublishCreatesAStreamAlone(t *testing.T) {
 
 // A schedule is stored under its subject, and the stream publishes the message when it is due.
 func TestPublishSchedule(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	r := f.run(t, "publish", "due.now", "daily", "--at", time.Now().Add(2*time.Second).UTC().Format(time.RFC3339), "--schedule", "due.schedules.a",
 		"--create", "DUE")

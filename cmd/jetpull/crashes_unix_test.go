@@ -66,6 +66,7 @@ func TestWorkerFailureIsNoCrash(t *testing.T) {
 
 // A message whose command kills jetpull itself becomes a dead letter, and no message beside it does.
 func TestConsumeGivesUpTheMessageThatKillsIt(t *testing.T) {
+	t.Parallel()
 	for name, innocent := range map[string]int{"alone": 0, "among": 64} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, jetstream.ConsumerConfig{AckWait: time.Second, AckPolicy: jetstream.AckExplicitPolicy})

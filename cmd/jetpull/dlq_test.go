@@ -318,6 +318,7 @@ func TestDLQNamesWhatIsNoDeadLetter(t *testing.T) {
 
 // A message that its handler never acknowledges becomes a dead letter, which is listed and requeued like those of Consume.
 func TestDLQCapture(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, jetstream.ConsumerConfig{MaxDeliver: 1, AckWait: time.Second, AckPolicy: jetstream.AckExplicitPolicy})
 	capture := func(args ...string) result {
 		r := f.run(t, append([]string{"dlq", "capture", "D", "--dead-letter", "dead.letters", "--idle", "1s"}, args...)...)

@@ -134,6 +134,7 @@ var helpExamples = []helpExample{
 
 // Each example of a help runs as it is written there, and there is no other.
 func TestExamplesOfHelps(t *testing.T) {
+	t.Parallel()
 	needShell(t)
 	var shown, run []string
 	var collect func(cmd *cobra.Command)

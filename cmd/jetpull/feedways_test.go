@@ -54,6 +54,7 @@ func awaitStatus(t *testing.T, db, partition, status string) {
 
 // TestExec has commands end in each way that they can.
 func TestFeedExec(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("sh"); err != nil {
 		t.Skip(err)
 	}

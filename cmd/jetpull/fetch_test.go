@@ -63,6 +63,7 @@ func TestFetchJSON(t *testing.T) {
 }
 
 func TestFetchExitCodes(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	require.Equal(t, cli.ExitNoMessages, f.run(t, "fetch", "S", "c", "--no-wait").code)
 	require.Equal(t, cli.ExitTimeout, f.run(t, "fetch", "S", "c", "--wait", "200ms").code)
@@ -79,6 +80,7 @@ func TestFetchExitCodes(t *testing.T) {
 }
 
 func TestFetchSettles(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		settle string
 		again  bool // the next fetch gets it again

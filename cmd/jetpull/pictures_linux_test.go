@@ -76,6 +76,7 @@ func picture(t *testing.T, columns, rows int, args ...string) string {
 // The live views fit a terminal of 80 columns and 24 rows, and one of 40 columns and 10 rows. Their pictures are in testdata/views.
 // With UPDATE_VIEWS=1 in the environment the test writes them.
 func TestPicturesOfLiveViews(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, jetstream.ConsumerConfig{MaxAckPending: 1000})
 	f.publish(t, numbers(12)...)
 	transform := partition.Transform(16, "bills.*")

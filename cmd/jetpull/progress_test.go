@@ -11,6 +11,7 @@ import (
 
 // TestConsumeIdleTellsProgress has a run whose end is known by the backlog alone.
 func TestConsumeIdleShowsProgress(t *testing.T) {
+	t.Parallel()
 	needShell(t)
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	f.publish(t, numbers(3)...)

@@ -40,6 +40,7 @@ func (f fixture) named(t *testing.T, name string) (ended chan error) {
 
 // The messages of all workers are listed, and the handler of one is cancelled, in the worker that has it.
 func TestPsAndCancel(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	f.publish(t, "1", "2")
 	one := f.named(t, "one")
@@ -112,6 +113,7 @@ func TestPsWithoutAnAnswer(t *testing.T) {
 
 // A user who may not ask gets the refusal, and not that there is no worker.
 func TestPsIsRefused(t *testing.T) {
+	t.Parallel()
 	srv := servertest.RunServer(t, servertest.WithConfig(`authorization {
 		users: [{user: u, password: p, permissions: {publish: {deny: "jetpull.>"}}}]
 	}`))

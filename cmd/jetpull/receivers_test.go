@@ -98,6 +98,7 @@ func signed(t *testing.T, secrets, id string, at time.Time, body []byte) http.He
 
 // Each program of docs/receivers.md takes what the project's own code signs, and refuses what somebody else sends.
 func TestReceiversOfTheGuide(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../../docs/receivers.md")
 	require.NoError(t, err)
 	brokerURL, stopBroker := listen(t, brokercmd.New(new(bool)))

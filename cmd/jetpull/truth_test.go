@@ -28,6 +28,7 @@ const accounts = `accounts {
 
 // An error says what the server has refused, rather than what did not come of it.
 func TestMissingPermissions(t *testing.T) {
+	t.Parallel()
 	srv := servertest.RunServer(t, servertest.WithConfig(accounts))
 	js := natstest.JetStream(t, srv.Connect(t, nats.UserInfo("admin", "p")))
 	natstest.Stream(t, js, "S", "s.>")
@@ -88,6 +89,7 @@ func silent(t *testing.T) string {
 
 // A server that says nothing is a time-out, with its address.
 func TestSilentServers(t *testing.T) {
+	t.Parallel()
 	at := silent(t)
 	for _, line := range []string{
 		"fetch S c --nats nats://u:secret@" + at, "publish a x --nats " + at, "info S c --nats nats://" + at, "dlq ls D --nats nats://" + at,

@@ -56,6 +56,7 @@ func (k *killable) kill() {
 
 // Whichever is killed, the program, the command or the server, each stored message is handled.
 func TestWorkerLosesNothingWhenItIsKilled(t *testing.T) {
+	t.Parallel()
 	kills := 50
 	if testing.Short() {
 		kills = 6

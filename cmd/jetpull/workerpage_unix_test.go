@@ -19,6 +19,7 @@ import (
 
 // Each program of docs/command.md runs with the command line that the page has for it, and answers as the page says.
 func TestWorkersOfThePage(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../../docs/command.md")
 	require.NoError(t, err)
 	for _, l := range []struct{ file, tool, debian string }{

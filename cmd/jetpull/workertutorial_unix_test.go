@@ -14,6 +14,7 @@ import (
 // The jetpull commands of docs/tutorial-worker.md have the effects that the page describes. In place of its program, which has a test of its own, a
 // command creates the stream and the consumer, and settles the first two messages.
 func TestTutorialOfTheWorker(t *testing.T) {
+	t.Parallel()
 	needShell(t)
 	commands, err := commandsOf("../../docs/tutorial-worker.md", "")
 	require.NoError(t, err)

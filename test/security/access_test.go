@@ -104,6 +104,7 @@ func (a access) may(role string) bool {
 
 // Every route refuses every token that is not for it, and each document's routes are those of the table.
 func TestTokensOnEveryRoute(t *testing.T) {
+	t.Parallel()
 	for name, f := range map[string]*fixture{"broker": newBroker(t), "relay": newRelay(t)} {
 		probes, known := 0, map[string]bool{}
 		for _, o := range f.operations(t) {

@@ -79,6 +79,7 @@ var secrets = []string{"channel-secret", "producer-secret", "consumer-secret", "
 
 // The console shows payloads of the systems' own streams and buckets to nobody, and those of applications to a reader only if it is configured so.
 func TestConsolePayloads(t *testing.T) {
+	t.Parallel()
 	srv := servertest.RunServer(t)
 	js, err := jetstream.New(srv.Connect(t))
 	require.NoError(t, err)
@@ -243,6 +244,7 @@ func TestForgedDeadLettersInTheConsole(t *testing.T) {
 // The place of a dead letter is that which the server states. One whose headers state another place does not have an administrator delete the message
 // there, and neither ends a list nor keeps an operation from ending.
 func TestForgedPlaceOfADeadLetter(t *testing.T) {
+	t.Parallel()
 	srv := servertest.RunServer(t)
 	js, err := jetstream.New(srv.Connect(t))
 	require.NoError(t, err)
@@ -314,6 +316,7 @@ var subjectField = regexp.MustCompile(`name="subject" value="([^"]*)"`)
 // administrator has given another subject.
 // TestCapturedDeadLettersInTheConsole: an advisory that is stored after them, and dropped, does not hide them.
 func TestCapturedDeadLettersInTheConsole(t *testing.T) {
+	t.Parallel()
 	srv := servertest.RunServer(t)
 	js, err := jetstream.New(srv.Connect(t))
 	require.NoError(t, err)

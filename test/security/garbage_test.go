@@ -158,6 +158,7 @@ func garble(t *testing.T, srv *servertest.Server, js jetstream.JetStream) {
 // each field that is believed. Neither system ends, nor does one that starts with these values. The objects of others work as before, and
 // so do operations over all.
 func TestGarbageInTheAccount(t *testing.T) {
+	t.Parallel()
 	srv := servertest.RunServer(t, servertest.WithAttackers(garbageUsers...))
 	js := srv.JetStream(t, srv.Connect(t))
 	var delivered atomic.Int64

@@ -10,8 +10,11 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/test/servertest"
@@ -45,18 +48,17 @@ func from(client string, header http.Header) http.Header {
 
 // Broker and relay behind a reverse proxy with a path of its own: the limit of wrong tokens is of a client, and not of the proxy.
 func TestClientsBehindATrustedProxy(t *testing.T) {
+	t.Parallel()
 	for name, route := range map[string]string{"broker": "/producers", "relay": "/v1/receivers"} {
 		limited := []string{"--admin-token", adminToken, "--admin-max-failed-logins-per-minute", "5"}
 		trusting := behind(t, start(t, name, append(limited, "--http-trusted-proxies", "127.0.0.1,192.0.2.0/24")...))
 		plain := behind(t, start(t, name, limited...))
-		// guess shows 12 wrong tokens, in which a minute may end, and reports whether one had to wait.
-		guess := func(s *system, client string) (waited bool) {
-			for range 12 {
+		guess := func(s *system, client string) (limited bool) {
+			return guesses(func() bool {
 				a := s.ask(t, http.MethodGet, route, from(client, bearer("guess")), "")
-				require.Contains(t, []int{http.StatusUnauthorized, http.StatusTooManyRequests}, a.status, "%s: %s", name, a.body)
-				waited = waited || a.status == http.StatusTooManyRequests
-			}
-			return waited
+				assert.Contains(t, []int{http.StatusUnauthorized, http.StatusTooManyRequests}, a.status, "%s: %s", name, a.body)
+				return a.status == http.StatusTooManyRequests
+			})
 		}
 		// Only the last address is not the client's own invention.
 		require.True(t, guess(trusting, "203.0.113.9, 192.0.2.1"), name)
@@ -70,19 +72,32 @@ func TestClientsBehindATrustedProxy(t *testing.T) {
 	}
 }
 
+// guesses makes 22 guesses at a time, since the answer to each takes a second, and reports whether one was refused unread. That is twice the largest
+// limit here and more, so that a minute can end meanwhile.
+func guesses(guess func() (limited bool)) bool {
+	var limited atomic.Bool
+	var all sync.WaitGroup
+	for range 22 {
+		all.Go(func() {
+			if guess() {
+				limited.Store(true)
+			}
+		})
+	}
+	all.Wait()
+	return limited.Load()
+}
+
 // A console that trusts its proxy limits the wrong tokens of a client, and not of all users.
 func TestConsoleBehindATrustedProxy(t *testing.T) {
+	t.Parallel()
 	srv := servertest.RunServer(t)
 	c, _, _ := newConsole(t, "--nats", srv.URL(), "--http-trusted-proxies", "127.0.0.1")
 	through := behind(t, c)
 	guess := func(client string) int {
 		return through.ask(t, http.MethodPost, "/login", from(client, http.Header{"Content-Type": {formType}}), "token=guess").status
 	}
-	waited := false
-	for range 22 { // a minute may end meanwhile
-		waited = guess("203.0.113.9") == http.StatusTooManyRequests || waited
-	}
-	require.True(t, waited)
+	require.True(t, guesses(func() bool { return guess("203.0.113.9") == http.StatusTooManyRequests }))
 	require.Equal(t, http.StatusForbidden, guess("203.0.113.10"))
 }
 
@@ -146,17 +161,14 @@ func TestRequestsThatProxiesSend(t *testing.T) {
 // The console below the path of a proxy that it does not know: the links of its pages stay below it, and events come as they are sent. All users have
 // the address of the proxy, so wrong tokens of one make those of others wait, and never the right one.
 func TestConsoleBelowAPath(t *testing.T) {
+	t.Parallel()
 	srv := servertest.RunServer(t)
 	c, _, _ := newConsole(t, "--nats", srv.URL())
 	through := behind(t, c)
 	sign := func(token string) answer {
 		return through.ask(t, http.MethodPost, "/login", http.Header{"Content-Type": {formType}}, url.Values{"token": {token}}.Encode())
 	}
-	limited := false
-	for range 22 { // a minute may end meanwhile
-		limited = sign("guess").status == http.StatusTooManyRequests || limited
-	}
-	require.True(t, limited)
+	require.True(t, guesses(func() bool { return sign("guess").status == http.StatusTooManyRequests }))
 	a := sign(adminToken)
 	require.Equal(t, http.StatusSeeOther, a.status, string(a.body))
 	cookie, _, _ := strings.Cut(a.header.Get("Set-Cookie"), ";")

@@ -207,8 +207,10 @@ func (l *Link) EnsureStream(ctx context.Context, c jetstream.StreamConfig) (exis
 // Close ends the connection, and the server where it is ours.
 func (l *Link) Close() {
 	if l.NC != nil {
-		// Published messages, above all acknowledgements, are sent first.
-		_ = l.NC.FlushTimeout(l.Timeout)
+		// What was published, above all acknowledgements, is sent first. Without a connection, only something that waits for it is worth a wait.
+		if waits, _ := l.NC.Buffered(); waits > 0 || l.NC.IsConnected() {
+			_ = l.NC.FlushTimeout(l.Timeout)
+		}
 		l.NC.Close()
 	}
 	if l.Server != nil {
