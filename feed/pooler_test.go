@@ -14,7 +14,7 @@ import (
 	"github.com/jetpull/jetpull/internal/pgtest"
 )
 
-// The settings for PgBouncer on docs/feed.md, in its own configuration and in the DSN.
+// The settings for PgBouncer on docs/deploy.md, in its own configuration and in the DSN.
 const (
 	poolerIgnores = "ignore_startup_parameters = idle_in_transaction_session_timeout,jit"
 	poolerQuery   = "&default_query_exec_mode=exec&idle_in_transaction_session_timeout=10s&jit=off"

@@ -92,8 +92,8 @@ func TestEventsArrive(t *testing.T) {
 	require.Equal(t, failed, sum)
 	require.LessOrEqual(t, n, failed/2)
 
-	// docs/alerts.md shows such an event.
-	alerts, err := os.ReadFile("../docs/alerts.md")
+	// docs/failures.md shows such an event.
+	alerts, err := os.ReadFile("../docs/failures.md")
 	require.NoError(t, err)
 	sample := regexp.MustCompile(`\{"Event":"messages failed".*?\}`).Find(alerts)
 	for _, r := range operator.list() {

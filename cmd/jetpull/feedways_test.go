@@ -188,10 +188,10 @@ func TestFeedBackoff(t *testing.T) {
 	require.Contains(t, r.err, "--backoff -1s is not in 0s..8760h0m0s")
 }
 
-// The command of docs/limits.md processes what there is.
+// The command of docs/partitions.md processes what there is.
 func TestFeedLimits(t *testing.T) {
 	needShell(t)
-	text, err := os.ReadFile("../../docs/limits.md")
+	text, err := os.ReadFile("../../docs/partitions.md")
 	require.NoError(t, err)
 	_, flags, found := strings.Cut(string(text), "    jetpull feed --exec ./ask.sh ")
 	require.True(t, found)

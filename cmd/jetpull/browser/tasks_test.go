@@ -23,7 +23,7 @@ func (o *operator) follow(href string)     { o.used++; o.click(fmt.Sprintf("a[hr
 // nav follows a link of the navigation.
 func (o *operator) nav(page string) { o.follow(page) }
 
-// task is what operators do, with the clicks that docs/failures.md promises.
+// task is what operators do, with the clicks that docs/console.md promises.
 type task struct {
 	name   string
 	clicks int
