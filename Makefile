@@ -49,12 +49,13 @@ help: ## Show the targets
 # any makes a regular expression of a list of names.
 space    := $() $()
 any       = $(subst $(space),|,$(strip $(1)))
-# Tests whose processor time is mostly that of servers in a cluster, or of a large volume. They have no race detector in test-system, and have it
-# in nightly. The packages that they are in are VOLUMES.
+# Tests whose processor time is mostly that of servers in a cluster, of a simulation, of a compiler, or of a large volume. They have no race
+# detector in test-system, and have it in nightly. The packages that they are in are VOLUMES.
 VOLUME   := TestBrokersOnAClusterLoseNoJob TestStartsAndQuorumOfACluster TestContractOnThreeServers TestContractOnACluster \
 	TestModelAgreesWithACluster TestIdleReceiversHaveNoGoroutine TestDeletedReceiversAreCollected TestResponseThatIsLargerAsJSON \
-	TestOpenedStoreHasTheCompleteList TestPostgresFull TestSQLiteFull TestFetchReadsWhatItReturns TestPruneDatesInSteps TestLargestBody
-VOLUMES  := ./broker ./broker/internal/httpapi ./relay ./relay/internal/store ./feed ./test/model
+	TestOpenedStoreHasTheCompleteList TestPostgresFull TestSQLiteFull TestFetchReadsWhatItReturns TestPruneDatesInSteps TestLargestBody \
+	TestSimulation TestSimulationFindsPlantedBugs TestLossOfPower TestSyncsPerMessage TestTakeOver TestExamplesCanBeCopied
+VOLUMES  := ./feed ./relay ./test ./broker ./broker/internal/httpapi ./relay/internal/store ./limit ./partition ./test/model ./test/sim
 
 demo: ## Handle a backlog of 100,000 orders on an embedded server, and print the server's counters
 	$(GO) run ./examples/demo
@@ -87,7 +88,6 @@ build: ## Compile every package of every module
 test: ## Run the tests of all packages, except those that are in test-system
 	$(TESTENV) $(GO) test -p $(PACKAGES) -short -timeout 30m -skip '^($(call any,$(VOLUME)))$$' $(TESTARGS) $(TESTEXEC) \
 		$(LONGEST) $$($(GO) list work | grep -vE '$(UNTESTED)')
-	$(TESTENV) $(GO) test -run '^TestSimulation$$' -short $(TESTARGS) ./relay/internal/sim
 
 test-race: ## Run test under the race detector, which needs a C compiler
 	$(MAKE) test TESTENV="CGO_ENABLED=1 GOFLAGS='$(GOFLAGS) -vet=off $(RACE)'"
@@ -100,7 +100,7 @@ test-programs: ## Run the part of test-system that runs programs, or opens pages
 # Tests that measure memory are meaningless under the race detector. The relay's simulation and its scenarios take eight times as long there.
 test-plain: ## Run the part of test-system whose tests cannot be under the race detector
 	$(PLAIN) $(GO) test $(TESTARGS) -timeout 30m ./relay/internal/sim -sim.seed 1 -sim.count 100
-	$(PLAIN) $(GO) test -short -run '^($(call any,$(VOLUME)))$$' $(TESTARGS) $(VOLUMES)
+	$(PLAIN) $(GO) test -p $(WAITING) -short -timeout 30m -run '^($(call any,$(VOLUME)))$$' $(TESTARGS) $(VOLUMES)
 	$(PLAIN) $(GO) test -exec 'env -u GOGC -u GOMEMLIMIT' -run '^(TestMemoryAfterTraffic|TestRetentionLevelsOff)$$' $(TESTARGS) ./test ./broker
 
 test-tools: ## Run the part of test-system that tests the tools and the packages of a release
@@ -262,8 +262,6 @@ prepare ci: export GOMEMLIMIT = 3GiB
 ci: export TESTENV = $(if $(RACE),CGO_ENABLED=1 GOFLAGS='$(GOFLAGS) -vet=off $(RACE)',$(PLAIN))
 ci: export TESTEXEC = -exec $(CURDIR)/tools/fuzz.sh
 ci: export TESTARGS += -count=1
-# One package fewer than test has at a time, for tests that wait for a time of their own.
-ci: export PACKAGES := $(shell getconf _NPROCESSORS_ONLN)
 ci: prepare ## Run all checks that a change must pass
 	$(PLAIN) $(MAKE) lint-modules
 	$(MAKE) -k test test-system
