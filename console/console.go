@@ -116,7 +116,7 @@ type Console struct {
 	log      *slog.Logger
 	sampler  *sample.Sampler
 	pages    map[string]page.Func
-	nav      []view.NavLink
+	nav      []view.Link
 	sessions *sessions
 	actions  *actionLog
 	marks    *page.Marks
@@ -208,7 +208,7 @@ func newConsole(cfg Config, sessions *sessions) *Console {
 
 // add registers a family of pages, of which first is in the navigation.
 func (c *Console) add(title, first string, pages map[string]page.Func) {
-	c.nav = append(c.nav, view.NavLink{Name: first, Link: view.Link{Text: title, Href: first}})
+	c.nav = append(c.nav, view.Link{Text: title, Href: first})
 	for name, f := range pages {
 		c.pages[name] = f
 	}

@@ -200,7 +200,7 @@ func (m *Messages) stream(ctx context.Context, r Request) (*view.Page, error) {
 			{Name: "First", Value: place(name, st.Msgs, st.FirstSeq, st.FirstTime)},
 			{Name: "Last", Value: place(name, st.Msgs, st.LastSeq, st.LastTime)},
 			{Name: "Retention", Value: view.Text(c.Retention.String())},
-			{Name: "Limits", Value: view.Text(limits(&c))},
+			{Name: "Limits", Value: view.Text(cmp.Or(strings.Join(inWords("limits", c), ", "), "none"))},
 			{Name: "Replicas", Value: view.Int(c.Replicas)},
 			{Name: "Created", Value: view.Ago(info.Created, "The server did not state it")},
 		},
@@ -225,17 +225,6 @@ func place(stream string, n, seq uint64, at time.Time) view.Value {
 	v := view.Ago(at, "")
 	v.Prefix, v.Href = strconv.FormatUint(seq, 10)+", ", link("message", "stream", stream, "seq", strconv.FormatUint(seq, 10))
 	return v
-}
-
-// limits are those of a stream in words.
-func limits(c *jetstream.StreamConfig) string {
-	var all sentences
-	all.add(c.MaxMsgs > 0, "%s", view.Count(uint64(max(0, c.MaxMsgs)), "message"))
-	all.add(c.MaxBytes > 0, "%s", view.Bytes(uint64(max(0, c.MaxBytes))).Text)
-	all.add(c.MaxAge > 0, "%s", view.Span(c.MaxAge))
-	all.add(c.MaxMsgsPerSubject > 0, "%d of a subject", c.MaxMsgsPerSubject)
-	all.add(c.MaxMsgSize > 0, "%s in a message", view.Bytes(uint64(max(0, c.MaxMsgSize))).Text)
-	return cmp.Or(strings.Join(all, ", "), "none")
 }
 
 func replicas(c *jetstream.ClusterInfo) view.Part {

@@ -23,7 +23,7 @@ var Static embed.FS
 type Layout struct {
 	Page *Page
 	// Nav are the pages that there are, and Path the one that is shown, with its query.
-	Nav  []NavLink
+	Nav  []Link
 	Path string
 	// Place is what the pages are about.
 	Place Place
@@ -47,12 +47,6 @@ type Layout struct {
 	Now       time.Time
 	// Version is part of the addresses of the style sheet and the scripts.
 	Version string
-}
-
-// NavLink is an entry of the navigation.
-type NavLink struct {
-	Link
-	Name string
 }
 
 // Failure is why there is no page.
