@@ -37,26 +37,6 @@ type judgedStream struct {
 	stored meter
 }
 
-// leaderless reports whether no server leads a stream. The rest of its info is empty then.
-func leaderless(info *jetstream.StreamInfo) bool {
-	return info.Cluster != nil && info.Cluster.Leader == ""
-}
-
-func streamState(info *jetstream.StreamInfo) state.State {
-	s := state.Stream{NoLeader: leaderless(info)}
-	if info.Cluster != nil {
-		s.Leader = info.Cluster.Leader
-		for _, peer := range info.Cluster.Replicas {
-			s.Replicas = append(s.Replicas, replica(peer))
-		}
-	}
-	return s.Of()
-}
-
-func replica(peer *jetstream.PeerInfo) state.Replica {
-	return state.Replica{Name: peer.Name, Offline: peer.Offline, Current: peer.Current, Lag: peer.Lag, Silent: peer.Active}
-}
-
 func worstStream(a, b judgedStream) int {
 	return cmp.Or(cmp.Compare(a.state.Level, b.state.Level), cmp.Compare(a.Config.Name, b.Config.Name))
 }
@@ -71,11 +51,11 @@ func (m *Messages) ask(ctx context.Context) ([]judgedStream, error) {
 	for i, info := range infos {
 		name := info.Config.Name
 		before := m.before[name]
-		one := judgedStream{info, streamState(info), since{now, m.before == nil}, before.stored}
+		one := judgedStream{info, state.Stream(info.Cluster), since{now, m.before == nil}, before.stored}
 		if before.state.Word == one.state.Word {
 			one.since = before.since
 		}
-		if !leaderless(info) {
+		if !state.Leaderless(info.Cluster) {
 			one.stored = before.stored.plus(now, info.State.LastSeq)
 			m.history.Put(now, name, float64(info.State.Msgs), float64(info.State.Bytes), one.stored.rate)
 		}
@@ -188,7 +168,7 @@ func (m *Messages) stream(ctx context.Context, r Request) (*view.Page, error) {
 	kind, title := streamKind(info)
 	c, st := info.Config, info.State
 	values := func(i int) chart.Series { return r.values(m.history, name, i) }
-	now := streamState(info)
+	now := state.Stream(info.Cluster)
 	part := view.Part{
 		ID: "stream", Source: view.Source{Name: "NATS", Asked: r.Now}, Problem: now.Sentence, ProblemTone: now.Level.Tone(),
 		Facts: []view.Fact{
@@ -234,7 +214,7 @@ func replicas(c *jetstream.ClusterInfo) view.Part {
 	}
 	for i, peer := range c.Replicas {
 		list.Add("peer-"+strconv.Itoa(i),
-			view.Text(peer.Name), replica(peer).Of().Value(), view.Number(peer.Lag), view.Duration(peer.Active.Round(time.Second)))
+			view.Text(peer.Name), state.Replica(peer).Value(), view.Number(peer.Lag), view.Duration(peer.Active.Round(time.Second)))
 	}
 	return view.Part{ID: "replicas", Title: "Replicas", List: list}
 }
