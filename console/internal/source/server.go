@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/jetpull/jetpull/console/internal/page"
 	"github.com/jetpull/jetpull/internal/mask"
 )
@@ -39,7 +37,7 @@ const (
 func (j JetStream) Account(ctx context.Context) (info page.AccountInfo, err error) {
 	nc := j.JS.Conn()
 	if !nc.IsConnected() {
-		return info, inWords(nats.ErrReconnectBufExceeded)
+		return info, errNotConnected
 	}
 	info.Server, _ = j.Server()
 	info.Version, info.Cluster = nc.ConnectedServerVersion(), nc.ConnectedClusterName()
