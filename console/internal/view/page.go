@@ -275,7 +275,7 @@ func (a *Action) Filled(form url.Values) *Action {
 
 // Entry is a line of the log of actions.
 type Entry struct {
-	ID      int
+	Key     string `json:"-"` // orders the entries by time
 	Time    time.Time
 	Who     string
 	Action  string
