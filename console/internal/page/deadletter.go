@@ -139,14 +139,21 @@ const (
 
 // addKinds adds the operations on dead letters to the runner.
 func (d *DeadLetters) addKinds() {
-	d.runner.Add(kindRequeue, true, letterWindow, d.selector(func(ctx context.Context, rule *requeue.Rule, f letterFilter, m *jetstream.RawStreamMsg) error {
-		_, _, err := d.publishAgain(ctx, rule, f, m)
-		return err
-	}))
-	d.runner.Add(kindPurge, true, letterWindow, d.selector(func(ctx context.Context, _ *requeue.Rule, f letterFilter, m *jetstream.RawStreamMsg) error {
-		return d.source.DeleteMessage(ctx, f.Stream, m.Sequence)
-	}))
+	for kind, do := range map[string]letterDo{
+		kindRequeue: func(ctx context.Context, rule *requeue.Rule, f letterFilter, m *jetstream.RawStreamMsg) error {
+			_, _, err := d.publishAgain(ctx, rule, f, m)
+			return err
+		},
+		kindPurge: func(ctx context.Context, _ *requeue.Rule, f letterFilter, m *jetstream.RawStreamMsg) error {
+			return d.source.DeleteMessage(ctx, f.Stream, m.Sequence)
+		},
+	} {
+		d.runner.Add(kind, true, letterWindow, d.selector(do))
+	}
 }
+
+// letterDo is what an operation does to a dead letter.
+type letterDo func(context.Context, *requeue.Rule, letterFilter, *jetstream.RawStreamMsg) error
 
 // count is how many dead letters match. It stops at maxScanned, with more. Each is passed to see.
 func (d *DeadLetters) count(ctx context.Context, f letterFilter, see func(context.Context, *jetstream.RawStreamMsg) error) (n int, more bool,
@@ -179,7 +186,7 @@ func (d *DeadLetters) count(ctx context.Context, f letterFilter, see func(contex
 }
 
 // selector selects the dead letters of an operation, and has do done to each.
-func (d *DeadLetters) selector(do func(context.Context, *requeue.Rule, letterFilter, *jetstream.RawStreamMsg) error) operation.Selector {
+func (d *DeadLetters) selector(do letterDo) operation.Selector {
 	return func(ctx context.Context, selection json.RawMessage, from uint64, limit int) (all []func(context.Context) error, next uint64, err error) {
 		var f letterFilter
 		if err := json.Unmarshal(selection, &f); err != nil {
