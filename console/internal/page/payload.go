@@ -2,6 +2,7 @@ package page
 
 import (
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -38,14 +39,11 @@ func payloadBlock(data []byte, r Request, page string, pairs ...string) view.Blo
 	}
 	block.Links = append(block.Links, view.Link{Text: "download", Href: link(page, append([]string{"download", "1"}, pairs...)...)})
 	shown := data[:min(len(data), maxShown)]
-	var folded *view.Folded
-	if len(shown) == len(data) {
-		folded = view.Fold(data)
-	}
+	isJSON := len(data) <= maxShown && json.Valid(data)
 	kind := r.Query.Get("as")
 	if kind == "" {
 		switch {
-		case folded != nil:
+		case isJSON:
 			kind = "json"
 		case utf8.Valid(shown) || len(shown) < len(data) && utf8.Valid(shown[:len(shown)-utf8.UTFMax]):
 			kind = "text"
@@ -57,12 +55,12 @@ func payloadBlock(data []byte, r Request, page string, pairs ...string) view.Blo
 	case kind == "hex":
 		shown = shown[:min(len(shown), maxHex)]
 		block.Text = hex.Dump(shown)
-	case kind == "json" && folded != nil:
-		block.Fold = folded
-	default:
-		if kind == "json" {
-			block.Note = "It is no JSON object or array, or too large to be folded, so it is shown as text. "
-		}
+	case kind == "json" && isJSON:
+		block.Fold = view.Fold(data)
+	case kind == "json":
+		block.Note = "It is not JSON, or too large to be folded, so it is shown as text. "
+	}
+	if kind != "hex" && block.Fold == nil {
 		block.Text, _ = printable(shown, len(shown))
 	}
 	switch {

@@ -26,16 +26,6 @@ import (
 // JetStream is the source of consumers and messages that an account of a NATS server is.
 type JetStream struct{ JS jetstream.JetStream }
 
-// errNotConnected is in words what nats.go states of a buffer of no bytes.
-var errNotConnected = errors.New("there is no connection to a NATS server now")
-
-func inWords(err error) error {
-	if errors.Is(err, nats.ErrReconnectBufExceeded) {
-		return errNotConnected
-	}
-	return err
-}
-
 // listed is a page of a list of the JetStream API. Missing are the names of those that no server leads, or whose leader did not answer.
 type listed struct {
 	Error        *jetstream.APIError

@@ -9,9 +9,21 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/jetpull/jetpull/console/internal/page"
 	"github.com/jetpull/jetpull/internal/mask"
 )
+
+// errNotConnected is in words what nats.go states of a buffer of no bytes.
+var errNotConnected = errors.New("there is no connection to a NATS server now")
+
+func inWords(err error) error {
+	if errors.Is(err, nats.ErrReconnectBufExceeded) {
+		return errNotConnected
+	}
+	return err
+}
 
 // Server is the name of the server that the connection leads to, and its URL without what authenticates. They are empty while there is no connection.
 // A server without a name of its own has its ID as its name, which no user knows: then it is the address.
