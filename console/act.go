@@ -3,10 +3,14 @@ package console
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -78,7 +82,7 @@ func (c *Console) act(w http.ResponseWriter, r *http.Request, l *view.Layout, u 
 		entry.Failed, entry.Outcome = true, err.Error()
 	}
 	c.sampler.Refresh()
-	id := c.actions.add(entry)
+	key := c.record(ctx, entry)
 	c.log.LogAttrs(ctx, slog.LevelInfo, "console: action", slog.String("who", entry.Who), slog.String("action", entry.Action),
 		slog.String("target", entry.Target), slog.Int("count", entry.Count), slog.String("outcome", entry.Outcome))
 	if err != nil {
@@ -86,8 +90,32 @@ func (c *Console) act(w http.ResponseWriter, r *http.Request, l *view.Layout, u 
 		return
 	}
 	then := cmp.Or(outcome.Then, l.Here())
-	http.SetCookie(w, didCookie(r, then, strconv.Itoa(id), outcomeTime))
+	http.SetCookie(w, didCookie(r, then, key, outcomeTime))
 	redirect(w, then)
+}
+
+// record adds an entry to the log of actions, and returns its key.
+func (c *Console) record(ctx context.Context, e view.Entry) (key string) {
+	key = fmt.Sprintf("%020d-%s", e.Time.UnixNano(), rand.Text())
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTime)
+	defer cancel()
+	if err := c.actions.Set(ctx, key, e); err != nil {
+		c.actions.Hold(key, e)
+		c.warn("action", e.Action, err)
+	}
+	return key
+}
+
+// entries are those of the log of actions, newest first.
+func (c *Console) entries() []view.Entry {
+	all := c.actions.All()
+	entries := make([]view.Entry, 0, len(all))
+	for _, key := range slices.Backward(slices.Sorted(maps.Keys(all))) {
+		one := all[key]
+		one.Key = key
+		entries = append(entries, one)
+	}
+	return entries
 }
 
 // outcomeTime is how long the outcome of an action waits for the next page.
@@ -95,10 +123,10 @@ const outcomeTime = 60
 
 // didCookie names the action whose outcome the page of an address shows, and no page of another tab. The page deletes it, so neither Back nor reload
 // shows the outcome again.
-func didCookie(r *http.Request, address, id string, seconds int) *http.Cookie {
+func didCookie(r *http.Request, address, key string, seconds int) *http.Cookie {
 	sum := sha256.Sum256([]byte(address))
 	return &http.Cookie{
-		Name: "jetpull-console-did-" + hex.EncodeToString(sum[:8]), Value: id, MaxAge: seconds,
+		Name: "jetpull-console-did-" + hex.EncodeToString(sum[:8]), Value: key, MaxAge: seconds,
 		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: httpserve.Secure(r),
 	}
 }

@@ -110,15 +110,18 @@ type Config struct {
 	Log *slog.Logger
 }
 
+// maxEntries is how many actions the log shows. Older ones are in the process's log.
+const maxEntries = 1000
+
 // Console is an [http.Handler] that serves the pages. It may be used by several goroutines.
 type Console struct {
 	cfg      Config
 	log      *slog.Logger
 	sampler  *sample.Sampler
 	pages    map[string]page.Func
-	nav      []view.NavLink
+	nav      []view.Link
 	sessions *sessions
-	actions  *actionLog
+	actions  *operation.Store[view.Entry]
 	marks    *page.Marks
 	renders  renders
 	static   map[string]asset
@@ -136,7 +139,8 @@ func Handler(cfg Config) *Console {
 
 func newConsole(cfg Config, sessions *sessions) *Console {
 	c := &Console{
-		cfg: cfg, log: cfg.Log, sessions: sessions, sampler: sample.New(), pages: map[string]page.Func{}, actions: newActionLog(), marks: page.NewMarks(),
+		cfg: cfg, log: cfg.Log, sessions: sessions, sampler: sample.New(), pages: map[string]page.Func{}, marks: page.NewMarks(),
+		actions: operation.NewStore("log.", maxEntries, func(_, _ view.Entry) bool { return false }),
 	}
 	c.static, c.version = assets()
 	runner := operation.NewRunner(c.log)
@@ -199,7 +203,7 @@ func newConsole(cfg Config, sessions *sessions) *Console {
 	}
 	c.pages["overview"] = page.Overview(summaries)
 	c.add("Operations", "operations", page.NewOperations(c.sampler, operations).Pages())
-	c.add("Log of actions", "log", map[string]page.Func{"log": page.Log(c.actions.all)})
+	c.add("Log of actions", "log", map[string]page.Func{"log": page.Log(c.entries)})
 	for name, build := range c.pages {
 		c.pages[name] = build.Within(sample.Patience)
 	}
@@ -208,7 +212,7 @@ func newConsole(cfg Config, sessions *sessions) *Console {
 
 // add registers a family of pages, of which first is in the navigation.
 func (c *Console) add(title, first string, pages map[string]page.Func) {
-	c.nav = append(c.nav, view.NavLink{Name: first, Link: view.Link{Text: title, Href: first}})
+	c.nav = append(c.nav, view.Link{Text: title, Href: first})
 	for name, f := range pages {
 		c.pages[name] = f
 	}
@@ -322,8 +326,9 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, l *view.Layout, u
 	}
 	l.Page = p
 	if did, err := r.Cookie(didCookie(r, here(r), "", 0).Name); err == nil {
-		id, _ := strconv.Atoi(did.Value) // there is no action 0
-		l.Did = c.actions.get(id)
+		if one, ok := c.actions.Get(did.Value); ok {
+			l.Did = &one
+		}
 		http.SetCookie(w, didCookie(r, here(r), "", -1))
 	}
 	if name := r.URL.Query().Get("do"); name != "" {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/jetpull/jetpull/console/internal/view"
@@ -22,9 +23,8 @@ type Context struct {
 
 // Consoles is an [http.Handler] that serves a console for each of several NATS accounts. It may be used by several goroutines.
 type Consoles struct {
-	names []string
+	first string // the name of the first
 	all   map[string]*Console
-	below map[string]http.Handler // the same, without their paths
 }
 
 // among is the place of a console among several.
@@ -41,31 +41,28 @@ func Contexts(cfg Config, contexts []Context) (*Consoles, error) {
 	if len(contexts) == 0 {
 		return nil, errors.New("there is no context: give one at least")
 	}
-	s := &Consoles{all: map[string]*Console{}, below: map[string]http.Handler{}}
-	for i, one := range contexts {
-		if !contextName.MatchString(one.Name) {
+	s := &Consoles{first: contexts[0].Name, all: map[string]*Console{}}
+	var names []string
+	for _, one := range contexts {
+		switch {
+		case !contextName.MatchString(one.Name):
 			return nil, fmt.Errorf("context %q: its name is part of a path: give it one of at most 100 letters, digits and ._-, with a letter or digit first",
 				one.Name)
+		case slices.Contains(names, one.Name):
+			return nil, fmt.Errorf("context %q is given twice: give each another name", one.Name)
 		}
-		for _, other := range contexts[:i] {
-			if other.Name == one.Name {
-				return nil, fmt.Errorf("context %q is given twice: give each another name", one.Name)
-			}
-		}
-		s.names = append(s.names, one.Name)
+		names = append(names, one.Name)
 	}
 	log := cmp.Or(cfg.Log, slog.Default())
 	sessions, alerts := newSessions(cfg, log), cfg.Alerts
 	for _, one := range contexts {
-		cfg.NATS, cfg.Environment, cfg.Log = one.NATS, one.Name, log.With("context", one.Name)
 		place := &among{path: "/c/" + one.Name}
-		cfg.Alerts = alerts.below(place.path)
-		c := newConsole(cfg, sessions)
-		c.among = place
-		for _, name := range s.names {
-			c.among.links = append(c.among.links, view.Choice{Link: view.Link{Text: name, Href: "../" + name + "/"}, Current: name == one.Name})
+		for _, name := range names {
+			place.links = append(place.links, view.Choice{Link: view.Link{Text: name, Href: "../" + name + "/"}, Current: name == one.Name})
 		}
-		s.all[one.Name], s.below[one.Name] = c, http.StripPrefix(c.among.path, c)
+		cfg.NATS, cfg.Environment, cfg.Log, cfg.Alerts = one.NATS, one.Name, log.With("context", one.Name), alerts.below(place.path)
+		s.all[one.Name] = newConsole(cfg, sessions)
+		s.all[one.Name].among = place
 	}
 	return s, nil
 }
@@ -80,29 +77,29 @@ func (s *Consoles) Close() {
 // ServeHTTP implements http.Handler.
 func (s *Consoles) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r = httpserve.Within(r, func(r *http.Request) bool {
-		h, _, _ := s.of(r)
-		return h != nil
+		c, _, _ := s.of(r)
+		return c != nil
 	})
-	switch h, name, inside := s.of(r); {
+	switch c, name, inside := s.of(r); {
 	case strings.TrimPrefix(r.URL.Path, "/") == "":
-		redirect(w, httpserve.Here(r, "c/"+s.names[0]+"/")) // the address may lack the slash at its end
-	case h == nil:
+		redirect(w, httpserve.Here(r, "c/"+s.first+"/")) // the address may lack the slash at its end
+	case c == nil:
 		http.Error(w, "There is no such page. The consoles are below c/, by the names of their contexts.", http.StatusNotFound)
 	case !inside:
 		redirect(w, name+"/")
 	default:
-		h.ServeHTTP(w, r)
+		http.StripPrefix(c.among.path, c).ServeHTTP(w, r)
 	}
 }
 
 // of finds the console that a request is for; nil: there is none. Inside is false where the path lacks the slash behind the name.
-func (s *Consoles) of(r *http.Request) (h http.Handler, name string, inside bool) {
-	path, ok := strings.CutPrefix(r.URL.Path, "/c/")
-	if !ok {
+func (s *Consoles) of(r *http.Request) (c *Console, name string, inside bool) {
+	path, below := strings.CutPrefix(r.URL.Path, "/c/")
+	name, _, inside = strings.Cut(path, "/")
+	if !below {
 		return nil, "", false
 	}
-	name, _, inside = strings.Cut(path, "/")
-	return s.below[name], name, inside
+	return s.all[name], name, inside
 }
 
 // first is the address of the first page. The request for a console on its own may lack the slash behind its path.

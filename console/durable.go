@@ -2,22 +2,14 @@ package console
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/json"
-	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/operation"
-	"github.com/jetpull/jetpull/console/internal/page"
-	"github.com/jetpull/jetpull/console/internal/view"
 )
 
 const (
-	keyLog    = "log."
-	keyValues = "values."
+	keyValues = "values." // begins the keys of the values of charts
 	// restoreTime is how long operations and alerts wait for what an earlier process has kept. It also bounds one read of that, as keepTime does one
 	// write. After it, laterPause is the time between two tries.
 	restoreTime = time.Minute
@@ -61,30 +53,18 @@ func (c *Console) restore(ctx context.Context, runner *operation.Runner, open fu
 	if err != nil {
 		return nil, err
 	}
-	kept, err := keep.Read(ctx, keyLog+">")
-	if err != nil {
-		return nil, err
-	}
 	values, err := keep.Read(ctx, keyValues+">")
 	if err != nil {
 		return nil, err
 	}
-	marks, err := keep.Read(ctx, page.MarkKeys+">")
-	if err != nil {
+	if err := c.marks.Restore(ctx, keep); err != nil {
 		return nil, err
 	}
-	if err := c.marks.Restore(ctx, marks, keep.Put); err != nil {
+	if err := c.actions.Restore(ctx, keep); err != nil {
 		return nil, err
 	}
 	if err := runner.Restore(ctx, keep); err != nil {
 		return nil, err
-	}
-	var entries []view.Entry
-	for _, key := range slices.Sorted(maps.Keys(kept)) {
-		var e view.Entry
-		if json.Unmarshal(kept[key].Data, &e) == nil {
-			entries = append(entries, e)
-		}
 	}
 	for name, h := range c.sampler.Histories() {
 		if one, ok := values[keyValues+name]; ok {
@@ -93,16 +73,6 @@ func (c *Console) restore(ctx context.Context, runner *operation.Runner, open fu
 			}
 		}
 	}
-	c.actions.restore(entries, func(e view.Entry) {
-		ctx, cancel := context.WithTimeout(context.Background(), keepTime)
-		defer cancel()
-		data, err := json.Marshal(e)
-		if err == nil {
-			// The keys are in the order of time.
-			err = keep.Put(ctx, keyLog+fmt.Sprintf("%020d", e.Time.UnixNano())+"-"+rand.Text(), data)
-		}
-		c.warn("action", e.Action, err)
-	})
 	return keep, nil
 }
 

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -54,7 +55,8 @@ func TestKeptIsReadWhenNATSIsThere(t *testing.T) {
 		var away atomic.Bool
 		away.Store(true)
 		keep := keeper{
-			"log.1": `{"Action":"Pause","Who":"grace"}`, "seen.1": `{"object":"failed messages of receiver ci","by":"ada","at":"2026-01-01T00:00:00Z","sequence":7}`,
+			"log.1": `{"Action":"Pause","Who":"grace"}`,
+			"seen." + base64.RawURLEncoding.EncodeToString([]byte("failed messages of receiver ci")): `{"object":"failed messages of receiver ci","by":"ada","at":"2026-01-01T00:00:00Z","sequence":7}`,
 		}
 		open := func(context.Context) (operation.Keep, error) {
 			if away.Load() {

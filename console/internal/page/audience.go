@@ -22,7 +22,7 @@ func (c *Consumers) audience(ctx context.Context) (all []*consumer, known bool) 
 
 // gets reports whether a consumer gets the messages of a subject of its stream.
 func (c *consumer) gets(subject string) bool {
-	all := filters(&c.Config)
+	all := filters(c.Config)
 	return len(all) == 0 || slices.ContainsFunc(all, func(f string) bool { return wire.Matches(f, subject) })
 }
 
@@ -43,7 +43,7 @@ func ownSubject(all []*consumer, stream, name string) string {
 		if one.Stream != stream || one.Name != name {
 			continue
 		}
-		for _, f := range filters(&one.Config) {
+		for _, f := range filters(one.Config) {
 			if wire.Publishable(f) && len(who(all, stream, f)) == 1 {
 				return f
 			}

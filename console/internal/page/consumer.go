@@ -38,7 +38,7 @@ func (c *Consumers) one(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	one := s.Value[i]
 	page.Parts = append([]view.Part{c.now(r, s, one)}, c.groups(one)...)
-	page.Parts = append(page.Parts, view.Part{ID: "configuration", Title: "Configuration", Lines: describe(one.ConsumerInfo)})
+	page.Parts = append(page.Parts, view.Part{ID: "configuration", Title: "Configuration", Lines: inWords("consumer", one.ConsumerInfo)})
 	for i := range page.Parts[1:] {
 		page.Parts[i+1].Source.Stale = s.Stale() // the first part states why
 	}
@@ -89,7 +89,7 @@ func (c *Consumers) groups(one *consumer) []view.Part {
 	for i, group := range one.Config.PriorityGroups {
 		part := view.Part{
 			ID: "group-" + strconv.Itoa(i), Title: "Group " + group,
-			Facts: []view.Fact{{Name: "Policy", Value: view.Text(policyName(one.Config.PriorityPolicy))}},
+			Facts: []view.Fact{{Name: "Policy", Value: view.Text(strings.Join(inWords("policy", one.Config.PriorityPolicy), ""))}},
 		}
 		if one.Config.PriorityPolicy == jetstream.PriorityPolicyPinned {
 			pinned := jetstream.PriorityGroupState{}
@@ -137,18 +137,6 @@ func refused(rest string) func(error) error {
 		}
 		return unavailable(err, "The reason is the server's. Correct it and try again.", "NATS refused the action. %s", rest)
 	}
-}
-
-func policyName(p jetstream.PriorityPolicy) string {
-	switch p {
-	case jetstream.PriorityPolicyPinned:
-		return "pinned client: one client gets all messages"
-	case jetstream.PriorityPolicyOverflow:
-		return "overflow: a client gets messages only beyond its thresholds"
-	case jetstream.PriorityPolicyPrioritized:
-		return "prioritized: clients of the lowest number first"
-	}
-	return "none"
 }
 
 var pauseFields = []view.Field{

@@ -21,68 +21,48 @@ type age struct {
 	at, read time.Time
 }
 
-// of are the time of the oldest unacknowledged message and the lag. Reads is how many more messages this sample may read. A consumer for which there
-// are none keeps the lag that was measured last.
-func (a ages) of(ctx context.Context, source ConsumerSource, one *consumer, reads *int) (oldest, next time.Time,
-	lag time.Duration,
-) {
+// measure finds out the time of the oldest unacknowledged message and the lag of a consumer. Reads is how many more messages this sample may read. A
+// consumer for which there are none keeps the lag that was measured last.
+func (a ages) measure(ctx context.Context, source ConsumerSource, one *consumer, reads *int) {
 	known := a[one.key]
-	for i, after := range []uint64{one.AckFloor.Stream, one.Delivered.Stream} {
-		some := one.NumAckPending > 0
-		if i == 1 {
-			some = one.NumPending > 0
-		}
-		if !some {
+	sequences, some := [2]uint64{one.AckFloor.Stream, one.Delivered.Stream}, [2]bool{one.NumAckPending > 0, one.NumPending > 0}
+	for i, after := range sequences {
+		switch {
+		case !some[i]:
 			known[i] = age{}
-			continue
-		}
-		if !known[i].read.IsZero() && known[i].after == after || *reads == 0 {
-			continue
-		}
-		*reads--
-		at, err := source.StoredAfter(ctx, one.ConsumerInfo, after)
-		known[i] = age{}
-		if err == nil {
-			known[i] = age{after, at, one.seen}
+		case *reads > 0 && (known[i].read.IsZero() || known[i].after != after):
+			*reads--
+			known[i] = age{}
+			if at, err := source.StoredAfter(ctx, one.ConsumerInfo, after); err == nil {
+				known[i] = age{after, at, one.seen}
+			}
 		}
 	}
 	a[one.key] = known
 	if known[0].after == one.AckFloor.Stream {
-		oldest = known[0].at
+		one.oldest = known[0].at
 	}
 	first := known[1]
 	switch {
-	case one.NumPending == 0:
-		return oldest, time.Time{}, 0
+	case one.NumPending == 0 || !first.read.IsZero() && first.at.IsZero():
+		return
 	case first.read.IsZero():
-		return oldest, time.Time{}, state.NotKnown
-	case first.at.IsZero():
-		return oldest, time.Time{}, 0
+		one.Lag = state.NotKnown
+		return
 	case first.after == one.Delivered.Stream:
 		first.read = one.seen
 	}
-	lag = max(0, first.read.Sub(first.at))
-	return oldest, one.seen.Add(-lag), lag
+	one.Lag = max(0, first.read.Sub(first.at))
+	one.Next = one.seen.Add(-one.Lag)
 }
 
 // measure computes the rate of deliveries and how the backlog develops. A consumer that was recreated or reset starts again.
 func (c *consumer) measure(before *consumer, now time.Time) {
 	if before != nil && before.Created.Equal(c.Created) && before.Delivered.Consumer <= c.Delivered.Consumer {
-		c.meter, c.trend = before.meter, before.trend
+		c.delivered, c.trend = before.delivered, before.trend
 	}
-	c.meter, c.trend = c.plus(now, c.Delivered.Consumer), c.trend.Next(now, c.NumPending)
-}
-
-func (c *consumer) judge() state.State {
-	v := state.Consumer{
-		NoLeader: c.Cluster != nil && c.Cluster.Leader == "", Paused: c.Paused, Push: c.Config.DeliverSubject != "", Bound: c.PushBound,
-		Waiting: c.NumWaiting, Pending: c.NumPending, AckPending: c.NumAckPending, MaxAckPending: c.Config.MaxAckPending,
-		Redelivered: c.NumRedelivered, Rate: c.rate, Oldest: c.next, Lag: c.lag, LagLimit: state.LagLimit(c.Config.Metadata), Growth: c.trend.Growth(),
-	}
-	if until := c.Config.PauseUntil; until != nil {
-		v.Until = *until
-	}
-	return v.Of()
+	c.delivered, c.trend = c.delivered.plus(now, c.Delivered.Consumer), c.trend.Next(now, c.NumPending)
+	c.Rate, c.Growth = c.delivered.rate, c.trend.Growth()
 }
 
 // unacknowledged is the age of the oldest unacknowledged message in seconds. It is not a number if that is not known.
@@ -100,8 +80,8 @@ func (c *consumer) nextValue() view.Value {
 	if c.NumPending == 0 {
 		return view.None("Every message is delivered")
 	}
-	v := view.Ago(c.next, "It is not known now")
-	if c.lag > state.LagLimit(c.Config.Metadata) {
+	v := view.Ago(c.Next, "It is not known now")
+	if c.Lag > state.LagLimit(c.Config.Metadata) {
 		v.Tone = view.Warn
 	}
 	return v

@@ -55,18 +55,15 @@ type Consumers struct {
 
 // consumer is a consumer with values that are computed from more than one sample.
 type consumer struct {
-	*jetstream.ConsumerInfo
-	key   string
-	seen  time.Time
-	state state.State
-	since since
-	meter
-	trend state.Trend
+	state.Consumer
+	key       string
+	seen      time.Time
+	state     state.State
+	since     since
+	delivered meter
+	trend     state.Trend
 	// oldest is when the oldest unacknowledged message was stored; zero: there is none, or it is not known.
 	oldest time.Time
-	// next is when the oldest message was stored that was not delivered, and lag how long it has waited; [state.NotKnown].
-	next time.Time
-	lag  time.Duration
 }
 
 // meter measures the rate of a count: how much it grows in a second, over the last rateWindow.
@@ -136,18 +133,18 @@ func (c *Consumers) ask(ctx context.Context) ([]*consumer, error) {
 		// Each sample begins further on, so each consumer is at some time among the first, for which there are enough reads.
 		i := (c.first + n) % len(infos)
 		info := infos[i]
-		one := &consumer{ConsumerInfo: info, key: info.Stream + "/" + info.Name, seen: now}
+		one := &consumer{Consumer: state.Consumer{ConsumerInfo: info}, key: info.Stream + "/" + info.Name, seen: now}
 		before := c.before[one.key]
 		one.measure(before, now)
-		one.oldest, one.next, one.lag = c.ages.of(ctx, c.source, one, &reads)
-		one.state = one.judge()
+		c.ages.measure(ctx, c.source, one, &reads)
+		one.state = one.Of()
 		one.since = since{now, c.before == nil}
 		if before != nil && before.state.Word == one.state.Word {
 			one.since = before.since
 		}
-		c.history.Put(now, one.key, float64(info.NumPending), float64(info.NumAckPending), one.rate, float64(info.NumRedelivered),
-			float64(info.NumWaiting), one.unacknowledged(), knownSeconds(one.lag))
-		pending, rate = pending+float64(info.NumPending), rate+one.rate
+		c.history.Put(now, one.key, float64(info.NumPending), float64(info.NumAckPending), one.Rate, float64(info.NumRedelivered),
+			float64(info.NumWaiting), one.unacknowledged(), knownSeconds(one.Lag))
+		pending, rate = pending+float64(info.NumPending), rate+one.Rate
 		all[i] = one
 		found[one.key] = one
 	}
@@ -185,10 +182,10 @@ func (c *Consumers) columns(now time.Time) []column[*consumer] {
 		number("Redelivered", redelivered).help("Unacknowledged messages that were delivered more than once").
 			by("redelivered", func(a, b *consumer) int { return cmp.Compare(a.NumRedelivered, b.NumRedelivered) }),
 		count("Waiting pulls", "waiting", func(one *consumer) int { return one.NumWaiting }).help("Pull requests that wait for messages"),
-		number("Rate", func(one *consumer) view.Value { return view.Rate(one.rate) }).help("Deliveries in a second, over the last 10 s").
-			by("rate", func(a, b *consumer) int { return cmp.Compare(a.rate, b.rate) }),
+		number("Rate", func(one *consumer) view.Value { return view.Rate(one.Rate) }).help("Deliveries in a second, over the last 10 s").
+			by("rate", func(a, b *consumer) int { return cmp.Compare(a.Rate, b.Rate) }),
 		number("Oldest pending", (*consumer).nextValue).help("When the oldest message was stored that was not delivered").
-			by("lag", func(a, b *consumer) int { return cmp.Compare(a.lag, b.lag) }),
+			by("lag", func(a, b *consumer) int { return cmp.Compare(a.Lag, b.Lag) }),
 		number("Oldest unacked", (*consumer).oldestValue).help("When the oldest unacknowledged message was stored").
 			by("oldest", func(a, b *consumer) int {
 				return cmp.Or(cmp.Compare(boolInt(a.oldest.IsZero()), boolInt(b.oldest.IsZero())), a.oldest.Compare(b.oldest))

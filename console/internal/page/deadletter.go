@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"strconv"
 
@@ -138,19 +139,21 @@ const (
 
 // addKinds adds the operations on dead letters to the runner.
 func (d *DeadLetters) addKinds() {
-	d.runner.Add(kindRequeue, true, letterWindow, func(ctx context.Context, selection json.RawMessage, from uint64,
-		limit int,
-	) ([]func(context.Context) error, uint64, error) {
-		rule := d.rule()
-		return d.selector(func(ctx context.Context, f letterFilter, m *jetstream.RawStreamMsg) error {
+	for kind, do := range map[string]letterDo{
+		kindRequeue: func(ctx context.Context, rule *requeue.Rule, f letterFilter, m *jetstream.RawStreamMsg) error {
 			_, _, err := d.publishAgain(ctx, rule, f, m)
 			return err
-		})(ctx, selection, from, limit)
-	})
-	d.runner.Add(kindPurge, true, letterWindow, d.selector(func(ctx context.Context, f letterFilter, m *jetstream.RawStreamMsg) error {
-		return d.source.DeleteMessage(ctx, f.Stream, m.Sequence)
-	}))
+		},
+		kindPurge: func(ctx context.Context, _ *requeue.Rule, f letterFilter, m *jetstream.RawStreamMsg) error {
+			return d.source.DeleteMessage(ctx, f.Stream, m.Sequence)
+		},
+	} {
+		d.runner.Add(kind, true, letterWindow, d.selector(do))
+	}
 }
+
+// letterDo is what an operation does to a dead letter.
+type letterDo func(context.Context, *requeue.Rule, letterFilter, *jetstream.RawStreamMsg) error
 
 // count is how many dead letters match. It stops at maxScanned, with more. Each is passed to see.
 func (d *DeadLetters) count(ctx context.Context, f letterFilter, see func(context.Context, *jetstream.RawStreamMsg) error) (n int, more bool,
@@ -162,39 +165,28 @@ func (d *DeadLetters) count(ctx context.Context, f letterFilter, see func(contex
 	if err != nil {
 		return 0, false, err
 	}
-	for from := max(1, info.State.FirstSeq); from <= f.Last; {
-		found, err := d.source.Messages(ctx, info, from, ">", letterWindow)
-		if err != nil {
-			return n, true, errIfNone(n, err)
+	var unseen error
+	look := search{source: d.source, info: info, most: math.MaxInt, atOnce: letterWindow}
+	next, _, err := look.back(ctx, f.Last, func(m *jetstream.RawStreamMsg) bool {
+		if !f.fits(m) {
+			return true
 		}
-		if len(found) == 0 {
-			break
+		if n == maxScanned {
+			return false
 		}
-		for _, m := range found {
-			if m.Sequence <= f.Last && f.fits(m) {
-				if err := see(ctx, m); err != nil {
-					return n, true, err
-				}
-				if n++; n == maxScanned {
-					return n, true, nil
-				}
-			}
+		if unseen = see(ctx, m); unseen == nil {
+			n++
 		}
-		from = found[len(found)-1].Sequence + 1
-	}
-	return n, false, nil
-}
-
-// errIfNone passes on an error that ended a count before it found anything.
-func errIfNone(n int, err error) error {
+		return unseen == nil
+	})
 	if n > 0 {
-		return nil
+		err = nil // a part is counted
 	}
-	return err
+	return n, next > 0, cmp.Or(unseen, err)
 }
 
 // selector selects the dead letters of an operation, and has do done to each.
-func (d *DeadLetters) selector(do func(context.Context, letterFilter, *jetstream.RawStreamMsg) error) operation.Selector {
+func (d *DeadLetters) selector(do letterDo) operation.Selector {
 	return func(ctx context.Context, selection json.RawMessage, from uint64, limit int) (all []func(context.Context) error, next uint64, err error) {
 		var f letterFilter
 		if err := json.Unmarshal(selection, &f); err != nil {
@@ -208,12 +200,13 @@ func (d *DeadLetters) selector(do func(context.Context, letterFilter, *jetstream
 		if err != nil || len(found) == 0 {
 			return nil, 0, err
 		}
+		rule := d.rule()
 		for _, m := range found {
 			if m.Sequence > f.Last {
 				return all, 0, nil
 			}
 			if f.fits(m) {
-				all = append(all, func(ctx context.Context) error { return do(ctx, f, m) })
+				all = append(all, func(ctx context.Context) error { return do(ctx, rule, f, m) })
 			}
 		}
 		return all, found[len(found)-1].Sequence + 1, nil

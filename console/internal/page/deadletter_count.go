@@ -80,7 +80,7 @@ func (d *DeadLetters) ask(ctx context.Context) (all letterStreams, err error) {
 			continue
 		}
 		s := d.known[name]
-		if leaderless(info) {
+		if state.Leaderless(info.Cluster) {
 			if all.others[name] = (state.Letters{More: true}); s.dead {
 				s.err = errLeaderless
 				delete(all.others, name)

@@ -73,18 +73,9 @@ type letterFilter struct {
 }
 
 func parseLetterFilter(q url.Values) (f letterFilter, err error) {
-	if q, err = spanned(q); err != nil {
-		return f, err
-	}
 	f = letterFilter{Stream: q.Get("stream"), Origin: q.Get("origin"), Consumer: q.Get("consumer"), Reason: strings.TrimSpace(q.Get("reason"))}
-	for name, to := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
-		if text := q.Get(name); text != "" {
-			if *to, err = parseTime(text); err != nil {
-				return f, err
-			}
-		}
-	}
-	return f, nil
+	f.Since, f.Until, err = times(q)
+	return f, err
 }
 
 func (f *letterFilter) fits(m *jetstream.RawStreamMsg) bool {
@@ -102,16 +93,12 @@ func (f letterFilter) to(form url.Values) letterFilter {
 // words describe the filter in the list of operations.
 func (f *letterFilter) words() string {
 	text := "dead letters of " + f.Stream
-	for _, part := range [][2]string{{" from stream ", f.Origin}, {" of consumer ", f.Consumer}, {" with reason ", f.Reason}} {
+	for _, part := range [][2]string{
+		{" from stream ", f.Origin}, {" of consumer ", f.Consumer}, {" with reason ", f.Reason}, {" since ", stamp(f.Since)}, {" until ", stamp(f.Until)},
+	} {
 		if part[1] != "" {
 			text += part[0] + part[1]
 		}
-	}
-	if !f.Since.IsZero() {
-		text += " since " + f.Since.Format(time.RFC3339)
-	}
-	if !f.Until.IsZero() {
-		text += " until " + f.Until.Format(time.RFC3339)
 	}
 	return text
 }

@@ -236,14 +236,10 @@ func (b *brokenStream) Messages(ctx context.Context, info *jetstream.StreamInfo,
 func TestLookedAt(t *testing.T) {
 	source := newStream("DLQ", "dlq")
 	source.letter(3, "card refused")
-	kept := map[string]operation.Kept{}
+	kept := keptMarks{}
 	shown := func(seq string) url.Values { return url.Values{"shown": {seq}} }
-	put := func(_ context.Context, key string, data []byte) error {
-		kept[key] = operation.Kept{Data: data}
-		return nil
-	}
 	watchLetters(t, source, func(d *DeadLetters, next func() state.State) {
-		require.NoError(t, d.marks.Restore(t.Context(), nil, put))
+		require.NoError(t, d.marks.Restore(t.Context(), kept))
 		require.Equal(t, state.Red, next().Level)
 		open := func() *view.Page {
 			page, err := d.list(t.Context(), Request{Query: url.Values{}, Now: time.Now(), User: "admin"})
@@ -278,11 +274,9 @@ func TestLookedAt(t *testing.T) {
 		require.NoError(t, err)
 		require.Nil(t, filtered.Action("seen"), "a filter hides some")
 
-		d.marks.mu.Lock()
-		d.marks.all = map[string]look{} // as after a restart
-		d.marks.mu.Unlock()
+		*d.marks = *NewMarks() // as after a restart
 		kept["seen.x"] = operation.Kept{Data: []byte("not JSON")}
-		require.NoError(t, d.marks.Restore(t.Context(), kept, put))
+		require.NoError(t, d.marks.Restore(t.Context(), kept))
 		require.Equal(t, state.Idle, next().Level)
 		source.letter(1, "new")
 		require.Equal(t, state.Red, next().Level)
@@ -291,10 +285,9 @@ func TestLookedAt(t *testing.T) {
 		source.mu.Unlock()
 		require.Equal(t, "5 dead letters that nobody has looked at.", next().Sentence, "another stream of the same name has no mark")
 
-		broken := errors.New("no answer")
-		require.ErrorIs(t, d.marks.Restore(t.Context(), nil, func(context.Context, string, []byte) error { return broken }), broken)
+		require.NoError(t, d.marks.Restore(t.Context(), noMarks{kept}))
 		_, err = open().Action("seen").Do(t.Context(), shown("6"))
-		require.ErrorIs(t, err, broken)
+		require.ErrorIs(t, err, errNoMarks)
 		require.Equal(t, state.Red, next().Level, "a mark that is not stored does not count")
 	})
 }

@@ -195,26 +195,35 @@ func timeFields(q url.Values, since, until string) []view.Field {
 	}
 }
 
-// spanned is a query with the bounds of the time that it names. Bounds that the user has typed stay.
-func spanned(q url.Values) (url.Values, error) {
+// times are the bounds of the time that a query names; zero: there is none. Bounds that the user has typed come before those of a span.
+func times(q url.Values) (since, until time.Time, err error) {
 	now := time.Now().UTC().Truncate(time.Minute)
 	today := now.Truncate(24 * time.Hour)
-	bounds := map[string]time.Time{}
 	switch name := q.Get("span"); name {
 	case "":
 	case "hour":
-		bounds["since"] = now.Add(-time.Hour)
+		since = now.Add(-time.Hour)
 	case "day":
-		bounds["since"] = now.Add(-24 * time.Hour)
+		since = now.Add(-24 * time.Hour)
 	case "yesterday":
-		bounds["since"], bounds["until"] = today.Add(-24*time.Hour), today
+		since, until = today.Add(-24*time.Hour), today
 	default:
-		return nil, invalid("Choose one of the list.", "%q is no time.", name)
+		return since, until, invalid("Choose one of the list.", "%q is no time.", name)
 	}
-	for bound, at := range bounds {
-		q = with(q, bound, cmp.Or(q.Get(bound), at.Format(time.RFC3339)))
+	for name, to := range map[string]*time.Time{"since": &since, "until": &until} {
+		if text := strings.TrimSpace(q.Get(name)); text != "" && err == nil {
+			*to, err = parseTime(text)
+		}
 	}
-	return q, nil
+	return since, until, err
+}
+
+// stamp is a time in the address of a page; empty: there is none.
+func stamp(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return at.Format(time.RFC3339)
 }
 
 func parseTime(text string) (time.Time, error) {
@@ -228,29 +237,23 @@ func parseTime(text string) (time.Time, error) {
 
 // parameters are the values that a query has for some names, which a system takes as its filter. Times are those that the systems take.
 func parameters(q url.Values, names ...string) (map[string]string, error) {
-	q, err := spanned(q)
-	if err != nil {
-		return nil, err
-	}
 	filter := map[string]string{}
 	for _, name := range names {
 		if value := strings.TrimSpace(q.Get(name)); value != "" {
 			filter[name] = value
 		}
 	}
-	var bounds []time.Time
-	for _, name := range []string{"since", "until"} {
-		if filter[name] == "" {
-			continue
-		}
-		at, err := parseTime(filter[name])
-		if err != nil {
-			return nil, err
-		}
-		bounds, filter[name] = append(bounds, at), at.Format(time.RFC3339)
+	since, until, err := times(q)
+	if err != nil {
+		return nil, err
 	}
-	if len(bounds) == 2 && !bounds[1].After(bounds[0]) {
-		return nil, invalid("Give an end that is later.", "%s, the end of the time, is not after %s, its begin.", filter["until"], filter["since"])
+	if !since.IsZero() && !until.IsZero() && !until.After(since) {
+		return nil, invalid("Give an end that is later.", "%s, the end of the time, is not after %s, its begin.", stamp(until), stamp(since))
+	}
+	for name, at := range map[string]time.Time{"since": since, "until": until} {
+		if !at.IsZero() {
+			filter[name] = stamp(at)
+		}
 	}
 	return filter, nil
 }

@@ -4,13 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/operation"
@@ -19,11 +16,7 @@ import (
 
 // Marks state up to where somebody has looked at the failures of an object. Failures that come later are not looked at. Marks may be used by several
 // goroutines.
-type Marks struct {
-	mu  sync.Mutex
-	all map[string]look
-	put func(ctx context.Context, key string, data []byte) error // keeps a mark; nil: this process alone has it
-}
+type Marks struct{ *operation.Store[look] }
 
 // look is the last one of an object.
 type look struct {
@@ -37,58 +30,16 @@ type look struct {
 	Created  time.Time `json:"created,omitzero"`
 }
 
-// NewMarks has no marks.
-func NewMarks() *Marks { return &Marks{all: map[string]look{}} }
-
-// MarkKeys begins the keys of marks.
-const MarkKeys = "seen."
-
-// Restore has the marks that were kept, except those that cannot be decoded, and keeps those of this process with put, under keys that begin with
-// [MarkKeys]. Of two marks of an object, the later one counts.
-func (m *Marks) Restore(ctx context.Context, kept map[string]operation.Kept, put func(ctx context.Context, key string, data []byte) error) error {
-	m.mu.Lock()
-	own := maps.Clone(m.all)
-	m.put = put
-	for _, value := range kept {
-		var one look
-		if json.Unmarshal(value.Data, &one) == nil && !one.At.Before(own[one.Object].At) {
-			m.all[one.Object] = one
-			delete(own, one.Object)
-		}
-	}
-	m.mu.Unlock()
-	for _, one := range own {
-		if err := m.set(ctx, one); err != nil {
-			return err
-		}
-	}
-	return nil
+// NewMarks has no marks. Of two marks of an object, the later one counts.
+func NewMarks() *Marks {
+	return &Marks{operation.NewStore("seen.", 0, func(own, kept look) bool { return kept.At.Before(own.At) })}
 }
+
+func markKey(object string) string { return base64.RawURLEncoding.EncodeToString([]byte(object)) }
 
 func (m *Marks) of(object string) look {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.all[object]
-}
-
-// set keeps a mark before it counts.
-func (m *Marks) set(ctx context.Context, one look) error {
-	data, err := json.Marshal(one)
-	if err != nil {
-		return err
-	}
-	m.mu.Lock()
-	put := m.put
-	m.mu.Unlock()
-	if put != nil {
-		if err := put(ctx, MarkKeys+base64.RawURLEncoding.EncodeToString([]byte(one.Object)), data); err != nil {
-			return err
-		}
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.all[one.Object] = one
-	return nil
+	one, _ := m.Get(markKey(object))
+	return one
 }
 
 // words state who has looked, for a mark that there is.
@@ -159,7 +110,7 @@ func (m *Marks) action(present look, r Request) view.Action {
 			if len(shown.By) > 100 {
 				return view.Outcome{}, invalid("Give a name of at most 100 bytes.", "The name has %d bytes. Nothing was marked.", len(shown.By))
 			}
-			if err := m.set(ctx, shown); err != nil {
+			if err := m.Set(ctx, markKey(shown.Object), shown); err != nil {
 				return view.Outcome{}, unavailable(err, "Try again.", "The mark was not stored")
 			}
 			return done("Marked as looked at by " + shown.By + ". Failures that come later are not."), nil

@@ -103,24 +103,40 @@ func TestFailuresThatWereLookedAt(t *testing.T) {
 	}
 }
 
+// keptMarks keep marks.
+type keptMarks map[string]operation.Kept
+
+func (k keptMarks) Read(context.Context, string) (map[string]operation.Kept, error) { return k, nil }
+func (k keptMarks) Put(_ context.Context, key string, data []byte) error {
+	k[key] = operation.Kept{Data: data}
+	return nil
+}
+func (keptMarks) Swap(context.Context, string, []byte, uint64) (uint64, error) { return 0, nil }
+
+// noMarks keeps none.
+type noMarks struct{ keptMarks }
+
+func (noMarks) Put(context.Context, string, []byte) error { return errNoMarks }
+
+var errNoMarks = errors.New("no answer")
+
 // Marks of this process that are older than those that were kept make way for them, and others are kept as soon as that is possible.
 func TestMarksAreMerged(t *testing.T) {
-	m, kept := NewMarks(), map[string]operation.Kept{}
-	put := func(_ context.Context, key string, data []byte) error {
-		kept[key] = operation.Kept{Data: data}
-		return nil
-	}
+	m, kept := NewMarks(), keptMarks{}
 	earlier := NewMarks()
-	require.NoError(t, earlier.Restore(t.Context(), nil, put))
+	require.NoError(t, earlier.Restore(t.Context(), kept))
+	mark := func(m *Marks, object, by string, at int64) {
+		require.NoError(t, m.Set(t.Context(), markKey(object), look{Object: object, By: by, At: time.Unix(at, 0)}))
+	}
 	for object, at := range map[string]int64{"a": 10, "b": 10, "c": 10} {
-		require.NoError(t, earlier.set(t.Context(), look{Object: object, By: "earlier", At: time.Unix(at, 0)}))
+		mark(earlier, object, "earlier", at)
 	}
 	for object, at := range map[string]int64{"b": 5, "c": 20, "d": 20} {
-		require.NoError(t, m.set(t.Context(), look{Object: object, By: "own", At: time.Unix(at, 0)}))
+		mark(m, object, "own", at)
 	}
-	require.NoError(t, m.Restore(t.Context(), kept, put))
+	require.NoError(t, m.Restore(t.Context(), kept))
 	later := NewMarks()
-	require.NoError(t, later.Restore(t.Context(), kept, put))
+	require.NoError(t, later.Restore(t.Context(), kept))
 	for _, one := range []*Marks{m, later} {
 		for object, by := range map[string]string{"a": "earlier", "b": "earlier", "c": "own", "d": "own"} {
 			require.Equal(t, by, one.of(object).By, object)

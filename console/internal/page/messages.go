@@ -95,29 +95,19 @@ func (f *messageFilter) fits(m *jetstream.RawStreamMsg) bool {
 
 // filter is that of a query.
 func (m *Messages) filter(ctx context.Context, q url.Values, info *jetstream.StreamInfo) (f messageFilter, err error) {
-	if q, err = spanned(q); err != nil {
-		return f, err
-	}
 	f = messageFilter{
 		subject: strings.TrimSpace(q.Get("subject")), text: q.Get("q"), header: strings.TrimSpace(q.Get("header")), id: strings.TrimSpace(q.Get("id")),
 		low: max(1, info.State.FirstSeq), high: info.State.LastSeq, info: info,
 	}
-	for name, bound := range map[string]*uint64{"since": &f.low, "until": &f.high} {
-		if q.Get(name) == "" {
-			continue
-		}
-		at, err := parseTime(q.Get(name))
-		if err != nil {
-			return f, err
-		}
-		if *bound, err = m.after(ctx, info, at); err != nil {
-			return f, err
-		}
+	since, until, err := times(q)
+	if err == nil && !since.IsZero() {
+		f.low, err = m.after(ctx, info, since)
 	}
-	if q.Get("until") != "" {
+	if err == nil && !until.IsZero() {
+		f.high, err = m.after(ctx, info, until)
 		f.high--
 	}
-	return f, nil
+	return f, err
 }
 
 // messages lists the messages of a stream that match, newest first, from a sequence on downwards. Without one it begins with the newest, and is live.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -238,7 +237,7 @@ func Log(all func() []view.Entry) Func {
 		list := &view.List{
 			Path: "log", Empty: "This list shows who did what on this console since it was started. The process's log has each action too.",
 		}
-		table(list, q, rows, "", len(entries), "action", func(e view.Entry) string { return "a-" + strconv.Itoa(e.ID) }, logColumns)
+		table(list, q, rows, "", len(entries), "action", func(e view.Entry) string { return "a-" + e.Key }, logColumns)
 		return &view.Page{
 			Nav: "log", Title: "Log of actions",
 			Filter: &view.Filter{Path: "log", Fields: []view.Field{

@@ -135,7 +135,7 @@ func (c *Consumers) Overview(ctx context.Context, r Request) view.Part {
 		if !one.oldest.IsZero() && (oldest.IsZero() || one.oldest.Before(oldest)) {
 			oldest = one.oldest
 		}
-		pending, ackPending, rate = pending+one.NumPending, ackPending+uint64(one.NumAckPending), rate+one.rate
+		pending, ackPending, rate = pending+one.NumPending, ackPending+uint64(one.NumAckPending), rate+one.Rate
 	}
 	noAge := "Every delivered message is acknowledged"
 	if ackPending > 0 {

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"bytes"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -18,8 +17,11 @@ import (
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-// maxShown is how many bytes of a payload a page shows.
-const maxShown = 64 << 10
+// maxShown is how many bytes of a payload a page shows, and maxHex how many of them as hex.
+const (
+	maxShown = 64 << 10
+	maxHex   = 8 << 10
+)
 
 // noPayload is what a user sees who may not see payloads.
 const noPayload = "This session may not see payloads and headers: its token allows to look at the rest only. The option --console-read-payloads " +
@@ -31,19 +33,14 @@ func payloadBlock(data []byte, r Request, page string, pairs ...string) view.Blo
 	if !r.Payloads {
 		return view.Block{Title: "Payload", Note: noPayload}
 	}
-	kind := r.Query.Get("as")
-	shown, note := data, ""
-	if len(data) > maxShown {
-		shown = data[:maxShown]
-		note = fmt.Sprintf("These are the first %s of %s. The download has all of them.", view.Count(maxShown, "byte"),
-			view.Count(uint64(len(data)), "byte"))
-	}
 	block := view.Block{Title: "Payload"}
 	for _, as := range []string{"text", "json", "hex"} {
 		block.Links = append(block.Links, view.Link{Text: as, Href: link(page, append([]string{"as", as}, pairs...)...)})
 	}
 	block.Links = append(block.Links, view.Link{Text: "download", Href: link(page, append([]string{"download", "1"}, pairs...)...)})
-	isJSON := len(data) > 0 && len(data) <= maxShown && json.Valid(data)
+	shown := data[:min(len(data), maxShown)]
+	isJSON := len(data) <= maxShown && json.Valid(data)
+	kind := r.Query.Get("as")
 	if kind == "" {
 		switch {
 		case isJSON:
@@ -55,30 +52,25 @@ func payloadBlock(data []byte, r Request, page string, pairs ...string) view.Blo
 		}
 	}
 	switch {
-	case len(data) == 0:
-		note = "The payload is empty."
 	case kind == "hex":
-		const hexShown = 8 << 10
-		if len(shown) > hexShown {
-			shown = shown[:hexShown]
-			note = fmt.Sprintf("These are the first %s of %s. The download has all of them.", view.Count(hexShown, "byte"),
-				view.Count(uint64(len(data)), "byte"))
-		}
+		shown = shown[:min(len(shown), maxHex)]
 		block.Text = hex.Dump(shown)
 	case kind == "json" && isJSON:
-		if block.Fold = view.Fold(data); block.Fold == nil {
-			var indented bytes.Buffer
-			_ = json.Indent(&indented, data, "", "  ") // it is valid
-			block.Text = indented.String()
-		}
-	default:
-		if kind == "json" {
-			note = strings.TrimSpace("It is not JSON, or too large to be indented, so it is shown as text. " + note)
-		}
+		block.Fold = view.Fold(data)
+	case kind == "json":
+		block.Note = "It is not JSON, or too large to be folded, so it is shown as text. "
+	}
+	if kind != "hex" && block.Fold == nil {
 		block.Text, _ = printable(shown, len(shown))
 	}
+	switch {
+	case len(data) == 0:
+		block.Note = "The payload is empty."
+	case len(shown) < len(data):
+		block.Note += fmt.Sprintf("These are the first %s of %s. The download has all of them.", view.Count(uint64(len(shown)), "byte"),
+			view.Count(uint64(len(data)), "byte"))
+	}
 	block.Title += " as " + kind
-	block.Note = note
 	return block
 }
 

@@ -2,6 +2,7 @@ package page
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -73,13 +74,9 @@ func (s *search) back(ctx context.Context, from uint64, visit func(*jetstream.Ra
 // between reads the messages of a range of sequences. An answer may end early where payloads are large. Cut states that there are more messages than
 // one step of a search reads, or larger ones than it holds. A range of one sequence is never cut.
 func (s *search) between(ctx context.Context, low, high uint64) (all []*jetstream.RawStreamMsg, cut bool, err error) {
-	subject := s.subject
-	if subject == "" {
-		subject = ">"
-	}
 	for size := 0; low <= high; {
 		n := int(min(high-low+1, letterWindow))
-		some, err := s.source.Messages(ctx, s.info, low, subject, n)
+		some, err := s.source.Messages(ctx, s.info, low, cmp.Or(s.subject, ">"), n)
 		if err != nil || len(some) == 0 {
 			return all, false, err
 		}

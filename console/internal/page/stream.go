@@ -37,26 +37,6 @@ type judgedStream struct {
 	stored meter
 }
 
-// leaderless reports whether no server leads a stream. The rest of its info is empty then.
-func leaderless(info *jetstream.StreamInfo) bool {
-	return info.Cluster != nil && info.Cluster.Leader == ""
-}
-
-func streamState(info *jetstream.StreamInfo) state.State {
-	s := state.Stream{NoLeader: leaderless(info)}
-	if info.Cluster != nil {
-		s.Leader = info.Cluster.Leader
-		for _, peer := range info.Cluster.Replicas {
-			s.Replicas = append(s.Replicas, replica(peer))
-		}
-	}
-	return s.Of()
-}
-
-func replica(peer *jetstream.PeerInfo) state.Replica {
-	return state.Replica{Name: peer.Name, Offline: peer.Offline, Current: peer.Current, Lag: peer.Lag, Silent: peer.Active}
-}
-
 func worstStream(a, b judgedStream) int {
 	return cmp.Or(cmp.Compare(a.state.Level, b.state.Level), cmp.Compare(a.Config.Name, b.Config.Name))
 }
@@ -71,11 +51,11 @@ func (m *Messages) ask(ctx context.Context) ([]judgedStream, error) {
 	for i, info := range infos {
 		name := info.Config.Name
 		before := m.before[name]
-		one := judgedStream{info, streamState(info), since{now, m.before == nil}, before.stored}
+		one := judgedStream{info, state.Stream(info.Cluster), since{now, m.before == nil}, before.stored}
 		if before.state.Word == one.state.Word {
 			one.since = before.since
 		}
-		if !leaderless(info) {
+		if !state.Leaderless(info.Cluster) {
 			one.stored = before.stored.plus(now, info.State.LastSeq)
 			m.history.Put(now, name, float64(info.State.Msgs), float64(info.State.Bytes), one.stored.rate)
 		}
@@ -188,7 +168,7 @@ func (m *Messages) stream(ctx context.Context, r Request) (*view.Page, error) {
 	kind, title := streamKind(info)
 	c, st := info.Config, info.State
 	values := func(i int) chart.Series { return r.values(m.history, name, i) }
-	now := streamState(info)
+	now := state.Stream(info.Cluster)
 	part := view.Part{
 		ID: "stream", Source: view.Source{Name: "NATS", Asked: r.Now}, Problem: now.Sentence, ProblemTone: now.Level.Tone(),
 		Facts: []view.Fact{
@@ -200,7 +180,7 @@ func (m *Messages) stream(ctx context.Context, r Request) (*view.Page, error) {
 			{Name: "First", Value: place(name, st.Msgs, st.FirstSeq, st.FirstTime)},
 			{Name: "Last", Value: place(name, st.Msgs, st.LastSeq, st.LastTime)},
 			{Name: "Retention", Value: view.Text(c.Retention.String())},
-			{Name: "Limits", Value: view.Text(limits(&c))},
+			{Name: "Limits", Value: view.Text(cmp.Or(strings.Join(inWords("limits", c), ", "), "none"))},
 			{Name: "Replicas", Value: view.Int(c.Replicas)},
 			{Name: "Created", Value: view.Ago(info.Created, "The server did not state it")},
 		},
@@ -227,17 +207,6 @@ func place(stream string, n, seq uint64, at time.Time) view.Value {
 	return v
 }
 
-// limits are those of a stream in words.
-func limits(c *jetstream.StreamConfig) string {
-	var all sentences
-	all.add(c.MaxMsgs > 0, "%s", view.Count(uint64(max(0, c.MaxMsgs)), "message"))
-	all.add(c.MaxBytes > 0, "%s", view.Bytes(uint64(max(0, c.MaxBytes))).Text)
-	all.add(c.MaxAge > 0, "%s", view.Span(c.MaxAge))
-	all.add(c.MaxMsgsPerSubject > 0, "%d of a subject", c.MaxMsgsPerSubject)
-	all.add(c.MaxMsgSize > 0, "%s in a message", view.Bytes(uint64(max(0, c.MaxMsgSize))).Text)
-	return cmp.Or(strings.Join(all, ", "), "none")
-}
-
 func replicas(c *jetstream.ClusterInfo) view.Part {
 	list := &view.List{
 		Found: view.Count(uint64(len(c.Replicas)), "replica") + " beside the leader, " + cmp.Or(c.Leader, "which is not known"), Path: "stream",
@@ -245,7 +214,7 @@ func replicas(c *jetstream.ClusterInfo) view.Part {
 	}
 	for i, peer := range c.Replicas {
 		list.Add("peer-"+strconv.Itoa(i),
-			view.Text(peer.Name), replica(peer).Of().Value(), view.Number(peer.Lag), view.Duration(peer.Active.Round(time.Second)))
+			view.Text(peer.Name), state.Replica(peer).Value(), view.Number(peer.Lag), view.Duration(peer.Active.Round(time.Second)))
 	}
 	return view.Part{ID: "replicas", Title: "Replicas", List: list}
 }

@@ -165,19 +165,18 @@ func (h *History) Import(data []byte) error {
 		if one == nil || len(one.Values) != longPoints*h.width {
 			continue // of another version
 		}
-		if now := h.long.all[key]; now != nil {
-			for t := max(one.Last, now.Last-longPoints) + 1; t <= now.Last; t++ {
-				for i := range h.width {
-					value := gap
-					if t == now.Last {
-						value = now.Values[int(t%longPoints)*h.width+i]
-					}
-					one.Values[int(t%longPoints)*h.width+i] = value
+		own := h.long.all[key]
+		if own == nil || own.Last < one.Last {
+			h.long.all[key] = one
+			continue
+		}
+		for t := own.Last - longPoints + 1; t <= one.Last; t++ {
+			for i := int(t%longPoints) * h.width; i < int(t%longPoints+1)*h.width; i++ {
+				if math.IsNaN(float64(own.Values[i])) {
+					own.Values[i] = one.Values[i]
 				}
 			}
-			one.Last = max(one.Last, now.Last)
 		}
-		h.long.all[key] = one
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/console/internal/page"
 	"github.com/jetpull/jetpull/internal/jsstream"
+	"github.com/jetpull/jetpull/internal/running"
 	"github.com/jetpull/jetpull/internal/systems"
 	"github.com/jetpull/jetpull/internal/wire"
 	"github.com/jetpull/jetpull/partition"
@@ -25,17 +26,69 @@ import (
 // JetStream is the source of consumers and messages that an account of a NATS server is.
 type JetStream struct{ JS jetstream.JetStream }
 
-// inWords returns the error in words where there is no connection: nats.go states that a buffer of no bytes is full.
-func inWords(err error) error {
-	if errors.Is(err, nats.ErrReconnectBufExceeded) {
-		return errors.New("there is no connection to a NATS server now")
-	}
-	return err
+// listed is a page of a list of the JetStream API. Missing are the names of those that no server leads, or whose leader did not answer.
+type listed struct {
+	Error        *jetstream.APIError
+	Total, Limit int
+	Streams      []*jetstream.StreamInfo
+	Consumers    []*jetstream.ConsumerInfo
+	Missing      []string
 }
 
-// Consumers implements [page.ConsumerSource].
-func (j JetStream) Consumers(ctx context.Context) ([]*jetstream.ConsumerInfo, error) {
-	var all []*jetstream.ConsumerInfo
+// list reads all pages of a list. The listers of nats.go leave out what is missing, and return others twice because they count what they have got. Of
+// returns the objects of a page, name that of an object, and missing the object of a name of which nothing else is known.
+func list[T any](ctx context.Context, js jetstream.JetStream, subject string, of func(listed) []T, name func(T) string,
+	missing func(name string) T,
+) (all []T, err error) {
+	subject = wire.APIPrefix(js.Options().APIPrefix, js.Options().Domain) + subject
+	known := map[string]bool{}
+	for offset, total := 0, 1; offset < total; {
+		m, err := js.Conn().RequestWithContext(ctx, subject, fmt.Appendf(nil, `{"offset":%d}`, offset))
+		if errors.Is(err, nats.ErrNoResponders) {
+			err = jetstream.ErrJetStreamNotEnabled
+		}
+		if err != nil {
+			return nil, inWords(err)
+		}
+		var page listed
+		if err := json.Unmarshal(m.Data, &page); err != nil {
+			return nil, err
+		}
+		if page.Error != nil {
+			return nil, page.Error
+		}
+		for _, one := range of(page) {
+			known[name(one)] = true
+			all = append(all, one)
+		}
+		for _, one := range page.Missing {
+			if !known[one] {
+				all = append(all, missing(one))
+			}
+		}
+		offset, total = offset+max(page.Limit, 1), page.Total
+	}
+	return all, nil
+}
+
+// Streams implements [page.MessageSource]. Those that no server leads have a name alone, and a cluster without a leader.
+func (j JetStream) Streams(ctx context.Context) ([]*jetstream.StreamInfo, error) {
+	all, err := list(ctx, j.JS, "STREAM.LIST", func(p listed) []*jetstream.StreamInfo { return p.Streams },
+		func(info *jetstream.StreamInfo) string { return info.Config.Name },
+		func(name string) *jetstream.StreamInfo {
+			return &jetstream.StreamInfo{Config: jetstream.StreamConfig{Name: name}, Cluster: &jetstream.ClusterInfo{}}
+		})
+	if err != nil {
+		return nil, fmt.Errorf("streams: %w", err)
+	}
+	for _, info := range all {
+		info.Config.Metadata = nil // no page shows it
+	}
+	return all, nil
+}
+
+// Consumers implements [page.ConsumerSource]. Those that no server leads have names alone, and a cluster without a leader.
+func (j JetStream) Consumers(ctx context.Context) (all []*jetstream.ConsumerInfo, err error) {
 	streams, err := j.Streams(ctx)
 	if err != nil {
 		return nil, err
@@ -44,21 +97,18 @@ func (j JetStream) Consumers(ctx context.Context) ([]*jetstream.ConsumerInfo, er
 		if info.State.Consumers == 0 {
 			continue
 		}
-		stream, err := j.JS.Stream(ctx, info.Config.Name)
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			continue // it was deleted since it was listed
-		}
-		if err != nil {
-			return nil, fmt.Errorf("stream %s: %w", info.Config.Name, err)
-		}
-		consumers := stream.ListConsumers(ctx)
-		for c := range consumers.Info() {
-			limit(c.Config.Metadata)
-			all = append(all, c)
-		}
-		if err := consumers.Err(); err != nil {
+		some, err := list(ctx, j.JS, "CONSUMER.LIST."+info.Config.Name, func(p listed) []*jetstream.ConsumerInfo { return p.Consumers },
+			func(c *jetstream.ConsumerInfo) string { return c.Name },
+			func(name string) *jetstream.ConsumerInfo {
+				return &jetstream.ConsumerInfo{Stream: info.Config.Name, Name: name, Cluster: &jetstream.ClusterInfo{}}
+			})
+		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) { // it may have been deleted since it was listed
 			return nil, fmt.Errorf("consumers of stream %s: %w", info.Config.Name, err)
 		}
+		for _, c := range some {
+			limit(c.Config.Metadata)
+		}
+		all = append(all, some...)
 	}
 	return all, nil
 }
@@ -114,47 +164,20 @@ func (j JetStream) Delete(ctx context.Context, stream, consumer string) error {
 	return j.JS.DeleteConsumer(ctx, stream, consumer)
 }
 
-// Streams implements [page.MessageSource]. Those that no server leads have a name alone, and a cluster without a leader. The lister of nats.go leaves
-// them out, and returns others twice because it counts what it has got.
-func (j JetStream) Streams(ctx context.Context) ([]*jetstream.StreamInfo, error) {
-	options := j.JS.Options()
-	subject := wire.APIPrefix(options.APIPrefix, options.Domain) + "STREAM.LIST"
-	var all []*jetstream.StreamInfo
-	for offset, total := 0, 1; offset < total; {
-		m, err := j.JS.Conn().RequestWithContext(ctx, subject, fmt.Appendf(nil, `{"offset":%d}`, offset))
-		if errors.Is(err, nats.ErrNoResponders) {
-			err = jetstream.ErrJetStreamNotEnabled
-		}
-		if err != nil {
-			return nil, inWords(fmt.Errorf("streams: %w", err))
-		}
-		var page struct {
-			Error        *jetstream.APIError
-			Total, Limit int
-			Streams      []*jetstream.StreamInfo
-			Missing      []string
-		}
-		err = json.Unmarshal(m.Data, &page)
-		if err == nil && page.Error != nil {
-			err = page.Error
-		}
-		if err != nil {
-			return nil, fmt.Errorf("streams: %w", err)
-		}
-		listed := map[string]bool{}
-		for _, info := range page.Streams {
-			info.Config.Metadata = nil // no page shows it
-			listed[info.Config.Name] = true
-		}
-		for _, name := range page.Missing {
-			if !listed[name] {
-				page.Streams = append(page.Streams, &jetstream.StreamInfo{Config: jetstream.StreamConfig{Name: name}, Cluster: &jetstream.ClusterInfo{}})
-			}
-		}
-		all = append(all, page.Streams...)
-		offset, total = offset+max(page.Limit, 1), page.Total
-	}
-	return all, nil
+// workersAnswer is how long workers may take to answer. A page that is open waits for all of it, if there is any worker.
+const workersAnswer = 500 * time.Millisecond
+
+// Running implements [page.ConsumerSource].
+func (j JetStream) Running(ctx context.Context, stream, consumer string) ([]running.List, error) {
+	all, err := running.Ask[running.List](ctx, j.JS.Conn(), running.ListSubject(stream, consumer), "", workersAnswer)
+	return all, inWords(err)
+}
+
+// Cancel implements [page.ConsumerSource].
+func (j JetStream) Cancel(ctx context.Context, stream, consumer string, sequence uint64) ([]running.Cancelled, error) {
+	all, err := running.Ask[running.Cancelled](ctx, j.JS.Conn(), running.CancelSubject(stream, consumer), strconv.FormatUint(sequence, 10),
+		2*workersAnswer)
+	return all, inWords(err)
 }
 
 // Stream implements [page.MessageSource].

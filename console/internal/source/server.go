@@ -15,6 +15,16 @@ import (
 	"github.com/jetpull/jetpull/internal/mask"
 )
 
+// errNotConnected is in words what nats.go states of a buffer of no bytes.
+var errNotConnected = errors.New("there is no connection to a NATS server now")
+
+func inWords(err error) error {
+	if errors.Is(err, nats.ErrReconnectBufExceeded) {
+		return errNotConnected
+	}
+	return err
+}
+
 // Server is the name of the server that the connection leads to, and its URL without what authenticates. They are empty while there is no connection.
 // A server without a name of its own has its ID as its name, which no user knows: then it is the address.
 func (j JetStream) Server() (name, url string) {
@@ -39,7 +49,7 @@ const (
 func (j JetStream) Account(ctx context.Context) (info page.AccountInfo, err error) {
 	nc := j.JS.Conn()
 	if !nc.IsConnected() {
-		return info, inWords(nats.ErrReconnectBufExceeded)
+		return info, errNotConnected
 	}
 	info.Server, _ = j.Server()
 	info.Version, info.Cluster = nc.ConnectedServerVersion(), nc.ConnectedClusterName()

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
@@ -23,23 +25,14 @@ func LagLimit(metadata map[string]string) time.Duration {
 	return DefaultLag
 }
 
-// Consumer is a consumer of a stream.
+// Consumer is a consumer of a stream, with what follows from several observations.
 type Consumer struct {
-	NoLeader bool // no server leads it
-	Paused   bool
-	Until    time.Time // the end of the pause; zero: not stated
-	// Push is a consumer that delivers to a subject, and Bound states that there is a subscriber.
-	Push, Bound bool
-	// Waiting counts pull requests.
-	Waiting                                int
-	Pending                                uint64
-	AckPending, MaxAckPending, Redelivered int
-	Rate                                   float64 // deliveries in a second
-	// Oldest is when the oldest message was stored that was not delivered; zero: there is none, or it is not known. Lag is how long it has waited.
-	Oldest   time.Time
-	Lag      time.Duration // NotKnown
-	LagLimit time.Duration
-	Growth   Growth
+	*jetstream.ConsumerInfo
+	Rate float64 // deliveries in a second
+	// Next is when the oldest message was stored that was not delivered; zero: there is none, or it is not known. Lag is how long it has waited.
+	Next   time.Time
+	Lag    time.Duration // NotKnown
+	Growth Growth
 }
 
 // slowDrain is the greatest time in which a backlog may end at the present rate.
@@ -47,57 +40,123 @@ const slowDrain = time.Hour
 
 // Of judges the consumer.
 func (c Consumer) Of() State {
-	waiting := waits(c.Pending, "message")
+	waiting := waits(c.NumPending, "message")
 	lag := ""
-	if !c.Oldest.IsZero() && c.Pending > 0 {
-		lag = ", the oldest since " + view.At(c.Oldest)
+	if !c.Next.IsZero() && c.NumPending > 0 {
+		lag = ", the oldest since " + view.At(c.Next)
 	}
-	behind := c.Pending > 0 && c.Lag > c.LagLimit
+	limit, push := LagLimit(c.Config.Metadata), c.Config.DeliverSubject != ""
+	behind := c.NumPending > 0 && c.Lag > limit
 	switch {
-	case c.NoLeader:
+	case Leaderless(c.Cluster):
 		return State{Red, "no leader", "No server leads this consumer, so it delivers nothing. Too few of its servers are running."}
 	case c.Paused:
 		until := ""
-		if !c.Until.IsZero() {
-			until = " until " + view.At(c.Until)
+		if end := c.Config.PauseUntil; end != nil {
+			until = " until " + view.At(*end)
 		}
 		return State{Amber, "paused", "Paused" + until + "; " + waiting + lag + "."}
-	case c.Push && !c.Bound && c.Pending > 0:
+	case push && !c.PushBound && c.NumPending > 0:
 		return State{Red, "no subscriber", "Nobody subscribes to the delivery subject, and " + waiting + lag + "."}
-	case !c.Push && c.Pending > 0 && c.Waiting == 0 && c.AckPending == 0:
+	case !push && c.NumPending > 0 && c.NumWaiting == 0 && c.NumAckPending == 0:
 		return State{Red, "no worker", "No client pulls, and " + waiting + lag + "."}
 	case behind && c.Growth >= Grows:
-		return State{Red, "falls behind", fmt.Sprintf("The backlog grows: %s%s. The limit is %s.", waiting, lag, view.Span(c.LagLimit))}
-	case c.MaxAckPending > 0 && c.AckPending >= c.MaxAckPending && c.Pending > 0:
+		return State{Red, "falls behind", fmt.Sprintf("The backlog grows: %s%s. The limit is %s.", waiting, lag, view.Span(limit))}
+	case c.Config.MaxAckPending > 0 && c.NumAckPending >= c.Config.MaxAckPending && c.NumPending > 0:
 		return State{Amber, "at its limit", fmt.Sprintf("%d messages are delivered and not acknowledged, which is the limit, so delivery waits for "+
-			"acknowledgements; %s%s.", c.AckPending, waiting, lag)}
+			"acknowledgements; %s%s.", c.NumAckPending, waiting, lag)}
 	case c.Growth == GrowsLong:
 		return State{Amber, "backlog grows", fmt.Sprintf("The backlog has grown for %s: %s%s.", view.Span(longGrowth), waiting, lag)}
-	case c.Rate > 0 && float64(c.Pending)/c.Rate > slowDrain.Seconds():
-		return State{Amber, "slow", fmt.Sprintf("%s%s. At %s the backlog ends in more than %s.", sentence(waiting), lag, view.Rate(c.Rate).Text,
+	case c.Rate > 0 && float64(c.NumPending)/c.Rate > slowDrain.Seconds():
+		return State{Amber, "slow", fmt.Sprintf("%s%s. At %s the backlog ends in more than %s.", waiting, lag, view.Rate(c.Rate).Text,
 			view.Span(slowDrain))}
 	case behind && c.Growth != Falls:
-		return State{Amber, "behind", fmt.Sprintf("%s%s. The limit is %s.", sentence(waiting), lag, view.Span(c.LagLimit))}
-	case c.Redelivered > 0:
-		return State{Amber, "redelivering", view.CountIs(uint64(c.Redelivered), "unacknowledged message") +
+		return State{Amber, "behind", fmt.Sprintf("%s%s. The limit is %s.", waiting, lag, view.Span(limit))}
+	case c.NumRedelivered > 0:
+		return State{Amber, "redelivering", view.CountIs(uint64(c.NumRedelivered), "unacknowledged message") +
 			" redelivered: a handler fails, or is slower than the acknowledgement wait."}
-	case c.Pending > 0 && c.Lag == NotKnown:
-		return State{Unknown, "not known", sentence(waiting) + ". How long the oldest has waited is not known now."}
-	case c.Pending > 0 || c.AckPending > 0 || c.Rate > 0:
-		return State{Green, "working", fmt.Sprintf("%s delivered and not acknowledged yet, %s%s.", view.CountIs(uint64(c.AckPending), "message"),
+	case c.NumPending > 0 && c.Lag == NotKnown:
+		return State{Unknown, "not known", waiting + ". How long the oldest has waited is not known now."}
+	case c.NumPending > 0 || c.NumAckPending > 0 || c.Rate > 0:
+		return State{Green, "working", fmt.Sprintf("%s delivered and not acknowledged yet, %s%s.", view.CountIs(uint64(c.NumAckPending), "message"),
 			waiting, lag)}
-	case !c.Push && c.Waiting == 0:
+	case !push && c.NumWaiting == 0:
 		return State{Idle, "idle, no worker", "Nothing waits, and no client pulls."}
 	}
 	return State{Idle, "idle", "Nothing waits."}
 }
 
-// sentence begins a sentence with "none waits".
-func sentence(waiting string) string {
-	if waiting == "none waits" {
-		return "None waits"
+// Growth is how a backlog develops.
+type Growth int
+
+// The kinds of growth.
+const (
+	GrowthUnknown Growth = iota // it has not been observed for long enough
+	Falls
+	Steady
+	Grows     // for shortGrowth
+	GrowsLong // for longGrowth
+)
+
+const (
+	shortGrowth = time.Minute
+	longGrowth  = 5 * time.Minute
+	lowSpan     = 20 * time.Second
+)
+
+// Trend observes a backlog. Its lowest value of each 20 s counts, so that batches, which come and go, are no growth. The zero Trend has observed
+// nothing. A Trend does not change.
+type Trend struct {
+	lows  []uint64 // oldest first; the last is that of the span which began at began
+	began time.Time
+}
+
+// Next is the trend with one more value. After a gap it begins again.
+func (t Trend) Next(now time.Time, backlog uint64) Trend {
+	passed := now.Sub(t.began)
+	if len(t.lows) == 0 || passed >= 2*lowSpan || passed < 0 {
+		return Trend{lows: []uint64{backlog}, began: now.Truncate(lowSpan)}
 	}
-	return waiting
+	lows := append([]uint64(nil), t.lows...)
+	if passed < lowSpan {
+		lows[len(lows)-1] = min(lows[len(lows)-1], backlog)
+		return Trend{lows, t.began}
+	}
+	lows = append(lows, backlog)
+	if spans := int(longGrowth/lowSpan) + 1; len(lows) > spans {
+		lows = lows[len(lows)-spans:]
+	}
+	return Trend{lows, t.began.Add(lowSpan)}
+}
+
+// Growth is how the backlog develops. A backlog grows for a time if its lowest value rises from the first third of that time to the second, and from
+// the second to the last.
+func (t Trend) Growth() Growth {
+	if len(t.lows) == 0 {
+		return GrowthUnknown
+	}
+	whole := t.lows[:len(t.lows)-1] // the last span has not ended
+	thirds := func(over time.Duration) (a, b, c uint64, known bool) {
+		n := int(over / lowSpan)
+		if len(whole) < n {
+			return 0, 0, 0, false
+		}
+		last := whole[len(whole)-n:]
+		return slices.Min(last[:n/3]), slices.Min(last[n/3 : 2*n/3]), slices.Min(last[2*n/3:]), true
+	}
+	if a, b, c, known := thirds(longGrowth); known && a < b && b < c {
+		return GrowsLong
+	}
+	a, b, c, known := thirds(shortGrowth)
+	switch {
+	case !known:
+		return GrowthUnknown
+	case a < b && b < c:
+		return Grows
+	case a > c:
+		return Falls
+	}
+	return Steady
 }
 
 // Set is a set of partitions of a stream.

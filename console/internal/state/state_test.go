@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/console/internal/view"
@@ -31,34 +32,40 @@ func check(t *testing.T, rows []row) {
 }
 
 func TestConsumer(t *testing.T) {
-	good := Consumer{Pending: 338, AckPending: 1, Waiting: 1, MaxAckPending: 1000, Rate: 10, LagLimit: 2 * time.Minute, Lag: time.Second, Oldest: time.Unix(60, 0)}
+	info := func(pending uint64, waiting int) *jetstream.ConsumerInfo {
+		return &jetstream.ConsumerInfo{NumPending: pending, NumWaiting: waiting}
+	}
 	of := func(change func(*Consumer)) State {
-		c := good
+		c := Consumer{ConsumerInfo: info(338, 1), Rate: 10, Lag: time.Second, Next: time.Unix(60, 0)}
+		c.NumAckPending, c.Config.MaxAckPending = 1, 1000
 		change(&c)
 		return c.Of()
 	}
+	begin := time.Unix(0, 0)
 	check(t, []row{
-		{"works", good.Of(), Green, "working", "338 messages wait, the oldest since 1970-01-01T00:01:00.000Z."},
-		{"idle", Consumer{Waiting: 1}.Of(), Idle, "idle", "Nothing waits"},
-		{"idle without a client", Consumer{}.Of(), Idle, "idle, no worker", "no client pulls"},
-		{"no leader", of(func(c *Consumer) { c.NoLeader = true }), Red, "no leader", "delivers nothing"},
-		{"no client pulls and messages wait", Consumer{Pending: 3}.Of(), Red, "no worker", "3 messages wait."},
-		{"nobody subscribes and a message waits", Consumer{Pending: 1, Push: true}.Of(), Red, "no subscriber", "1 message waits"},
+		{"works", of(func(*Consumer) {}), Green, "working", "338 messages wait, the oldest since 1970-01-01T00:01:00.000Z."},
+		{"idle", Consumer{ConsumerInfo: info(0, 1)}.Of(), Idle, "idle", "Nothing waits"},
+		{"idle without a client", Consumer{ConsumerInfo: info(0, 0)}.Of(), Idle, "idle, no worker", "no client pulls"},
+		{"no leader", of(func(c *Consumer) { c.Cluster = &jetstream.ClusterInfo{} }), Red, "no leader", "delivers nothing"},
+		{"no client pulls and messages wait", Consumer{ConsumerInfo: info(3, 0)}.Of(), Red, "no worker", "3 messages wait."},
+		{"nobody subscribes and a message waits", of(func(c *Consumer) { c.NumPending, c.Config.DeliverSubject, c.Next = 1, "to", time.Time{} }), Red, "no subscriber", "1 message waits"},
 		{
 			"the oldest is older than the limit and the backlog grows", of(func(c *Consumer) { c.Lag, c.Growth = 4*time.Minute, Grows }), Red, "falls behind",
 			"The limit is 2 min",
 		},
-		{"the same within its limit", of(func(c *Consumer) { c.Lag, c.Growth, c.LagLimit = 4*time.Minute, Grows, 5*time.Minute }), Green, "working", ""},
+		{"the same within its limit", of(func(c *Consumer) {
+			c.Lag, c.Growth, c.Config.Metadata = 4*time.Minute, Grows, map[string]string{MetadataLag: "5m"}
+		}), Green, "working", ""},
 		{"the backlog grows for 5 min", of(func(c *Consumer) { c.Growth = GrowsLong }), Amber, "backlog grows", "5 min"},
 		{"the backlog ends in more than an hour", of(func(c *Consumer) { c.Rate = 0.09 }), Amber, "slow", "more than 1 h"},
 		{"it ends in less than an hour", of(func(c *Consumer) { c.Rate = 0.1 }), Green, "working", ""},
-		{"at MaxAckPending", of(func(c *Consumer) { c.AckPending = 1000 }), Amber, "at its limit", "1000 messages are delivered"},
-		{"paused", of(func(c *Consumer) { c.Paused, c.Until = true, time.Unix(0, 0) }), Amber, "paused", "until 1970-01-01T00:00:00.000Z; 338 messages wait, the oldest since"},
+		{"at MaxAckPending", of(func(c *Consumer) { c.NumAckPending = 1000 }), Amber, "at its limit", "1000 messages are delivered"},
+		{"paused", of(func(c *Consumer) { c.Paused, c.Config.PauseUntil = true, &begin }), Amber, "paused", "until 1970-01-01T00:00:00.000Z; 338 messages wait, the oldest since"},
 		{"older than the limit, and not known to grow", of(func(c *Consumer) { c.Lag = 3 * time.Minute }), Amber, "behind", "The limit is 2 min"},
 		{"older than the limit, and the backlog falls", of(func(c *Consumer) { c.Lag, c.Growth = 3*time.Minute, Falls }), Green, "working", ""},
-		{"redelivering", of(func(c *Consumer) { c.Redelivered = 2 }), Amber, "redelivering", "2 unacknowledged messages are redelivered"},
+		{"redelivering", of(func(c *Consumer) { c.NumRedelivered = 2 }), Amber, "redelivering", "2 unacknowledged messages are redelivered"},
 		{"how long the oldest waits is not known", of(func(c *Consumer) { c.Lag = NotKnown }), Unknown, "not known", "not known now"},
-		{"red though the oldest is not known", Consumer{Pending: 1, Lag: NotKnown}.Of(), Red, "no worker", "1 message waits."},
+		{"red though the oldest is not known", Consumer{ConsumerInfo: info(1, 0), Lag: NotKnown}.Of(), Red, "no worker", "1 message waits."},
 	})
 }
 
@@ -152,17 +159,20 @@ func TestFeed(t *testing.T) {
 }
 
 func TestStream(t *testing.T) {
-	of := func(replicas ...Replica) State { return Stream{Leader: "n1", Replicas: replicas}.Of() }
-	current, offline := Replica{Name: "n2", Current: true}, Replica{Name: "n3", Offline: true, Lag: 9999}
+	type replica = jetstream.PeerInfo
+	of := func(replicas ...*replica) State {
+		return Stream(&jetstream.ClusterInfo{Leader: "n1", Replicas: replicas})
+	}
+	current, offline := &replica{Name: "n2", Current: true}, &replica{Name: "n3", Offline: true, Lag: 9999}
 	check(t, []row{
-		{"one server", Stream{}.Of(), Green, "works", "It is on one server."},
+		{"one server", Stream(nil), Green, "works", "It is on one server."},
 		{"replicated", of(current, current), Green, "works", "Server n1 leads it, with 2 replicas."},
-		{"no leader", Stream{NoLeader: true, Replicas: []Replica{offline}}.Of(), Red, "no leader", "stores and delivers nothing"},
+		{"no leader", Stream(&jetstream.ClusterInfo{Replicas: []*replica{offline}}), Red, "no leader", "stores and delivers nothing"},
 		{"offline", of(current, offline), Amber, "replica offline", "Server n3 is offline, so 2 of 3 servers have the stream."},
-		{"behind", of(current, Replica{Name: "n3", Lag: 1000}), Amber, "replica behind", "Server n3 is 1,000 operations behind"},
-		{"silent", of(Replica{Name: "n3", Silent: 10 * time.Second}), Amber, "replica behind", "n3 is 0 operations behind, and was last seen 10 s ago"},
-		{"as any replica under load", of(Replica{Name: "n3", Lag: 999, Silent: time.Second}), Green, "works", "1 replica."},
-		{"current, whatever it lags", of(Replica{Name: "n3", Current: true, Lag: 5000}), Green, "works", ""},
+		{"behind", of(current, &replica{Name: "n3", Lag: 1000}), Amber, "replica behind", "Server n3 is 1,000 operations behind"},
+		{"silent", of(&replica{Name: "n3", Active: 10 * time.Second}), Amber, "replica behind", "n3 is 0 operations behind, and was last seen 10 s ago"},
+		{"as any replica under load", of(&replica{Name: "n3", Lag: 999, Active: time.Second}), Green, "works", "1 replica."},
+		{"current, whatever it lags", of(&replica{Name: "n3", Current: true, Lag: 5000}), Green, "works", ""},
 	})
 }
 

@@ -2,68 +2,57 @@ package state
 
 import (
 	"fmt"
-	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-// Stream is a stream with its replicas.
-type Stream struct {
-	NoLeader bool   // no server leads it
-	Leader   string // empty: the server is in no cluster
-	// Replicas are those beside the leader.
-	Replicas []Replica
-}
-
-// Replica is a copy of a stream on a server.
-type Replica struct {
-	Name             string // of the server
-	Offline, Current bool
-	Lag              uint64        // in operations
-	Silent           time.Duration // since it was last seen
-}
+// Leaderless reports whether no server leads a stream or a consumer.
+func Leaderless(c *jetstream.ClusterInfo) bool { return c != nil && c.Leader == "" }
 
 // maxBehind is the number of operations from which a replica that is not current is amber. Under load, replicas are some operations behind.
 const maxBehind = 1000
 
-// Of judges the replica.
-func (r Replica) Of() State {
+// Replica judges a copy of a stream on a server.
+func Replica(p *jetstream.PeerInfo) State {
 	switch {
-	case r.Offline:
-		return State{Amber, "offline", "Server " + r.Name + " is offline"}
-	case !r.Current && (r.Lag >= maxBehind || r.Silent >= Away):
-		return State{Amber, "behind", fmt.Sprintf("Server %s is %s behind, and was last seen %s ago", r.Name, view.Count(r.Lag, "operation"),
-			view.Span(r.Silent))}
-	case !r.Current:
+	case p.Offline:
+		return State{Amber, "offline", "Server " + p.Name + " is offline"}
+	case !p.Current && (p.Lag >= maxBehind || p.Active >= Away):
+		return State{Amber, "behind", fmt.Sprintf("Server %s is %s behind, and was last seen %s ago", p.Name, view.Count(p.Lag, "operation"),
+			view.Span(p.Active))}
+	case !p.Current:
 		return State{Green, "catching up", ""}
 	}
 	return State{Green, "current", ""}
 }
 
-// Of judges the stream.
-func (s Stream) Of() State {
-	if s.NoLeader {
+// Stream judges a stream by its servers.
+func Stream(c *jetstream.ClusterInfo) State {
+	switch {
+	case Leaderless(c):
 		return State{Red, "no leader", "No server leads this stream, so it stores and delivers nothing. Too few of its servers are running."}
+	case c == nil || len(c.Replicas) == 0:
+		return State{Green, "works", "It is on one server."}
 	}
-	have, worst := 1+len(s.Replicas), State{}
-	for _, r := range s.Replicas {
-		st := r.Of()
-		if r.Offline {
+	have, worst := 1+len(c.Replicas), State{}
+	for _, p := range c.Replicas {
+		st := Replica(p)
+		if p.Offline {
 			have--
 		}
 		if st.Level == Amber && worst.Word != "offline" {
 			worst = st
 		}
 	}
-	switch {
-	case worst.Word == "offline":
-		return State{Amber, "replica offline", fmt.Sprintf("%s, so %d of %d servers have the stream.", worst.Sentence, have, 1+len(s.Replicas))}
-	case worst.Word != "":
+	switch worst.Word {
+	case "offline":
+		return State{Amber, "replica offline", fmt.Sprintf("%s, so %d of %d servers have the stream.", worst.Sentence, have, 1+len(c.Replicas))}
+	case "behind":
 		return State{Amber, "replica behind", worst.Sentence + "."}
-	case len(s.Replicas) > 0:
-		return State{Green, "works", fmt.Sprintf("Server %s leads it, with %s.", s.Leader, view.Count(uint64(len(s.Replicas)), "replica"))}
 	}
-	return State{Green, "works", "It is on one server."}
+	return State{Green, "works", fmt.Sprintf("Server %s leads it, with %s.", c.Leader, view.Count(uint64(len(c.Replicas)), "replica"))}
 }
 
 // Account is what an account uses of its limits.

@@ -3,80 +3,64 @@ package view
 import (
 	"bytes"
 	"encoding/json"
+	"hash/fnv"
+	"strconv"
 	"strings"
 )
 
 const (
-	// maxNodes and maxDepth bound a document that is folded. A larger one is shown as a text.
-	maxNodes = 2000
+	// maxLines and maxDepth bound a document that is folded. A larger one is shown as a text.
+	maxLines = 4000
 	maxDepth = 50
-	// openNodes is how many values a document has at most that is shown with all of its parts open.
-	openNodes = 40
+	// openLines is how many lines a document has at most that is shown with all of its parts open.
+	openLines = 60
 )
 
-// Fold is a JSON document as a tree; nil: it is too large, or a single value.
-func Fold(data []byte) *Node {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber()
-	left := maxNodes
-	tree, ok := node(d, "", maxDepth, &left)
-	if !ok || len(tree.Children) == 0 {
+// Folded is a JSON document with parts that can be folded. It works without a script.
+type Folded struct {
+	// ID changes with the content, so that a document which changes is replaced, and one that does not stays folded as a user left it.
+	ID    string
+	Lines []FoldLine
+}
+
+// FoldLine is a line of a JSON document. One that begins an object or an array has the number of its values as Size, and Open if it is shown open.
+type FoldLine struct {
+	Text, Size         string
+	Begins, Ends, Open bool
+}
+
+// Fold is a JSON document with a line for each value; nil: it is too large, or a single value.
+func Fold(data []byte) *Folded {
+	var b bytes.Buffer
+	if json.Indent(&b, bytes.TrimSpace(data), "", "") != nil {
 		return nil
 	}
-	tree.Open = true
-	if maxNodes-left <= openNodes {
-		open(&tree)
+	texts := strings.Split(b.String(), "\n")
+	if len(texts) == 1 || len(texts) > maxLines {
+		return nil
 	}
-	return &tree
-}
-
-func open(n *Node) {
-	n.Open = true
-	for i := range n.Children {
-		open(&n.Children[i])
-	}
-}
-
-// node reads a value that has a name, or none. It is false for one that is too deep or too large.
-func node(d *json.Decoder, name string, depth int, left *int) (n Node, ok bool) {
-	token, err := d.Token()
-	if *left--; err != nil || *left < 0 || depth == 0 {
-		return n, false
-	}
-	begin, nested := token.(json.Delim)
-	if !nested {
-		n.Text = name + literal(token)
-		return n, true
-	}
-	n.End = map[json.Delim]string{'{': "}", '[': "]"}[begin]
-	for d.More() {
-		member := ""
-		if begin == '{' {
-			key, err := d.Token()
-			if err != nil {
-				return n, false
-			}
-			member = literal(key) + ": "
+	sum := fnv.New64a()
+	_, _ = sum.Write(b.Bytes()) // a hash takes all that is written
+	f := &Folded{ID: "json-" + strconv.FormatUint(sum.Sum64(), 36), Lines: make([]FoldLine, len(texts))}
+	var above, values []int // the lines that have begun and not ended, and how many values each has
+	for i, text := range texts {
+		line := FoldLine{Text: text, Begins: strings.HasSuffix(text, "{") || strings.HasSuffix(text, "["), Ends: text[0] == '}' || text[0] == ']'}
+		depth := len(above) - 1
+		switch {
+		case line.Ends:
+			f.Lines[above[depth]].Size = Count(uint64(values[depth]), "value")
+			above, values = above[:depth], values[:depth]
+		case depth >= 0:
+			values[depth]++
 		}
-		child, ok := node(d, member, depth-1, left)
-		if !ok {
-			return n, false
+		if line.Begins {
+			line.Open = i == 0 || len(texts) <= openLines
+			above, values = append(above, i), append(values, 0)
 		}
-		n.Children = append(n.Children, child)
+		if len(above) > maxDepth {
+			return nil
+		}
+		f.Lines[i] = line
 	}
-	_, err = d.Token() // the end
-	n.Text, n.Size = name+begin.String(), Count(uint64(len(n.Children)), "value")
-	if len(n.Children) == 0 {
-		n.Text += n.End
-	}
-	return n, err == nil
-}
-
-// literal is a value without children, as it is in JSON.
-func literal(token json.Token) string {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(token) // it was decoded
-	return strings.TrimSuffix(b.String(), "\n")
+	return f
 }

@@ -3,12 +3,9 @@ package view
 import (
 	"context"
 	"errors"
-	"hash/fnv"
-	"io"
 	"io/fs"
 	"net/url"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/chart"
@@ -138,35 +135,11 @@ type Block struct {
 	Title string
 	Text  string
 	// Fold is shown in place of Text; nil: Text is.
-	Fold *Node
+	Fold *Folded
 	// Note is a remark on the text, such as that it was cut.
 	Note string
 	// Links lead to other ways to show the text, or to a download.
 	Links []Link
-}
-
-// Node is a value of a JSON document that can be folded. It works without a script.
-type Node struct {
-	// Text is a value without children, or the begin of one with children, of which End is the end. It begins with the value's name, if it has one.
-	Text, End string
-	// Size states how many children there are.
-	Size     string
-	Children []Node
-	Open     bool
-}
-
-// ID changes with the content, so that a document which changes is replaced, and one that does not stays folded as a user left it.
-func (n *Node) ID() string {
-	h := fnv.New64a()
-	n.sum(h)
-	return "json-" + strconv.FormatUint(h.Sum64(), 36)
-}
-
-func (n *Node) sum(h io.Writer) {
-	_, _ = io.WriteString(h, n.Text+"\n") // a hash takes all that is written
-	for i := range n.Children {
-		n.Children[i].sum(h)
-	}
 }
 
 // Column is a column of a list.
@@ -302,7 +275,7 @@ func (a *Action) Filled(form url.Values) *Action {
 
 // Entry is a line of the log of actions.
 type Entry struct {
-	ID      int
+	Key     string `json:"-"` // orders the entries by time
 	Time    time.Time
 	Who     string
 	Action  string

@@ -45,10 +45,10 @@ type Value struct {
 	Prose bool
 }
 
-// Bar is the share of done, waiting and failed objects, in percent.
+// Bar is the share of done and failed objects, in percent.
 type Bar struct {
-	Done, Waiting, Failed int
-	Label                 string
+	Done, Failed int
+	Label        string
 }
 
 // NewBar computes the shares. A share of one object or more is not zero.
@@ -60,7 +60,7 @@ func NewBar(done, waiting, failed int) *Bar {
 		}
 		return max(1, 100*n/all)
 	}
-	return &Bar{share(done), share(waiting), share(failed), fmt.Sprintf("%d done, %d waiting, %d failed", done, waiting, failed)}
+	return &Bar{share(done), share(failed), fmt.Sprintf("%d done, %d waiting, %d failed", done, waiting, failed)}
 }
 
 // From is where the part of the failed begins.

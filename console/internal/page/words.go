@@ -1,0 +1,78 @@
+package page
+
+import (
+	_ "embed" // words.txt
+	"fmt"
+	"reflect"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+//go:embed words.txt
+var wordsText string
+
+var words = template.Must(template.New("").Funcs(template.FuncMap{
+	"at":       view.At,
+	"span":     view.Span,
+	"line":     func(s string) string { return strings.Join(strings.Fields(s), " ") },
+	"join":     func(all []string) string { return strings.Join(all, ", ") },
+	"filters":  filters,
+	"internal": func(key string) bool { return strings.HasPrefix(key, "_nats.") },
+	"count":    func(n any, noun string) string { return view.Count(natural(n), noun) },
+	"bytes":    func(n any) string { return view.Bytes(natural(n)).Text },
+	"spans": func(all []time.Duration) string {
+		words := make([]string, len(all))
+		for i, d := range all {
+			words[i] = view.Span(d)
+		}
+		return strings.Join(words, ", ")
+	},
+	"behind": func(replicas []*jetstream.PeerInfo) (n int) {
+		for _, peer := range replicas {
+			if !peer.Current || peer.Offline {
+				n++
+			}
+		}
+		return n
+	},
+}).Parse(wordsText))
+
+// natural is a number of any signed type.
+func natural(n any) uint64 { return uint64(max(0, reflect.ValueOf(n).Int())) }
+
+// inWords are the lines that a template of words.txt writes about a configuration.
+func inWords(name string, of any) (lines []string) {
+	var b strings.Builder
+	if err := words.ExecuteTemplate(&b, name, of); err != nil {
+		return []string{"The configuration cannot be shown in words: " + err.Error()}
+	}
+	for line := range strings.SplitSeq(b.String(), "\n") {
+		if line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// filters are the subjects that a consumer delivers; none: all.
+func filters(cfg jetstream.ConsumerConfig) []string {
+	if cfg.FilterSubject != "" {
+		return []string{cfg.FilterSubject}
+	}
+	return cfg.FilterSubjects
+}
+
+// sentences describe a configuration.
+type sentences []string
+
+// add adds a sentence where it holds.
+func (s *sentences) add(holds bool, format string, args ...any) {
+	if holds {
+		*s = append(*s, fmt.Sprintf(format, args...))
+	}
+}
