@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/chart"
@@ -42,10 +41,12 @@ type jobs struct {
 	seen, listed bool
 }
 
-// brokerState is the state of a consumer. The list of consumers has only the breakers of the node that answers.
+// brokerState is a consumer as the broker shows it. Its token is not read. The list of consumers has only the breakers of the node that answers.
 type brokerState struct {
-	Type, State, PausedBy, Breaker, WaitingFor string
-	PausedAt, FailingSince, WaitingUntil       time.Time
+	Type, State, PausedBy, Breaker, WaitingFor, CallbackURL string
+	PausedAt, FailingSince, WaitingUntil                    time.Time
+	Concurrency                                             int
+	RateLimit                                               float64
 }
 
 func (j jobs) path() string { return consumerPath(j.Channel, j.Consumer) }
@@ -54,11 +55,8 @@ func consumerPath(channel, consumer string) string {
 	return "/channel/" + url.PathEscape(channel) + "/consumer/" + url.PathEscape(consumer)
 }
 
-// brokerSample are the consumers of a broker, and its channels that have none.
-type brokerSample struct {
-	consumers []jobs
-	unused    []string
-}
+// brokerSample are the consumers of a broker, and the channels that have none, without a consumer.
+type brokerSample struct{ consumers, unused []jobs }
 
 // Broker are the pages of a broker.
 type Broker struct {
@@ -67,6 +65,7 @@ type Broker struct {
 	all     *objects[jobs]
 	history *sample.History
 	marks   *Marks
+	dead    *failureList
 	// delivered measures the delivered jobs of all consumers. Only the sampler's goroutine uses it.
 	delivered meter
 }
@@ -84,6 +83,7 @@ const (
 // NewBroker makes the pages, and has the sampler ask the broker. The runner runs operations on many consumers.
 func NewBroker(s *sample.Sampler, call BrokerSource, runner *operation.Runner, marks *Marks) *Broker {
 	b := &Broker{call: call, marks: marks, history: s.History("broker", brokerWidth)}
+	b.dead = b.failureList()
 	b.latest = sample.Add(s, b.ask)
 	b.all = sampled(objects[jobs]{
 		runner: runner, noun: "broker consumer", actions: b.actions,
@@ -98,7 +98,7 @@ func NewBroker(s *sample.Sampler, call BrokerSource, runner *operation.Runner, m
 
 // Pages are the functions of the pages by their paths.
 func (b *Broker) Pages() map[string]Func {
-	return map[string]Func{"broker": b.list, "channel": b.channel, "scheduled": b.scheduled, "brokerconsumer": b.one, "brokermessage": b.message}
+	return map[string]Func{"broker": b.list, "channel": b.channel, "brokerconsumer": b.one, "brokermessage": b.message}
 }
 
 func (b *Broker) ask(ctx context.Context) (all brokerSample, err error) {
@@ -121,7 +121,10 @@ func (b *Broker) ask(ctx context.Context) (all brokerSample, err error) {
 		return all, err
 	}
 	now := time.Now()
-	all.unused = states.Unused
+	for _, channel := range states.Unused {
+		st := state.State{Level: state.Idle, Word: "no consumer", Sentence: "Nobody gets the messages of this channel."}
+		all.unused = append(all.unused, jobs{Channel: channel, now: st})
+	}
 	queued, dead, delivered := 0, 0, 0
 	for _, k := range states.Result {
 		one := jobs{Channel: k.ChannelID, Consumer: k.ConsumerID, brokerState: k.brokerState}
@@ -139,7 +142,7 @@ func (b *Broker) ask(ctx context.Context) (all brokerSample, err error) {
 		}
 		queued, dead, delivered = queued+one.queued, dead+one.dead, delivered+one.delivered
 		if one.dead > 0 {
-			one.seen, one.listed = b.marks.covers(one.marked(), b.newest(ctx, one))
+			one.seen, one.listed = b.marks.covers(one.marked(), b.dead.newest(ctx, one.target()))
 		}
 		one.now = one.judge()
 		b.history.Put(now, one.path(), float64(one.queued), float64(one.dead), float64(one.delivered))
@@ -180,40 +183,20 @@ func (b *Broker) columns(now time.Time) []column[jobs] {
 
 func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 	s := b.latest.Fresh(ctx)
-	q := r.Query
-	rows := selected(q, s.Value.consumers, fitsConsumerJobs)
-	found := view.Count(uint64(len(rows)), "consumer")
-	unused := 0
-	for _, channel := range s.Value.unused {
-		one := jobs{Channel: channel, now: state.State{Level: state.Idle, Word: "no consumer", Sentence: "Nobody gets the messages of this channel."}}
-		if contains(q.Get("q"), channel) && fitsJobs(q.Get("state"), one) {
-			rows = append(rows, one)
-			unused++
-		}
-	}
-	if unused > 0 {
-		found += ", and " + view.Count(uint64(unused), "channel") + " without consumers"
-	}
+	all := append(slices.Clone(s.Value.consumers), s.Value.unused...)
+	unused := len(selected(r.Query, s.Value.unused, fitsConsumerJobs))
 	list := &view.List{
-		Found: found, Path: "broker",
+		Path: "broker", Found: view.Count(uint64(len(selected(r.Query, s.Value.consumers, fitsConsumerJobs))), "consumer"),
 		Empty: "This list shows the channels of the broker with their consumers. PUT /channel/CHANNEL and PUT /channel/CHANNEL/consumer/CONSUMER " +
 			"create them.",
 	}
-	all := len(s.Value.consumers) + len(s.Value.unused)
-	shown := table(list, q, rows, "state", all, "consumer or channel", func(one jobs) string { return "b-" + one.path() }, b.columns(r.Now))
-	page := &view.Page{
-		Nav: "broker", Title: "Broker",
-		Filter: keepOrder(&view.Filter{Path: "broker", Fields: []view.Field{
-			searchField(q, "q", "Name", "channel or consumer"),
-			choice(q, "state", "State", options("", "all", "trouble", "needs attention", "paused", "paused", "dead", "with dead jobs",
-				"unused", "no consumer")),
-		}}, q),
-		Parts: []view.Part{{ID: "broker", Source: source(brokerName, s), List: list}},
+	if unused > 0 {
+		list.Found += ", and " + view.Count(uint64(unused), "channel") + " without consumers"
 	}
-	// A channel without consumers has no action.
-	consumers := slices.DeleteFunc(slices.Clone(shown), func(j jobs) bool { return j.Consumer == "" })
-	page.Parts[0].Actions = b.all.forAll(s.Stale(), q, page.Filter, consumers, len(rows) > len(shown))
-	return page, nil
+	return b.all.page(r, "Broker", source(brokerName, s), list, all, b.columns(r.Now),
+		searchField(r.Query, "q", "Name", "channel or consumer"),
+		choice(r.Query, "state", "State", options("", "all", "trouble", "needs attention", "paused", "paused", "dead", "with dead jobs", "unused",
+			"no consumer"))), nil
 }
 
 // name leads to the consumer.
@@ -235,7 +218,7 @@ func (j jobs) oldestValue() view.Value {
 func (j jobs) deadValue() view.Value {
 	v := quietZero(view.Int(j.dead), j.dead > 0 && !j.seen, view.Bad)
 	if j.dead > 0 {
-		v.Href = link("failed", "system", brokerName, "receiver", j.Channel+"/"+j.Consumer)
+		v.Href = link("failed", "system", brokerName, "receiver", j.target())
 	}
 	return v
 }
@@ -243,28 +226,12 @@ func (j jobs) deadValue() view.Value {
 // marked is what a mark of the consumer's dead jobs is for.
 func (j jobs) marked() string { return "dead jobs of consumer " + j.path() }
 
-func (b *Broker) newest(ctx context.Context, j jobs) newest {
-	return func() ([]failure, string, error) {
-		return b.failures(ctx, map[string]string{"consumer": j.Channel + "/" + j.Consumer, "limit": "1"}, "")
-	}
-}
+// target names the consumer in actions, and in the broker's filters.
+func (j jobs) target() string { return j.Channel + "/" + j.Consumer }
 
 func fitsConsumerJobs(q url.Values, j jobs) bool {
-	return contains(q.Get("q"), j.Channel, j.Consumer, j.Channel+"/"+j.Consumer) && fitsJobs(q.Get("state"), j)
-}
-
-func fitsJobs(want string, j jobs) bool {
-	switch want {
-	case "trouble":
-		return j.now.Trouble()
-	case "paused":
-		return j.State == "paused"
-	case "dead":
-		return j.dead > 0
-	case "unused":
-		return j.Consumer == ""
-	}
-	return true
+	fits := map[string]bool{"": true, "trouble": j.now.Trouble(), "paused": j.State == "paused", "dead": j.dead > 0, "unused": j.Consumer == ""}
+	return contains(q.Get("q"), j.target()) && fits[q.Get("state")]
 }
 
 // sinceValue is since when the callbacks of the consumer fail, when it was paused, or when the first of its dead jobs became so.
@@ -280,7 +247,7 @@ func (j jobs) sinceValue() view.Value {
 func (j jobs) judge() state.State {
 	r := state.Receiver{
 		Noun: "job", Gone: "dead job", Known: true, Backlog: j.queued, InFlight: j.inflight, Failed: j.dead, Seen: j.seen,
-		Since: j.FailingSince,
+		Since: j.FailingSince, Breaker: breakers[j.Breaker],
 	}
 	if j.dead > 0 && !j.listed {
 		r.Failed = state.NotKnown
@@ -291,52 +258,5 @@ func (j jobs) judge() state.State {
 	case j.State == "paused":
 		r.Paused = "Paused by an operator"
 	}
-	switch j.Breaker {
-	case "open":
-		r.Breaker = state.Open
-	case "half-open":
-		r.Breaker = state.Probing
-	}
 	return r.Of()
-}
-
-// System implements [operation.Source].
-func (b *Broker) System() string { return brokerName }
-
-// Operations implements [operation.Source]. The IDs of operations are their paths.
-func (b *Broker) Operations(ctx context.Context) ([]operation.Operation, error) {
-	var answer struct {
-		Result []struct {
-			operation.Operation
-			URL, ChannelID, ConsumerID, Status, Message string
-			Count, Replayed, Purged                     int
-			CreatedAt, ChangedAt                        time.Time
-		}
-	}
-	if err := b.call.Call(ctx, http.MethodGet, "/replays", nil, &answer); err != nil {
-		return nil, err
-	}
-	all, err := b.deadOperations(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range answer.Result {
-		o, kind := r.Operation, "requeue"
-		if o.Kind == "purge-queued" {
-			kind, r.Status = "purge", "QUEUED"
-		}
-		o.What = strings.TrimSpace(strings.ToLower(r.Status)+" jobs of ") + " " + r.ChannelID + "/" + r.ConsumerID
-		if r.Message != "" {
-			o.What += ", message " + r.Message
-		}
-		o.System, o.ID, o.Kind, o.State = brokerName, r.URL, kind, strings.ToLower(o.State)
-		o.Matched, o.Done, o.Began, o.Changed = r.Count, r.Replayed+r.Purged, r.CreatedAt, r.ChangedAt
-		all = append(all, o)
-	}
-	return all, nil
-}
-
-// CancelOperation implements [operation.Source]. The page offers it for what Operations returns only.
-func (b *Broker) CancelOperation(ctx context.Context, id string) error {
-	return b.call.Call(ctx, http.MethodDelete, id, nil, nil)
 }

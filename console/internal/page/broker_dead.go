@@ -11,15 +11,12 @@ import (
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-// deadFields are the filters of the broker's list of dead jobs, by their names in its interface.
-var deadFields = []string{"consumer", "producer", "message", "reason", "since", "until"}
-
-// deadSystem is the broker with its list of dead jobs.
-func (b *Broker) deadSystem() *failedSystem {
-	return &failedSystem{
-		name: brokerName, noun: "dead job", fields: deadFields, usualRate: "100", names: map[string]string{"receiver": "consumer", "source": "producer"},
-		reasons: []string{"REFUSED", "NO_ANSWER", "GIVEN_UP"},
-		list:    b.failures, count: b.countDead, verbs: map[string]string{"requeue": "requeue", "purge": "purge"}, begin: b.beginDead,
+// failureList is the broker with its list of dead jobs.
+func (b *Broker) failureList() *failureList {
+	return &failureList{
+		name: brokerName, noun: "dead job", usualRate: "100", fields: []string{"consumer", "producer", "message", "", "reason", "since", "until"},
+		reasons: []string{"REFUSED", "NO_ANSWER", "GIVEN_UP"}, verbs: map[string]string{"requeue": "requeue", "purge": "purge"},
+		purge: " Jobs that a worker gave up before their retries were used up are skipped.", list: b.failures, begin: b.beginDead,
 	}
 }
 
@@ -46,7 +43,7 @@ func (b *Broker) failures(ctx context.Context, filter map[string]string, cursor 
 			attempts = view.None("The broker counts callbacks, which a pull consumer does not get")
 		}
 		found = append(found, failure{
-			system: brokerName, id: j.ID, at: j.DeadSince, cursor: j.DeadSince.Format(time.RFC3339Nano),
+			system: brokerName, id: j.ID, at: j.DeadSince,
 			receiver: view.Linked(j.ChannelID+"/"+j.ConsumerID, link("brokerconsumer", "channel", j.ChannelID, "consumer", j.ConsumerID)),
 			source:   view.Text(j.ProducedBy), message: view.Linked(j.MessageID, link("brokermessage", "channel", j.ChannelID, "id", j.MessageID)),
 			stage: view.None("The broker has no stages"), reason: plain(j.Reason), attempts: attempts, text: view.Sentence(text),
@@ -55,68 +52,76 @@ func (b *Broker) failures(ctx context.Context, filter map[string]string, cursor 
 	return found, answer.Next, err
 }
 
-// deadBody is a request for all dead jobs that a filter selects. Its fields are those of the filter, capitalized.
-func deadBody(filter map[string]string) map[string]any {
+// beginDead begins an operation on all dead jobs that a filter selects. The fields of its request are those of the filter, capitalized.
+func (b *Broker) beginDead(ctx context.Context, verb string, filter map[string]string, rate float64, dry bool) (at string, n int, err error) {
 	body := map[string]any{}
 	for name, value := range filter {
-		body[strings.ToUpper(name[:1])+name[1:]] = value
+		body[capital(name)] = value
 	}
-	return body
+	return b.begin(ctx, "/dead-jobs/"+verb, body, rate, dry)
 }
 
-// countDead is how many dead jobs a filter selects.
-func (b *Broker) countDead(ctx context.Context, verb string, filter map[string]string) (int, error) {
-	body := deadBody(filter)
-	body["DryRun"] = true
-	var answer struct{ Count int }
-	err := b.call.Call(ctx, http.MethodPost, "/dead-jobs/"+verb, body, &answer)
-	return answer.Count, err
-}
-
-// beginDead starts an operation on all dead jobs that a filter selects.
-func (b *Broker) beginDead(ctx context.Context, verb string, filter map[string]string, rate float64) (at string, n int, err error) {
-	body := deadBody(filter)
+// begin begins the operation of a path on jobs. It returns its path and the number of its jobs, which is -1 if the broker does not state it. With
+// dry it only counts them.
+func (b *Broker) begin(ctx context.Context, path string, body map[string]any, rate float64, dry bool) (at string, n int, err error) {
+	begun := struct{ Count int }{-1}
 	if rate > 0 {
 		body["Rate"] = rate
 	}
-	return b.start(ctx, "/dead-jobs/"+verb, body)
-}
-
-// start starts an operation, and returns its path and the number of its jobs, which is -1 if the operation has begun and the broker does not
-// state it.
-func (b *Broker) start(ctx context.Context, path string, body map[string]any) (at string, n int, err error) {
+	if dry {
+		body["DryRun"] = true
+		err = b.call.Call(ctx, http.MethodPost, path, body, &begun)
+		return "", begun.Count, err
+	}
 	header, err := b.call.Send(ctx, http.MethodPost, path, nil, body, nil)
 	if err != nil {
 		return "", 0, err
 	}
 	at = header.Get("Location")
-	begun := struct{ Count int }{-1}
 	_ = b.call.Call(ctx, http.MethodGet, at, nil, &begun) // the count stays unknown
 	return at, begun.Count, nil
 }
 
-// deadOperations are the operations on dead jobs of all consumers.
-func (b *Broker) deadOperations(ctx context.Context) (all []operation.Operation, err error) {
-	var answer struct {
-		Result []struct {
-			operation.Operation
-			URL                  string
-			Count                int
-			Filter               map[string]string
-			CreatedAt, ChangedAt time.Time
+// System implements [operation.Source].
+func (b *Broker) System() string { return brokerName }
+
+// Operations implements [operation.Source]: those on the jobs of a consumer, and those on dead jobs of all consumers. Their IDs are their paths.
+func (b *Broker) Operations(ctx context.Context) (all []operation.Operation, err error) {
+	for _, path := range []string{"/dead-jobs/operations", "/replays"} {
+		var answer struct {
+			Result []struct {
+				operation.Operation
+				URL, ChannelID, ConsumerID, Status, Message string
+				Filter                                      map[string]string
+				Count, Replayed, Purged                     int
+				CreatedAt, ChangedAt                        time.Time
+			}
 		}
-	}
-	if err := b.call.Call(ctx, http.MethodGet, "/dead-jobs/operations", nil, &answer); err != nil {
-		return nil, err
-	}
-	for _, o := range answer.Result {
-		filter := map[string]string{}
-		for name, value := range o.Filter {
-			filter[strings.ToLower(name)] = value
+		if err := b.call.Call(ctx, http.MethodGet, path, nil, &answer); err != nil {
+			return nil, err
 		}
-		o.System, o.ID, o.State, o.Matched = brokerName, o.URL, strings.ToLower(o.State), o.Count
-		o.What, o.Began, o.Changed = filtered("dead jobs", deadFields, filter), o.CreatedAt, o.ChangedAt
-		all = append(all, o.Operation)
+		for _, r := range answer.Result {
+			o, filter := r.Operation, map[string]string{}
+			for name, value := range r.Filter {
+				filter[strings.ToLower(name)] = value
+			}
+			o.System, o.ID, o.State, o.Matched, o.Done = brokerName, r.URL, strings.ToLower(o.State), r.Count, o.Done+r.Replayed+r.Purged
+			o.What, o.Began, o.Changed = filtered("dead jobs", b.dead.fields, filter), r.CreatedAt, r.ChangedAt
+			if r.ConsumerID != "" {
+				kind := "requeue"
+				if o.Kind == "purge-queued" {
+					kind, r.Status = "purge", "QUEUED"
+				}
+				o.Kind = kind
+				o.What = filtered(strings.ToLower(r.Status)+" jobs of "+r.ChannelID+"/"+r.ConsumerID, []string{"message"}, map[string]string{"message": r.Message})
+			}
+			all = append(all, o)
+		}
 	}
 	return all, nil
+}
+
+// CancelOperation implements [operation.Source]. The page offers it for what Operations returns only.
+func (b *Broker) CancelOperation(ctx context.Context, id string) error {
+	return b.call.Call(ctx, http.MethodDelete, id, nil, nil)
 }

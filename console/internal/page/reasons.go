@@ -3,6 +3,7 @@ package page
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -40,14 +41,18 @@ type tally struct {
 	took   time.Duration
 }
 
-// byReason counts the failures that the filter of a system selects. It is the last count while a new one costs too much, or if the system does
-// not answer.
-func (s *failedSystem) byReason(ctx context.Context, last tally) tally {
+// tally counts the failures of a system that its filter selects. It is the last count while a new one costs too much, or if the system does not
+// answer.
+func (f *Failures) tally(ctx context.Context, s *failureList, filter map[string]string) tally {
+	const pages, most = 10, 100
+	key := fmt.Sprint(s.name, filter)
+	f.mu.Lock()
+	last := f.tallies[key]
+	f.mu.Unlock()
 	if time.Since(last.begun) < recountAfter*last.took {
 		return last
 	}
-	const pages = 10
-	filter, cursor := maps.Clone(s.filter), ""
+	filter, cursor := maps.Clone(filter), ""
 	filter["limit"] = "100"
 	now := tally{counts: map[string]int{}, more: true, begun: time.Now()}
 	for i := 0; i < pages && now.more; i++ {
@@ -61,5 +66,11 @@ func (s *failedSystem) byReason(ctx context.Context, last tally) tally {
 		cursor, now.more = next, next != ""
 	}
 	now.took = time.Since(now.begun)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.tallies) >= most {
+		clear(f.tallies)
+	}
+	f.tallies[key] = now
 	return now
 }

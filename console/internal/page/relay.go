@@ -79,6 +79,7 @@ type Relay struct {
 	all     *objects[receiver]
 	history *sample.History
 	marks   *Marks
+	failed  *failureList
 	// before are the receivers of the last sample. Only the sampler's goroutine uses it.
 	before map[string]receiver
 	// answered measures the answers of all receivers. Only the sampler's goroutine uses it.
@@ -99,6 +100,7 @@ const (
 // NewRelay makes the pages, and has the sampler ask the relay. The runner runs operations on many receivers.
 func NewRelay(s *sample.Sampler, call Caller, runner *operation.Runner, marks *Marks) *Relay {
 	r := &Relay{call: call, marks: marks, history: s.History("relay", relayWidth)}
+	r.failed = r.failureList()
 	r.latest = sample.Add(s, r.ask)
 	r.all = sampled(objects[receiver]{
 		runner: runner, noun: "receiver", name: func(one receiver) string { return one.Name }, actions: r.actions,
@@ -131,7 +133,7 @@ func (y *Relay) ask(ctx context.Context) (relaySample, error) {
 			r.State = &receiverState{unknown: true}
 		}
 		if r.State.Failed > 0 {
-			r.seen, r.listed = y.marks.covers(r.marked(), y.newest(ctx, r))
+			r.seen, r.listed = y.marks.covers(r.marked(), y.failed.newest(ctx, r.Name))
 		}
 		r.now, r.since = r.judge(), since{now, y.before == nil}
 		if before, ok := y.before[r.Name]; ok && before.now.Word == r.now.Word {
@@ -157,19 +159,17 @@ func (y *Relay) ask(ctx context.Context) (relaySample, error) {
 // marked is what a mark of the receiver's failures is for.
 func (r receiver) marked() string { return "failed messages of receiver " + r.Name }
 
-func (y *Relay) newest(ctx context.Context, r receiver) newest {
-	return func() ([]failure, string, error) {
-		return y.failures(ctx, map[string]string{"receiver": r.Name, "limit": "1"}, "")
-	}
-}
+// breakers are the states of circuit breakers, as relay and broker name them.
+var breakers = map[string]state.Breaker{"open": state.Open, "half_open": state.Probing, "half-open": state.Probing}
 
 func (r receiver) judge() state.State {
-	v := state.Receiver{Noun: "message", Gone: "failed message", Known: !r.State.unknown}
+	v := state.Receiver{
+		Noun: "message", Gone: "failed message", Known: !r.State.unknown, Backlog: r.State.Backlog, InFlight: r.State.InFlight, Failed: r.State.Failed,
+		Seen: r.seen, Refused: state.NotKnown, Since: r.State.RefusedSince, Breaker: breakers[r.State.Breaker],
+	}
 	if r.Paused {
 		v.Paused = "Paused by an operator"
 	}
-	v.Backlog, v.InFlight = r.State.Backlog, r.State.InFlight
-	v.Failed, v.Seen, v.Refused, v.Since = r.State.Failed, r.seen, state.NotKnown, r.State.RefusedSince
 	if v.Failed > 0 && !r.listed {
 		v.Failed = state.NotKnown
 	}
@@ -181,12 +181,6 @@ func (r receiver) judge() state.State {
 	}
 	if r.State.Disabled {
 		v.Disabled = "The receiver answered 410 (gone), so the relay sends it nothing"
-	}
-	switch r.State.Breaker {
-	case "open":
-		v.Breaker = state.Open
-	case "half_open":
-		v.Breaker = state.Probing
 	}
 	if r.RateLimit > 0 && r.State.WindowUsed >= r.RateLimit {
 		v.Full = fmt.Sprintf("It gets as many as its rate limit allows, %d in %s", r.RateLimit, view.Span(seconds(r.WindowSize)))
@@ -219,9 +213,6 @@ func (r receiver) flight() view.Value {
 	}
 	return view.Int(r.State.InFlight)
 }
-
-func (r receiver) p50() view.Value { return r.answers(50, r.State.Answers.P50) }
-func (r receiver) p99() view.Value { return r.answers(99, r.State.Answers.P99) }
 
 // answers are how long some of the last answers took at most.
 func (r receiver) answers(percent int, took float64) view.Value {
@@ -264,8 +255,9 @@ func (y *Relay) columns(now time.Time) []column[receiver] {
 		number("Oldest waiting", receiver.oldest),
 		number("Window", receiver.window).help("POSTs in the window of the rate limit"),
 		number("In flight", receiver.flight),
-		number("p50", receiver.p50).help("Half of the last answers took at most this long"),
-		number("p99", receiver.p99).help("99 % of the last answers took at most this long").
+		number("p50", func(one receiver) view.Value { return one.answers(50, one.State.Answers.P50) }).
+			help("Half of the last answers took at most this long"),
+		number("p99", func(one receiver) view.Value { return one.answers(99, one.State.Answers.P99) }).help("99 % of the last answers took at most this long").
 			by("p99", func(a, b receiver) int { return cmp.Compare(a.State.Answers.P99, b.State.Answers.P99) }),
 		text("Endpoint", func(one receiver) view.Value { return view.Text(withoutPassword(one.PostEndpoint)) }).wide(),
 	}
@@ -273,20 +265,11 @@ func (y *Relay) columns(now time.Time) []column[receiver] {
 
 func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 	s := y.latest.Fresh(ctx)
-	q := r.Query
-	rows := selected(q, s.Value.receivers, fitsReceiver)
 	list := &view.List{Empty: receiversEmpty, Path: "relay"}
-	shown := table(list, q, rows, "state", len(s.Value.receivers), "receiver", func(one receiver) string { return "r-" + one.Name }, y.columns(r.Now))
-	page := &view.Page{
-		Nav: "relay", Title: "Relay",
-		Filter: keepOrder(&view.Filter{Path: "relay", Fields: []view.Field{
-			searchField(q, "q", "Receiver", "name or endpoint"),
-			choice(q, "state", "State", options("", "all", "trouble", "needs attention")),
-		}}, q),
-		Parts: []view.Part{{ID: "receivers", Source: source(relayName, s), List: list}},
-	}
+	page := y.all.page(r, "Relay", source(relayName, s), list, s.Value.receivers, y.columns(r.Now),
+		searchField(r.Query, "q", "Receiver", "name or endpoint"),
+		choice(r.Query, "state", "State", options("", "all", "trouble", "needs attention")))
 	page.Parts[0].Facts = []view.Fact{{Name: "Messages", Value: view.Linked("all that the relay has", "relaymessages")}}
-	page.Parts[0].Actions = y.all.forAll(s.Stale(), q, page.Filter, shown, len(rows) > len(shown))
 	return page, nil
 }
 

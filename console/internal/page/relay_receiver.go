@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/jetpull/jetpull/console/internal/chart"
@@ -25,40 +24,32 @@ func withoutPassword(text string) string {
 
 func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 	name := r.Query.Get("name")
-	s := y.latest.Fresh(ctx)
-	if !slices.ContainsFunc(s.Value.receivers, func(one receiver) bool { return one.Name == name }) {
-		s = y.latest.Next(ctx) // it may have been created since
-	}
+	one, s, found := lookup(ctx, y.latest, func(s relaySample) []receiver { return s.receivers }, func(one receiver) bool { return one.Name == name })
 	page := &view.Page{Nav: "relay", Title: name, Crumbs: []view.Link{{Text: "Relay", Href: "relay"}}}
-	for _, one := range s.Value.receivers {
-		if one.Name != name {
-			continue
-		}
-		st := one.now
-		values := func(i int) chart.Series { return r.values(y.history, name, i) }
-		part := view.Part{
-			ID: "receiver", Source: source(relayName, s), Problem: st.Sentence, ProblemTone: st.Level.Tone(), Actions: y.actions(one),
-			Facts: append(facts(one, y.columns(r.Now)[2:]),
-				view.Fact{Name: "All messages", Value: view.Linked("look at them", link("relaymessages", "receiver", name))}),
-			Charts: []chart.Chart{
-				chart.Against("Window use", "POSTs", values(histWindow), float64(one.RateLimit)), chart.Large("Backlog", "messages", values(histBacklog)),
-			},
-		}
-		if one.State.Failed > 0 {
-			y.marks.show(&part, one.marked(), y.newest(ctx, one), r)
-		}
-		part.Actions = thenAsk(y.latest, part.Actions)
-		page.Parts = []view.Part{
-			part,
-			{ID: "configuration", Title: "Configuration", Lines: one.describe(), Source: view.Source{Stale: s.Stale()}}, // the first part states why
-		}
+	part := view.Part{ID: "receiver", Source: source(relayName, s)}
+	switch {
+	case !found && s.Stale(): // whether there is one is not known
+		page.Parts = []view.Part{part}
 		return page, nil
+	case !found:
+		return nil, notFound("The list of receivers shows all that there are.", "There is no receiver %q.", name)
 	}
-	if s.Stale() { // whether there is one is not known
-		page.Parts = []view.Part{{ID: "receiver", Source: source(relayName, s)}}
-		return page, nil
+	values := func(i int) chart.Series { return r.values(y.history, name, i) }
+	part.Problem, part.ProblemTone, part.Actions = one.now.Sentence, one.now.Level.Tone(), y.actions(one)
+	part.Facts = append(facts(one, y.columns(r.Now)[2:]),
+		view.Fact{Name: "All messages", Value: view.Linked("look at them", link("relaymessages", "receiver", name))})
+	part.Charts = []chart.Chart{
+		chart.Against("Window use", "POSTs", values(histWindow), float64(one.RateLimit)), chart.Large("Backlog", "messages", values(histBacklog)),
 	}
-	return nil, notFound("The list of receivers shows all that there are.", "There is no receiver %q.", name)
+	if one.State.Failed > 0 {
+		y.marks.show(&part, one.marked(), y.failed.newest(ctx, name), r)
+	}
+	part.Actions = thenAsk(y.latest, part.Actions)
+	page.Parts = []view.Part{
+		part,
+		{ID: "configuration", Title: "Configuration", Lines: one.describe(), Source: view.Source{Stale: s.Stale()}}, // the first part states why
+	}
+	return page, nil
 }
 
 func (r receiver) describe() (all sentences) {
@@ -76,26 +67,20 @@ func (r receiver) describe() (all sentences) {
 	return all
 }
 
-func (y *Relay) actions(one receiver) []view.Action {
-	set := func(field string, value bool, text string) view.Do {
-		return act(systemRefused(relayName), func(ctx context.Context, _ url.Values) (view.Outcome, error) {
-			return done(text), y.call.Call(ctx, http.MethodPatch, "/v1/receivers/"+url.PathEscape(one.Name), map[string]bool{field: value}, nil)
-		})
+func (y *Relay) actions(one receiver) (all []view.Action) {
+	add := func(possible bool, name, label, field string, value bool, text string) {
+		if possible {
+			all = append(all, view.Action{
+				Name: name, Label: label, Target: one.Name,
+				Do: act(systemRefused(relayName), func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+					at := "/v1/receivers/" + url.PathEscape(one.Name)
+					return done(text), y.call.Call(ctx, http.MethodPatch, at, map[string]bool{field: value}, nil)
+				}),
+			})
+		}
 	}
-	var all []view.Action
-	if one.Paused {
-		all = append(all, view.Action{
-			Name: "resume", Label: "Resume", Target: one.Name,
-			Do: set("paused", false, "Resumed. "+one.Name+" is not paused any more."),
-		})
-	} else {
-		all = append(all, view.Action{Name: "pause", Label: "Pause", Target: one.Name, Do: set("paused", true, "Paused. Messages to "+one.Name+" wait.")})
-	}
-	if one.State.Disabled {
-		all = append(all, view.Action{
-			Name: "enable", Label: "Enable", Target: one.Name,
-			Do: set("enable", true, "Enabled. "+one.Name+" is not disabled any more."),
-		})
-	}
+	add(one.Paused, "resume", "Resume", "paused", false, "Resumed. "+one.Name+" is not paused any more.")
+	add(!one.Paused, "pause", "Pause", "paused", true, "Paused. Messages to "+one.Name+" wait.")
+	add(one.State.Disabled, "enable", "Enable", "enable", true, "Enabled. "+one.Name+" is not disabled any more.")
 	return all
 }
