@@ -8,39 +8,36 @@ import (
 	"net/url"
 	"slices"
 
-	"github.com/jetpull/jetpull/console/internal/chart"
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
 func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
-	channel, name := r.Query.Get("channel"), r.Query.Get("consumer")
-	s := b.latest.Fresh(ctx)
-	one := jobs{Channel: channel, Consumer: name}
-	if i := slices.IndexFunc(s.Value.consumers, func(j jobs) bool { return j.Channel == channel && j.Consumer == name }); i >= 0 {
-		one = s.Value.consumers[i]
+	j := jobs{Channel: r.Query.Get("channel"), Consumer: r.Query.Get("consumer")}
+	s, one := b.latest.Fresh(ctx), j.target()
+	if i := slices.IndexFunc(s.Value.all, func(known target[jobs]) bool { return known.name == one.name }); i >= 0 {
+		one = s.Value.all[i]
 	}
-	one.brokerState = brokerState{} // the page has the breaker, whichever node makes the callbacks
-	if err := b.call.Call(ctx, http.MethodGet, one.path(), nil, &one.brokerState); err != nil {
-		return nil, notShown(brokerName, err, "The list of consumers shows all that there are.", "consumer %q of channel %q", name, channel)
+	// The page has the breaker, whichever node makes the callbacks.
+	if err := b.call.Call(ctx, http.MethodGet, one.name, nil, &j.brokerState); err != nil {
+		return nil, notShown(brokerName, err, "The list of consumers shows all that there are.", "consumer %q of channel %q", j.Consumer, j.Channel)
 	}
-	one.now = one.judge()
+	one.more.brokerState = j.brokerState
+	one.Paused, one.Disabled = "", ""
+	j.judged(&one.Receiver)
+	one.now = one.Of()
 	var lines sentences
-	lines.add(true, "It is a %s consumer.", one.Type)
-	lines.add(one.Type == "push", "Messages are POSTed to %s.", withoutPassword(one.CallbackURL))
-	lines.add(one.Concurrency > 0, "At most %s at a time.", view.Count(uint64(max(0, one.Concurrency)), "callback"))
-	lines.add(one.RateLimit > 0, "At most %s callbacks.", view.Rate(one.RateLimit).Text)
-	values := func(i int) chart.Series { return r.values(b.history, one.path(), i) }
+	lines.add(true, "It is a %s consumer.", j.Type)
+	lines.add(j.Type == "push", "Messages are POSTed to %s.", withoutPassword(j.CallbackURL))
+	lines.add(j.Concurrency > 0, "At most %s at a time.", view.Count(uint64(max(0, j.Concurrency)), "callback"))
+	lines.add(j.RateLimit > 0, "At most %s callbacks.", view.Rate(j.RateLimit).Text)
 	part := view.Part{
 		ID: "consumer", Source: source(brokerName, s), Problem: one.now.Sentence, ProblemTone: one.now.Level.Tone(), Lines: lines,
-		Actions: b.actions(one),
-		Facts: append(facts(one, b.columns(r.Now)[2:]),
-			view.Fact{Name: "Breaker", Value: view.Text(cmp.Or(one.Breaker, "none"))}, view.Fact{Name: "Next callback", Value: one.waits()}),
-		Charts: []chart.Chart{chart.Large("Queued", "jobs", values(histQueued)), chart.Large("Dead", "jobs", values(histDead))},
+		Actions: b.actions(one), Charts: b.charts(r, one.name),
+		Facts: append(facts(one, slices.Concat(b.columns(r.Now), deliveredColumn)),
+			view.Fact{Name: "Breaker", Value: view.Text(cmp.Or(j.Breaker, "none"))}, view.Fact{Name: "Next callback", Value: j.waits()}),
 	}
-	if one.dead > 0 {
-		b.marks.show(&part, one.marked(), b.dead.newest(ctx, one.target()), r)
-	}
-	return channelPage(channel, name, part), nil
+	b.seen(ctx, &part, one, r)
+	return channelPage(j.Channel, j.Consumer, part), nil
 }
 
 // channelPage is the page of something in a channel.
@@ -52,30 +49,30 @@ func channelPage(channel, title string, parts ...view.Part) *view.Page {
 }
 
 // actions are those of the page of a consumer. A channel without one has none.
-func (b *Broker) actions(j jobs) []view.Action {
-	if j.Consumer == "" {
+func (b *Broker) actions(one target[jobs]) []view.Action {
+	if one.more.Consumer == "" {
 		return nil
 	}
 	verb, label, text := "pause", "Pause", "Paused. Jobs wait."
-	if j.State == "paused" {
+	if one.more.State == "paused" {
 		verb, label, text = "resume", "Resume", "Resumed. Jobs go on."
 	}
 	set := act(systemRefused(brokerName), func(ctx context.Context, _ url.Values) (view.Outcome, error) {
-		return done(text), b.call.Call(ctx, http.MethodPost, j.path()+"/"+verb, nil, nil)
+		return done(text), b.call.Call(ctx, http.MethodPost, one.name+"/"+verb, nil, nil)
 	})
 	again := view.Action{
-		Name: "replay", Label: "Requeue delivered jobs", Target: j.target(),
-		Confirm: fmt.Sprintf("Queue the jobs again that consumer %s has received already. It gets their messages a second time.", j.Consumer),
+		Name: "replay", Label: "Requeue delivered jobs", Target: one.title,
+		Confirm: fmt.Sprintf("Queue the jobs again that consumer %s has received already. It gets their messages a second time.", one.title),
 		Fields:  []view.Field{{Name: "since", Label: "Received since (UTC; empty: ever)", Type: "datetime-local"}, rateField("100")},
 	}
 	purge := view.Action{
-		Name: "purge-queued", Label: "Delete queued jobs", Target: j.target(), Danger: true,
+		Name: "purge-queued", Label: "Delete queued jobs", Target: one.title, Danger: true,
 		Confirm: fmt.Sprintf("Delete the jobs of consumer %s that are queued now, also those that wait for a retry. It never gets their messages. Jobs in "+
-			"flight, and those of later messages, stay. This cannot be undone.", j.Consumer),
+			"flight, and those of later messages, stay. This cannot be undone.", one.title),
 		Fields: []view.Field{rateField("10,000")},
 	}
 	return []view.Action{
-		{Name: verb, Label: label, Target: j.target(), Do: set},
+		{Name: verb, Label: label, Target: one.title, Do: set},
 		begins(again, brokerName, "job", "requeue", func(ctx context.Context, form url.Values, rate float64, dry bool) (string, int, error) {
 			body := map[string]any{"Status": "DELIVERED"}
 			if since := form.Get("since"); since != "" {
@@ -85,10 +82,10 @@ func (b *Broker) actions(j jobs) []view.Action {
 				}
 				body["Since"] = at
 			}
-			return b.begin(ctx, j.path()+"/replay", body, rate, dry)
+			return b.begin(ctx, one.name+"/replay", body, rate, dry)
 		}),
 		begins(purge, brokerName, "job", "delete", func(ctx context.Context, _ url.Values, rate float64, dry bool) (string, int, error) {
-			return b.begin(ctx, j.path()+"/purge", map[string]any{}, rate, dry)
+			return b.begin(ctx, one.name+"/purge", map[string]any{}, rate, dry)
 		}),
 	}
 }

@@ -106,7 +106,7 @@ func (b *Broker) Operations(ctx context.Context) (all []operation.Operation, err
 				filter[strings.ToLower(name)] = value
 			}
 			o.System, o.ID, o.State, o.Matched, o.Done = brokerName, r.URL, strings.ToLower(o.State), r.Count, o.Done+r.Replayed+r.Purged
-			o.What, o.Began, o.Changed = filtered("dead jobs", b.dead.fields, filter), r.CreatedAt, r.ChangedAt
+			o.What, o.Began, o.Changed = filtered("dead jobs", b.failed.fields, filter), r.CreatedAt, r.ChangedAt
 			if r.ConsumerID != "" {
 				kind := "requeue"
 				if o.Kind == "purge-queued" {

@@ -130,7 +130,7 @@ func NewFailures(relay *Relay, broker *Broker, letters *DeadLetters, feed *Feed)
 		f.systems = append(f.systems, relay.failed)
 	}
 	if broker != nil {
-		f.systems = append(f.systems, broker.dead)
+		f.systems = append(f.systems, broker.failed)
 	}
 	return f
 }

@@ -63,29 +63,6 @@ func (d *DeadLetters) Judged() alert.Sample {
 	return out
 }
 
-// Judged implements [Summary].
-func (y *Relay) Judged() alert.Sample {
-	s := y.latest.Get()
-	return judged(relayName, s, s.Value.receivers, receiver.object)
-}
-
-func (r receiver) object() alert.Object {
-	return alert.Object{Kind: "receiver", Name: r.Name, Path: link("receiver", "name", r.Name), State: r.now}
-}
-
-// Judged implements [Summary].
-func (b *Broker) Judged() alert.Sample {
-	s := b.latest.Get()
-	return judged(brokerName, s, s.Value.consumers, jobs.object)
-}
-
-func (j jobs) object() alert.Object {
-	return alert.Object{
-		Kind: "broker consumer", Name: j.Channel + "/" + j.Consumer, State: j.now,
-		Path: link("brokerconsumer", "channel", j.Channel, "consumer", j.Consumer),
-	}
-}
-
 // Judged implements [Summary]. A feed is one object.
 func (f *Feed) Judged() alert.Sample {
 	s := f.latest.Get()

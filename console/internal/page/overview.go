@@ -2,7 +2,6 @@ package page
 
 import (
 	"context"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -182,42 +181,6 @@ func (c *Consumers) charts(r Request, key string) []chart.Chart {
 }
 
 // Overview implements [Summary].
-func (y *Relay) Overview(ctx context.Context, r Request) view.Part {
-	s := y.latest.Fresh(ctx)
-	part := view.Part{ID: "relay", Title: "Relay", Source: source(relayName, s)}
-	if s.At.IsZero() {
-		return part
-	}
-	backlog, seen, oldest := 0, 0, 0.0
-	for _, one := range s.Value.receivers {
-		backlog, oldest = backlog+one.State.Backlog, max(oldest, one.State.Oldest)
-		if one.seen {
-			seen += one.State.Failed
-		}
-	}
-	unseen := view.None("How many messages are on the list is not known now")
-	if !math.IsNaN(s.Value.failed) {
-		n := int(s.Value.failed) - seen
-		unseen = quietZero(view.Int(n), n > 0, view.Bad)
-	}
-	judge(&part, "relay", "receiver", s.Value.receivers, worstReceiver, receiver.object, func(one receiver) (since, waiting view.Value) {
-		return one.since.value(), view.Int(one.State.Backlog)
-	})
-	part.Facts = []view.Fact{
-		{Name: "Receivers", Value: view.Linked(view.Int(len(s.Value.receivers)).Text, "relay")},
-		{Name: "Backlog", Value: view.Int(backlog)},
-		{Name: "Oldest waiting", Value: view.Duration(seconds(oldest).Round(time.Second))},
-		{Name: "Failures to look at", Value: leads(unseen, "failed?system=relay")},
-	}
-	values := func(i int) chart.Series { return r.values(y.history, total, i) }
-	part.Charts = []chart.Chart{
-		chart.Large("Backlog", "messages", values(histBacklog)), chart.Large("Answers to this relay process in a second", "", values(histAnswers)),
-		chart.Large("Failed messages", "messages", values(histListed)),
-	}
-	return part
-}
-
-// Overview implements [Summary].
 func (f *Feed) Overview(ctx context.Context, r Request) view.Part {
 	s := f.latest.Fresh(ctx)
 	part := view.Part{ID: "feed", Title: "Feed", Source: source(feedName, s)}
@@ -238,39 +201,5 @@ func (f *Feed) Overview(ctx context.Context, r Request) view.Part {
 		part.Charts = append(part.Charts, chart.Large("Items completed by this process in a second", "", values(histCompleted)))
 	}
 	part.Charts = append(part.Charts, chart.Large("Failed items", "items", values(histFailed)))
-	return part
-}
-
-// Overview implements [Summary].
-func (b *Broker) Overview(ctx context.Context, r Request) view.Part {
-	s := b.latest.Fresh(ctx)
-	part := view.Part{ID: "broker", Title: "Broker", Source: source(brokerName, s)}
-	if s.At.IsZero() {
-		return part
-	}
-	queued, dead, oldest := 0, 0, time.Time{}
-	for _, one := range s.Value.consumers {
-		if one.queued > 0 && (oldest.IsZero() || one.oldest.Before(oldest)) {
-			oldest = one.oldest
-		}
-		queued += one.queued
-		if !one.seen {
-			dead += one.dead
-		}
-	}
-	judge(&part, "broker", "consumer", s.Value.consumers, worstJobs, jobs.object, func(one jobs) (since, waiting view.Value) {
-		return one.sinceValue(), view.Int(one.queued)
-	})
-	part.Facts = []view.Fact{
-		{Name: "Consumers", Value: view.Linked(view.Int(len(s.Value.consumers)).Text, "broker")},
-		{Name: "Queued", Value: view.Int(queued)},
-		{Name: "Oldest waiting", Value: view.Ago(oldest, "Nothing is queued")},
-		{Name: "Failures to look at", Value: view.Linked(view.Count(uint64(dead), "dead job"), "failed?system=broker")},
-	}
-	values := func(i int) chart.Series { return r.values(b.history, total, i) }
-	part.Charts = []chart.Chart{
-		chart.Large("Queued", "jobs", values(histQueued)), chart.Large("Delivered in a second", "", values(histDelivered)),
-		chart.Large("Dead", "jobs", values(histDead)),
-	}
 	return part
 }

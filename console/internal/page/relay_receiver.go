@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/jetpull/jetpull/console/internal/chart"
@@ -24,7 +25,8 @@ func withoutPassword(text string) string {
 
 func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 	name := r.Query.Get("name")
-	one, s, found := lookup(ctx, y.latest, func(s relaySample) []receiver { return s.receivers }, func(one receiver) bool { return one.Name == name })
+	one, s, found := lookup(ctx, y.latest, func(s targetSample[receiver]) []target[receiver] { return s.all },
+		func(one target[receiver]) bool { return one.name == name })
 	page := &view.Page{Nav: "relay", Title: name, Crumbs: []view.Link{{Text: "Relay", Href: "relay"}}}
 	part := view.Part{ID: "receiver", Source: source(relayName, s)}
 	switch {
@@ -34,20 +36,16 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 	case !found:
 		return nil, notFound("The list of receivers shows all that there are.", "There is no receiver %q.", name)
 	}
-	values := func(i int) chart.Series { return r.values(y.history, name, i) }
 	part.Problem, part.ProblemTone, part.Actions = one.now.Sentence, one.now.Level.Tone(), y.actions(one)
-	part.Facts = append(facts(one, y.columns(r.Now)[2:]),
+	part.Facts = append(facts(one, slices.Concat(y.columns(r.Now)[1:], receiverColumns)),
 		view.Fact{Name: "All messages", Value: view.Linked("look at them", link("relaymessages", "receiver", name))})
-	part.Charts = []chart.Chart{
-		chart.Against("Window use", "POSTs", values(histWindow), float64(one.RateLimit)), chart.Large("Backlog", "messages", values(histBacklog)),
-	}
-	if one.State.Failed > 0 {
-		y.marks.show(&part, one.marked(), y.failed.newest(ctx, name), r)
-	}
+	part.Charts = append(y.charts(r, name),
+		chart.Against("Window use", "POSTs", r.values(y.history, name, histWindow), float64(one.more.RateLimit)))
+	y.seen(ctx, &part, one, r)
 	part.Actions = thenAsk(y.latest, part.Actions)
 	page.Parts = []view.Part{
 		part,
-		{ID: "configuration", Title: "Configuration", Lines: one.describe(), Source: view.Source{Stale: s.Stale()}}, // the first part states why
+		{ID: "configuration", Title: "Configuration", Lines: one.more.describe(), Source: view.Source{Stale: s.Stale()}}, // the first part states why
 	}
 	return page, nil
 }
@@ -67,20 +65,20 @@ func (r receiver) describe() (all sentences) {
 	return all
 }
 
-func (y *Relay) actions(one receiver) (all []view.Action) {
+func (y *Relay) actions(one target[receiver]) (all []view.Action) {
 	add := func(possible bool, name, label, field string, value bool, text string) {
 		if possible {
 			all = append(all, view.Action{
-				Name: name, Label: label, Target: one.Name,
+				Name: name, Label: label, Target: one.name,
 				Do: act(systemRefused(relayName), func(ctx context.Context, _ url.Values) (view.Outcome, error) {
-					at := "/v1/receivers/" + url.PathEscape(one.Name)
+					at := "/v1/receivers/" + url.PathEscape(one.name)
 					return done(text), y.call.Call(ctx, http.MethodPatch, at, map[string]bool{field: value}, nil)
 				}),
 			})
 		}
 	}
-	add(one.Paused, "resume", "Resume", "paused", false, "Resumed. "+one.Name+" is not paused any more.")
-	add(!one.Paused, "pause", "Pause", "paused", true, "Paused. Messages to "+one.Name+" wait.")
-	add(one.State.Disabled, "enable", "Enable", "enable", true, "Enabled. "+one.Name+" is not disabled any more.")
+	add(one.Paused != "", "resume", "Resume", "paused", false, "Resumed. "+one.name+" is not paused any more.")
+	add(one.Paused == "", "pause", "Pause", "paused", true, "Paused. Messages to "+one.name+" wait.")
+	add(one.Disabled != "", "enable", "Enable", "enable", true, "Enabled. "+one.name+" is not disabled any more.")
 	return all
 }
