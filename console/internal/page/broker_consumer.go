@@ -30,13 +30,10 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 	lines.add(j.Type == "push", "Messages are POSTed to %s.", withoutPassword(j.CallbackURL))
 	lines.add(j.Concurrency > 0, "At most %s at a time.", view.Count(uint64(max(0, j.Concurrency)), "callback"))
 	lines.add(j.RateLimit > 0, "At most %s callbacks.", view.Rate(j.RateLimit).Text)
-	part := view.Part{
-		ID: "consumer", Source: source(brokerName, s), Problem: one.now.Sentence, ProblemTone: one.now.Level.Tone(), Lines: lines,
-		Actions: b.actions(one), Charts: b.charts(r, one.name),
-		Facts: append(facts(one, slices.Concat(b.columns(r.Now), deliveredColumn)),
-			view.Fact{Name: "Breaker", Value: view.Text(cmp.Or(j.Breaker, "none"))}, view.Fact{Name: "Next callback", Value: j.waits()}),
-	}
-	b.seen(ctx, &part, one, r)
+	part := b.part(ctx, r, source(brokerName, s), one, deliveredColumn)
+	part.Lines = append(lines, part.Lines...)
+	part.Facts = append(part.Facts, view.Fact{Name: "Breaker", Value: view.Text(cmp.Or(j.Breaker, "none"))},
+		view.Fact{Name: "Next callback", Value: j.waits()})
 	return channelPage(j.Channel, j.Consumer, part), nil
 }
 

@@ -42,12 +42,11 @@ func (b *Broker) failures(ctx context.Context, filter map[string]string, cursor 
 		default:
 			attempts = view.None("The broker counts callbacks, which a pull consumer does not get")
 		}
-		found = append(found, failure{
-			system: brokerName, id: j.ID, at: j.DeadSince,
-			receiver: view.Linked(j.ChannelID+"/"+j.ConsumerID, link("brokerconsumer", "channel", j.ChannelID, "consumer", j.ConsumerID)),
-			source:   view.Text(j.ProducedBy), message: view.Linked(j.MessageID, link("brokermessage", "channel", j.ChannelID, "id", j.MessageID)),
-			stage: view.None("The broker has no stages"), reason: plain(j.Reason), attempts: attempts, text: view.Sentence(text),
-		})
+		found = append(found, failure{system: brokerName, id: j.ID, reason: j.Reason, at: j.DeadSince, more: []view.Value{
+			view.Linked(j.ChannelID+"/"+j.ConsumerID, link("brokerconsumer", "channel", j.ChannelID, "consumer", j.ConsumerID)), view.Text(j.ProducedBy),
+			view.Linked(j.MessageID, link("brokermessage", "channel", j.ChannelID, "id", j.MessageID)), view.None("The broker has no stages"), attempts,
+			view.Sentence(text),
+		}})
 	}
 	return found, answer.Next, err
 }

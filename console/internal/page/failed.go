@@ -17,7 +17,8 @@ func (y *Relay) failureList() *failureList {
 		reasons: []string{
 			"PERMANENT", "EXHAUSTED", "UNKNOWN_OUTCOME", "EXPIRED", "UNKNOWN_RECEIVER", "RECEIVER_DELETED", "NO_RESPONSE", "NOT_TOLD", "MALFORMED",
 		},
-		verbs: map[string]string{"requeue": "redrive", "skip": "skip", "purge": "purge"}, list: y.failures, begin: y.begin,
+		stages: []string{"from_sender", "to_receiver", "from_receiver", "to_sender"},
+		verbs:  map[string]string{"requeue": "redrive", "skip": "skip", "purge": "purge"}, list: y.failures, begin: y.begin,
 	}
 }
 
@@ -36,12 +37,11 @@ func (y *Relay) failures(ctx context.Context, filter map[string]string, cursor s
 	}
 	err = y.call.Call(ctx, http.MethodGet, "/v1/failed?"+asked(filter, "cursor", cursor), nil, &answer)
 	for _, f := range answer.Items {
-		found = append(found, failure{
-			system: relayName, id: f.ID, at: f.Time,
-			receiver: view.Linked(f.Receiver, link("receiver", "name", f.Receiver)), source: view.Text(f.SourceID),
-			message: view.Linked(f.MessageID, link("relaymessage", "source", f.SourceID, "id", f.MessageID)),
-			stage:   plain(f.Stage), reason: plain(f.Reason), attempts: view.Int(f.Attempts), text: view.Sentence(f.Error),
-		})
+		found = append(found, failure{system: relayName, id: f.ID, reason: f.Reason, at: f.Time, more: []view.Value{
+			view.Linked(f.Receiver, link("receiver", "name", f.Receiver)), view.Text(f.SourceID),
+			view.Linked(f.MessageID, link("relaymessage", "source", f.SourceID, "id", f.MessageID)), plain(f.Stage), view.Int(f.Attempts),
+			view.Sentence(f.Error),
+		}})
 	}
 	return found, answer.Cursor, err
 }

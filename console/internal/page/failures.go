@@ -9,28 +9,17 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
 // failure is a failed message of the relay or a dead job of the broker.
 type failure struct {
-	system, id string
-	at         time.Time
-
-	receiver, source, message, stage, reason, attempts, text view.Value
+	system, id, reason string
+	at                 time.Time
+	more               []view.Value // the values of the other columns
 }
 
-var failureColumns = []column[failure]{
-	number("Failed", func(f failure) view.Value { return view.Ago(f.at, "not stated") }),
-	text("Receiver", func(f failure) view.Value { return f.receiver }),
-	text("Source", func(f failure) view.Value { return f.source }),
-	text("Message", func(f failure) view.Value { return f.message }).wide(),
-	text("Stage", func(f failure) view.Value { return f.stage }),
-	text("Reason", func(f failure) view.Value { return f.reason }),
-	number("Attempts", func(f failure) view.Value { return f.attempts }),
-	text("Error", func(f failure) view.Value { return f.text }).wide(),
-}
+var failureColumns = view.Columns{}.Numbers("Failed").Texts("Reason", "Receiver", "Source").Wide("Message").Texts("Stage").Numbers("Attempts").Wide("Error")
 
 // failedFields are the fields of the page's filter.
 var failedFields = []string{"receiver", "source", "message", "stage", "reason", "since", "until"}
@@ -39,7 +28,7 @@ var failedFields = []string{"receiver", "source", "message", "stage", "reason", 
 type failureList struct {
 	name, noun, usualRate string
 	fields                []string // in the order of failedFields; empty: it has nothing of that kind
-	reasons               []string
+	reasons, stages       []string
 	verbs                 map[string]string // by those of the page
 	purge                 string            // what else a purge does, in a sentence
 	list                  func(ctx context.Context, filter map[string]string, cursor string) (found []failure, next string, err error)
@@ -113,11 +102,10 @@ func (s *failureList) actions(filter map[string]string, one bool) (all []view.Ac
 	return all
 }
 
-// Failures is the page of the failures of all systems, with a part for each.
+// Failures is the page of the failures of all systems, with a part for each. Those of the others have lists of their own.
 type Failures struct {
 	systems []*failureList
-	letters *DeadLetters
-	feed    *Feed
+	others  []Summary
 
 	mu      sync.Mutex
 	tallies map[string]tally // the last ones, by what was asked
@@ -125,12 +113,18 @@ type Failures struct {
 
 // NewFailures makes the page. A system that is nil is not there.
 func NewFailures(relay *Relay, broker *Broker, letters *DeadLetters, feed *Feed) *Failures {
-	f := &Failures{letters: letters, feed: feed, tallies: map[string]tally{}}
+	f := &Failures{tallies: map[string]tally{}}
 	if relay != nil {
 		f.systems = append(f.systems, relay.failed)
 	}
 	if broker != nil {
 		f.systems = append(f.systems, broker.failed)
+	}
+	if letters != nil {
+		f.others = append(f.others, letters)
+	}
+	if feed != nil {
+		f.others = append(f.others, feed)
 	}
 	return f
 }
@@ -145,7 +139,7 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	known := func(s *failureList) bool { return slices.Contains(s.reasons, filter["reason"]) }
 	elsewhere := slices.ContainsFunc(f.systems, known)
-	parts := make([]view.Part, len(f.systems)+1)
+	parts := make([]view.Part, len(f.systems)+len(f.others))
 	var asked sync.WaitGroup // the systems are asked at the same time
 	for i, s := range f.systems {
 		own, system := s.filter(filter), r.Query.Get("system")
@@ -153,10 +147,15 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 			asked.Go(func() { parts[i] = f.part(ctx, r, s, own) })
 		}
 	}
-	asked.Go(func() { parts[len(parts)-1] = f.others(ctx) })
+	for i, one := range f.others {
+		asked.Go(func() {
+			part := one.Overview(ctx, r)
+			part.Charts, parts[len(f.systems)+i] = nil, part
+		})
+	}
 	asked.Wait()
 	parts = slices.DeleteFunc(parts, func(part view.Part) bool { return part.ID == "" })
-	if len(parts) == 0 || parts[0].ID == "others" {
+	if len(parts) == len(f.others) {
 		parts = slices.Insert(parts, 0, view.Part{ID: "failed", Lines: []string{failuresEmpty}})
 	}
 	return &view.Page{Nav: "failed", Title: "Failed", Filter: f.form(r.Query), Parts: parts}, nil
@@ -173,8 +172,12 @@ func (f *Failures) part(ctx context.Context, r Request, s *failureList, filter m
 	if err != nil {
 		return part
 	}
-	part.List = &view.List{Found: view.Bounded(len(found), next != "", "failure"), Path: "failed", Query: r.Query, Empty: failuresEmpty}
-	show(part.List, failureColumns, found, func(one failure) string { return "f-" + s.name + "-" + one.id })
+	part.List = &view.List{
+		Found: view.Bounded(len(found), next != "", "failure"), Path: "failed", Query: r.Query, Empty: failuresEmpty, Columns: failureColumns,
+	}
+	for _, one := range found {
+		part.List.Add("f-"+s.name+"-"+one.id, append([]view.Value{view.Ago(one.at, "not stated"), plain(one.reason)}, one.more...)...)
+	}
 	goesOn(part.List, s.name, next, "failure")
 	if cursor == "" && filter["reason"] == "" {
 		t := f.tally(ctx, s, filter)
@@ -188,53 +191,25 @@ func (f *Failures) part(ctx context.Context, r Request, s *failureList, filter m
 	return part
 }
 
-// others has the numbers of failures that have lists of their own.
-func (f *Failures) others(ctx context.Context) (part view.Part) {
-	if f.letters != nil {
-		s := f.letters.latest.Fresh(ctx)
-		part.Facts = append(part.Facts, answered("Dead letters", "NATS", "deadletters", s, lettersValue(f.letters.letters(s.Value))))
-	}
-	if f.feed != nil {
-		s := f.feed.latest.Fresh(ctx)
-		part.Facts = append(part.Facts, answered("Failed items of the feed", feedName, "feed?status=Failed", s, view.Int(s.Value.Failed)))
-	}
-	if len(part.Facts) > 0 {
-		part.ID, part.Title = "others", "Other failures"
-	}
-	return part
-}
-
-// answered is a value of a sample, which is not known while the system does not answer.
-func answered[T any](name, system, href string, s sample.Sample[T], v view.Value) view.Fact {
-	if s.Err != nil || s.At.IsZero() {
-		v = view.Word(view.Warn, "not known now: "+system+" does not answer")
-	}
-	return view.Fact{Name: name, Value: leads(v, href)}
-}
-
 // form is the filter of the lists. It has what the systems that are there can be asked for.
 func (f *Failures) form(q url.Values) *view.Filter {
-	reasons, names, stages := options("", "all"), options("", "all"), false
+	reasons, names, stages := options("", "all"), options("", "all"), options("", "all")
 	for _, s := range f.systems {
 		names = append(names, view.Option{Value: s.name, Text: s.name})
 		for _, reason := range s.reasons {
 			reasons = append(reasons, view.Option{Value: reason, Text: plain(reason).Text + " (" + s.name + ")"})
 		}
-		stages = stages || slices.Contains(s.fields, "stage")
+		for _, stage := range s.stages {
+			stages = append(stages, view.Option{Value: stage, Text: plain(stage).Text})
+		}
 	}
-	fields := []view.Field{
+	return &view.Filter{Path: "failed", Fields: append(append([]view.Field{
 		choice(q, "system", "System", names),
 		searchField(q, "receiver", "Receiver or consumer", ""),
 		entry(q, "source", "Source or producer", ""),
 		entry(q, "message", "Message", ""),
 		choice(q, "reason", "Reason", reasons),
-	}
-	fields = append(fields, timeFields(q, "Since", "Until")...)
-	if stages {
-		fields = append(fields, choice(q, "stage", "Stage", options("", "all", "from_sender", "from sender", "to_receiver", "to receiver",
-			"from_receiver", "from receiver", "to_sender", "to sender")))
-	}
-	return &view.Filter{Path: "failed", Fields: fields}
+	}, timeFields(q, "Since", "Until")...), choice(q, "stage", "Stage", stages))}
 }
 
 // codes are the words for what the systems write as codes.

@@ -61,7 +61,7 @@ func (f *Failures) tally(ctx context.Context, s *failureList, filter map[string]
 			return last
 		}
 		for _, one := range found {
-			now.counts[cmp.Or(one.reason.Title, one.reason.Text)]++
+			now.counts[one.reason]++
 		}
 		cursor, now.more = next, next != ""
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/jetpull/jetpull/console/internal/chart"
@@ -27,21 +26,18 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 	name := r.Query.Get("name")
 	one, s, found := lookup(ctx, y.latest, func(s targetSample[receiver]) []target[receiver] { return s.all },
 		func(one target[receiver]) bool { return one.name == name })
-	page := &view.Page{Nav: "relay", Title: name, Crumbs: []view.Link{{Text: "Relay", Href: "relay"}}}
-	part := view.Part{ID: "receiver", Source: source(relayName, s)}
+	page := &view.Page{
+		Nav: "relay", Title: name, Crumbs: []view.Link{{Text: "Relay", Href: "relay"}}, Parts: []view.Part{{ID: "receiver", Source: source(relayName, s)}},
+	}
 	switch {
 	case !found && s.Stale(): // whether there is one is not known
-		page.Parts = []view.Part{part}
 		return page, nil
 	case !found:
 		return nil, notFound("The list of receivers shows all that there are.", "There is no receiver %q.", name)
 	}
-	part.Problem, part.ProblemTone, part.Actions = one.now.Sentence, one.now.Level.Tone(), y.actions(one)
-	part.Facts = append(facts(one, slices.Concat(y.columns(r.Now)[1:], receiverColumns)),
-		view.Fact{Name: "All messages", Value: view.Linked("look at them", link("relaymessages", "receiver", name))})
-	part.Charts = append(y.charts(r, name),
-		chart.Against("Window use", "POSTs", r.values(y.history, name, histWindow), float64(one.more.RateLimit)))
-	y.seen(ctx, &part, one, r)
+	part := y.part(ctx, r, page.Parts[0].Source, one, receiverColumns)
+	part.Facts = append(part.Facts, view.Fact{Name: "All messages", Value: view.Linked("look at them", link("relaymessages", "receiver", name))})
+	part.Charts = append(part.Charts, chart.Against("Window use", "POSTs", r.values(y.history, name, histWindow), float64(one.more.RateLimit)))
 	part.Actions = thenAsk(y.latest, part.Actions)
 	page.Parts = []view.Part{
 		part,

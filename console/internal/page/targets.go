@@ -160,11 +160,16 @@ func fitsTarget[X any](q url.Values, t target[X]) bool {
 
 const noConsumer = "no consumer"
 
-// seen has a part show who has looked at the failures of a target.
-func (t *targets[X]) seen(ctx context.Context, part *view.Part, one target[X], r Request) {
-	if one.failed > 0 {
-		t.marks.show(part, one.marked(t.noun), t.failed.newest(ctx, one.title), r)
+// part is the first part of the page of a target, with columns that only its system has.
+func (t *targets[X]) part(ctx context.Context, r Request, from view.Source, one target[X], more []column[target[X]]) view.Part {
+	part := view.Part{
+		ID: t.noun, Source: from, Problem: one.now.Sentence, ProblemTone: one.now.Level.Tone(), Actions: t.all.actions(one), Charts: t.charts(r, one.name),
+		Facts: facts(one, append(t.columns(r.Now)[1:], more...)),
 	}
+	if one.failed > 0 {
+		t.marks.show(&part, one.marked(t.noun), t.failed.newest(ctx, one.title), r)
+	}
+	return part
 }
 
 // Overview implements [Summary].
