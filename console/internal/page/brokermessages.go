@@ -31,7 +31,7 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	consumers := selected(q, b.latest.Fresh(ctx).Value.all, func(_ url.Values, j target[jobs]) bool { return j.more.Channel == name })
 	head := view.Part{
-		ID: "channel", Source: view.Source{Name: brokerName, Asked: r.Now}, Actions: []view.Action{b.broadcast(name, len(consumers))},
+		ID: "channel", Source: view.Source{Name: brokerName, Asked: r.Now},
 		Facts: []view.Fact{
 			{Name: "Consumers", Value: view.Linked(view.Int(len(consumers)).Text, link("broker", "q", name+"/"))},
 			{Name: "Messages", Value: view.Int(status.Counts["DISPATCHED"].Count)},
@@ -94,41 +94,6 @@ func (b *Broker) messages(ctx context.Context, r Request, channel string) (view.
 		goesOn(part.List, "next", next.Query().Get("next"), "message")
 	}
 	return part, nil
-}
-
-// broadcast sends a message as a producer does, with the tokens of one. The console keeps none of them.
-func (b *Broker) broadcast(channel string, consumers int) view.Action {
-	return view.Action{
-		Name: "broadcast", Label: "Broadcast a test message", Target: channel,
-		Confirm: fmt.Sprintf("Send a message to channel %s. Each of its %s gets it, unless event types exclude it. The broker asks for the tokens of a "+
-			"producer and of the channel; the console does not keep them.",
-			channel, view.Count(uint64(consumers), "consumer")),
-		Fields: []view.Field{
-			{Name: "producer", Label: "Producer", Required: true},
-			{Name: "producertoken", Label: "Token of the producer", Type: "password", Required: true},
-			{Name: "channeltoken", Label: "Token of the channel", Type: "password", Required: true},
-			{Name: "payload", Label: "Payload", Type: "textarea", Value: `{"test":true}`, Required: true},
-			{Name: "type", Label: "Content type", Value: "application/json", Required: true},
-			{Name: "event", Label: "Event type (empty: none)"},
-		},
-		Do: act(systemRefused(brokerName), func(ctx context.Context, form url.Values) (view.Outcome, error) {
-			header := http.Header{}
-			for name, field := range map[string]string{
-				"X-Broker-Producer-ID": "producer", "X-Broker-Producer-Token": "producertoken", "X-Broker-Channel-Token": "channeltoken",
-				"X-Broker-Event-Type": "event", "Content-Type": "type",
-			} {
-				if value := strings.TrimSpace(form.Get(field)); value != "" {
-					header.Set(name, value)
-				}
-			}
-			answer, err := b.call.Send(ctx, http.MethodPost, channelPath(channel)+"/broadcast", header, []byte(form.Get("payload")), nil)
-			if err != nil {
-				return view.Outcome{}, err
-			}
-			id, _ := url.PathUnescape(path.Base(answer.Get("Location"))) // the broker has made it
-			return view.Outcome{Count: 1, Text: "Broadcast message " + id + ".", Then: link("brokermessage", "channel", channel, "id", id)}, nil
-		}),
-	}
 }
 
 // brokerMessage is a message as the broker's interface describes it.

@@ -245,7 +245,7 @@ type Field struct {
 	Name, Label, Value string
 	// Options make the field a choice.
 	Options []Option
-	// Type is that of the input; empty: text. The value of a password is not written.
+	// Type is that of the input; empty: text.
 	Type        string
 	Placeholder string
 	Required    bool
