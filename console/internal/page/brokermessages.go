@@ -45,8 +45,8 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 		Filter: &view.Filter{Path: "channel", Fields: append([]view.Field{
 			{Name: "name", Value: name, Hidden: true},
 			searchField(q, "id", "Message", ""),
-			entry(q, "event", "Event type", "order.*"),
-			entry(q, "header", "Metadata header", "X-Tenant:acme"),
+			entry(q, "eventType", "Event type", "order.*"),
+			entry(q, "metadata", "Metadata header", "X-Tenant:acme"),
 		}, timeFields(q, "Received since", "Until")...)},
 	}, err
 }
@@ -54,23 +54,13 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 // messages is the part with the messages of a channel that the page's filter selects.
 func (b *Broker) messages(ctx context.Context, r Request, channel string) (view.Part, error) {
 	part := view.Part{ID: "messages", Title: "Messages, newest first"}
-	filter, err := parameters(r.Query, "id", "event", "header", "since", "until")
+	filter, err := parameters(r.Query, "id", "eventType", "metadata", "since", "until")
 	if err != nil {
 		return part, err
 	}
-	if header := filter["header"]; header != "" && !strings.Contains(header, ":") {
+	if header := filter["metadata"]; header != "" && !strings.Contains(header, ":") {
 		part.Problem, part.ProblemTone = "Give the metadata header as NAME:VALUE, such as X-Tenant:acme.", view.Warn
 		return part, nil
-	}
-	empty := "The channel has no message. Producers broadcast them with POST /channel/CHANNEL/broadcast."
-	if len(filter) > 0 || r.Query.Get("next") != "" {
-		empty = "No message matches."
-	}
-	for name, field := range map[string]string{"event": "eventType", "header": "metadata"} { // as the broker names them
-		if value, ok := filter[name]; ok {
-			filter[field] = value
-			delete(filter, name)
-		}
 	}
 	var answer struct {
 		Result []string `json:"result"` // paths
@@ -83,8 +73,8 @@ func (b *Broker) messages(ctx context.Context, r Request, channel string) (view.
 		return part, nil //nolint:nilerr // the part states the error
 	}
 	part.List = &view.List{
-		Path: "channel", Query: r.Query, Found: view.Bounded(len(answer.Result), false, "message") + " shown", Empty: empty,
-		Columns: view.Texts("Message"),
+		Path: "channel", Query: r.Query, Found: view.Bounded(len(answer.Result), false, "message") + " shown", Columns: view.Texts("Message"),
+		Empty: "The channel has no message that matches. Producers broadcast them with POST /channel/CHANNEL/broadcast.",
 	}
 	for _, one := range answer.Result {
 		id, _ := url.PathUnescape(path.Base(one)) // an ID that cannot be read leads to a page that states this

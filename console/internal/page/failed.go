@@ -2,8 +2,10 @@ package page
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/operation"
@@ -86,4 +88,118 @@ func (y *Relay) Operations(ctx context.Context) ([]operation.Operation, error) {
 // CancelOperation implements [operation.Source].
 func (y *Relay) CancelOperation(ctx context.Context, id string) error {
 	return y.call.Call(ctx, http.MethodDelete, "/v1/operations/"+url.PathEscape(id), nil, nil)
+}
+
+// failureList is the broker with its list of dead jobs.
+func (b *Broker) failureList() *failureList {
+	return &failureList{
+		name: brokerName, noun: "dead job", usualRate: "100", fields: []string{"consumer", "producer", "message", "", "reason", "since", "until"},
+		reasons: []string{"REFUSED", "NO_ANSWER", "GIVEN_UP"}, verbs: map[string]string{"requeue": "requeue", "purge": "purge"},
+		purge: " Jobs that a worker gave up before their retries were used up are skipped.", list: b.failures, begin: b.beginDead,
+	}
+}
+
+// failures asks the broker for dead jobs of all consumers that a filter of its interface selects, from a cursor on.
+func (b *Broker) failures(ctx context.Context, filter map[string]string, cursor string) (found []failure, next string, err error) {
+	var answer struct {
+		Result []struct {
+			ID, ChannelID, ConsumerID, MessageID, ProducedBy, Reason string
+			DeadSince                                                time.Time
+			StatusCode, Attempts                                     int
+		}
+		Next string
+	}
+	// The cursor is a time before the filter's own.
+	err = b.call.Call(ctx, http.MethodGet, "/dead-jobs?"+asked(filter, "until", cursor), nil, &answer)
+	for _, j := range answer.Result {
+		attempts, text := view.Int(j.Attempts), "Its worker gave it up, or did not complete it in time."
+		switch j.Reason {
+		case "REFUSED":
+			text = fmt.Sprintf("The consumer answered with status %d.", j.StatusCode)
+		case "NO_ANSWER":
+			text = "The consumer did not answer."
+		default:
+			attempts = view.None("The broker counts callbacks, which a pull consumer does not get")
+		}
+		found = append(found, failure{system: brokerName, id: j.ID, reason: j.Reason, at: j.DeadSince, more: []view.Value{
+			view.Linked(j.ChannelID+"/"+j.ConsumerID, link("brokerconsumer", "channel", j.ChannelID, "consumer", j.ConsumerID)), view.Text(j.ProducedBy),
+			view.Linked(j.MessageID, link("brokermessage", "channel", j.ChannelID, "id", j.MessageID)), view.None("The broker has no stages"), attempts,
+			view.Sentence(text),
+		}})
+	}
+	return found, answer.Next, err
+}
+
+// beginDead begins an operation on all dead jobs that a filter selects. The fields of its request are those of the filter, capitalized.
+func (b *Broker) beginDead(ctx context.Context, verb string, filter map[string]string, rate float64, dry bool) (at string, n int, err error) {
+	body := map[string]any{}
+	for name, value := range filter {
+		body[capital(name)] = value
+	}
+	return b.begin(ctx, "/dead-jobs/"+verb, body, rate, dry)
+}
+
+// begin begins the operation of a path on jobs. It returns its path and the number of its jobs, which is -1 if the broker does not state it. With
+// dry it only counts them.
+func (b *Broker) begin(ctx context.Context, path string, body map[string]any, rate float64, dry bool) (at string, n int, err error) {
+	begun := struct{ Count int }{-1}
+	if rate > 0 {
+		body["Rate"] = rate
+	}
+	if dry {
+		body["DryRun"] = true
+		err = b.call.Call(ctx, http.MethodPost, path, body, &begun)
+		return "", begun.Count, err
+	}
+	header, err := b.call.Send(ctx, http.MethodPost, path, nil, body, nil)
+	if err != nil {
+		return "", 0, err
+	}
+	at = header.Get("Location")
+	_ = b.call.Call(ctx, http.MethodGet, at, nil, &begun) // the count stays unknown
+	return at, begun.Count, nil
+}
+
+// System implements [operation.Source].
+func (b *Broker) System() string { return brokerName }
+
+// Operations implements [operation.Source]: those on the jobs of a consumer, and those on dead jobs of all consumers. Their IDs are their paths.
+func (b *Broker) Operations(ctx context.Context) (all []operation.Operation, err error) {
+	for _, path := range []string{"/dead-jobs/operations", "/replays"} {
+		var answer struct {
+			Result []struct {
+				operation.Operation
+				URL, ChannelID, ConsumerID, Status, Message string
+				Filter                                      map[string]string
+				Count, Replayed, Purged                     int
+				CreatedAt, ChangedAt                        time.Time
+			}
+		}
+		if err := b.call.Call(ctx, http.MethodGet, path, nil, &answer); err != nil {
+			return nil, err
+		}
+		for _, r := range answer.Result {
+			o, filter := r.Operation, map[string]string{}
+			for name, value := range r.Filter {
+				filter[strings.ToLower(name)] = value
+			}
+			o.System, o.ID, o.State, o.Matched, o.Done = brokerName, r.URL, strings.ToLower(o.State), r.Count, o.Done+r.Replayed+r.Purged
+			o.What, o.Began, o.Changed = filtered("dead jobs", b.failed.fields, filter), r.CreatedAt, r.ChangedAt
+			if r.ConsumerID != "" {
+				kind := "requeue"
+				if o.Kind == "purge-queued" {
+					kind, r.Status = "purge", "QUEUED"
+				}
+				o.Kind = kind
+				o.What = filtered(strings.ToLower(r.Status)+" jobs of "+r.ChannelID+"/"+r.ConsumerID, []string{"message"}, map[string]string{"message": r.Message})
+			}
+			all = append(all, o)
+		}
+	}
+	return all, nil
+}
+
+// CancelOperation implements [operation.Source]. The page offers it for what Operations returns only.
+func (b *Broker) CancelOperation(ctx context.Context, id string) error {
+	return b.call.Call(ctx, http.MethodDelete, id, nil, nil)
 }
