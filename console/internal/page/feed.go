@@ -140,24 +140,8 @@ func partitionColumns(now time.Time) []column[feed.Partition] {
 
 func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 	q, s := r.Query, f.latest.Fresh(ctx)
-	head := view.Part{
-		ID: "feed", Source: source(feedName, s),
-		Facts: []view.Fact{
-			{Name: "Ready", Value: view.Int(s.Value.Ready)},
-			{Name: "Delayed", Value: view.Int(s.Value.Delayed)},
-			{Name: "Behind a gate", Value: view.Int(s.Value.Gated)},
-			{Name: "Failed", Value: quietZero(view.Int(s.Value.Failed), s.Value.Failed > 0, view.Bad)},
-			{Name: "Blocked partitions", Value: quietZero(view.Int(s.Value.BlockedPartitions), s.Value.BlockedPartitions > 0, view.Bad)},
-			{Name: "Oldest ready", Value: view.Duration(s.Value.Oldest.Round(time.Second))},
-		},
-	}
-	if f.watcher != nil {
-		slow := f.watcher.Stats().Slow
-		head.Facts = append(head.Facts, view.Fact{Name: "Slow handlers here", Value: quietZero(view.Int(slow), slow > 0, view.Warn)})
-	}
-	if st := feedState(s.Value); !s.At.IsZero() {
-		head.Problem, head.ProblemTone = st.Sentence, st.Level.Tone()
-	}
+	head := f.Overview(ctx, r)
+	head.Title, head.Charts = "", nil
 	err := f.ready(ctx)
 	var found []feed.Partition
 	if err == nil {

@@ -192,7 +192,7 @@ func begins(a view.Action, system, noun, verb string, begin func(ctx context.Con
 		if err != nil {
 			return "How many these are is not known: " + err.Error()
 		}
-		return fmt.Sprintf("That is %s of the %s at this moment. Nothing has been changed yet.", view.Count(uint64(n), noun), system)
+		return fmt.Sprintf("That is %s of the %s at this moment. Nothing has been changed yet.", view.Count(uint64(max(0, n)), noun), system)
 	}
 	a.Do = act(systemRefused(system), func(ctx context.Context, form url.Values) (view.Outcome, error) {
 		rate, err := parseRate(form.Get("rate"))

@@ -191,18 +191,22 @@ func (f *Feed) Overview(ctx context.Context, r Request) view.Part {
 	}
 	st := feedState(s.Value)
 	part.Problem, part.ProblemTone = st.Sentence, st.Level.Tone()
+	b := s.Value
 	part.Facts = []view.Fact{
-		{Name: "Ready", Value: view.Int(s.Value.Ready)},
-		{Name: "Behind a gate", Value: view.Int(s.Value.Gated)},
-		{Name: "Failures to look at", Value: leads(view.Int(s.Value.Failed), "feed?status=Failed")},
-		{Name: "Oldest ready", Value: view.Duration(s.Value.Oldest.Round(time.Second))},
+		{Name: "Ready", Value: view.Int(b.Ready)},
+		{Name: "Delayed", Value: view.Int(b.Delayed)},
+		{Name: "Behind a gate", Value: view.Int(b.Gated)},
+		{Name: "Failures to look at", Value: leads(quietZero(view.Int(b.Failed), b.Failed > 0, view.Bad), "feed?status=Failed")},
+		{Name: "Blocked partitions", Value: quietZero(view.Int(b.BlockedPartitions), b.BlockedPartitions > 0, view.Bad)},
+		{Name: "Oldest ready", Value: view.Duration(b.Oldest.Round(time.Second))},
 	}
 	values := func(i int) chart.Series { return r.values(f.history, total, i) }
-	part.Charts = []chart.Chart{chart.Large("Ready items", "items", values(histReady))}
+	part.Charts = []chart.Chart{chart.Large("Ready items", "items", values(histReady)), chart.Large("Failed items", "items", values(histFailed))}
 	if f.watcher != nil {
+		slow := f.watcher.Stats().Slow
+		part.Facts = append(part.Facts, view.Fact{Name: "Slow handlers here", Value: quietZero(view.Int(slow), slow > 0, view.Warn)})
 		part.Charts = append(part.Charts, chart.Large("Items completed by this process in a second", "", values(histCompleted)))
 	}
-	part.Charts = append(part.Charts, chart.Large("Failed items", "items", values(histFailed)))
 	return part
 }
 

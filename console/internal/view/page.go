@@ -208,8 +208,6 @@ func (c Columns) add(as Column, titles []string) Columns {
 type Row struct {
 	ID    string
 	Cells []Value
-	// Stale rows are from a source that does not answer now.
-	Stale bool
 }
 
 // List is a table of objects.
