@@ -68,10 +68,10 @@ type targets[X any] struct {
 
 // The values of a history.
 const (
-	histBacklog = iota
+	histWindow = iota
+	histBacklog
 	histGivenUp
 	histDelivered
-	histWindow
 	targetWidth
 )
 
@@ -79,7 +79,7 @@ const (
 func (t *targets[X]) start(s *sample.Sampler, runner *operation.Runner, ask func(context.Context) (targetSample[X], int, error), kind string,
 	actions func(target[X]) []view.Action, offers ...offer,
 ) {
-	t.history = s.History(t.noun+"s of the "+t.system, targetWidth)
+	t.history = s.History(t.system, targetWidth)
 	t.latest = sample.Add(s, func(ctx context.Context) (targetSample[X], error) {
 		found, delivered, err := ask(ctx)
 		if err == nil {
@@ -107,13 +107,13 @@ func (t *targets[X]) judge(ctx context.Context, s targetSample[X], delivered int
 			one.since = before.since
 		}
 		if one.Known {
-			t.history.Put(now, one.name, float64(one.Backlog), float64(one.failed), math.NaN(), float64(one.window))
+			t.history.Put(now, one.name, float64(one.window), float64(one.Backlog), float64(one.failed), math.NaN())
 		}
 		backlog += one.Backlog
 		s.all[i], found[one.name] = one, one
 	}
 	t.before, t.delivered = found, t.delivered.plus(now, uint64(delivered))
-	t.history.Put(now, total, float64(backlog), s.failed, t.delivered.rate, math.NaN())
+	t.history.Put(now, total, math.NaN(), float64(backlog), s.failed, t.delivered.rate)
 }
 
 // columns are those that the lists of both systems have. The page of a target has the values from the second on.
