@@ -184,7 +184,7 @@ func cancelOperation(from operation.Source, op operation.Operation) view.Action 
 }
 
 // begins has an action begin an operation of a system. Begin returns its ID and the number of its objects, which is below 0 if it is not known, and
-// with dry it only counts them. An action without fields is for one object, and its page shows what becomes of that.
+// with dry it only counts them. An action without fields is for one object, whose page shows the outcome.
 func begins(a view.Action, system, noun, verb string, begin func(ctx context.Context, form url.Values, rate float64, dry bool) (string, int, error),
 ) view.Action {
 	a.Preview = func(ctx context.Context, form url.Values) string {
