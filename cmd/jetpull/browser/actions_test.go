@@ -141,11 +141,6 @@ var steps = []step{
 	{page: "partition?id=orders2", label: "Close", asks: true, done: "Closed.", call: "feed close orders2"},
 	{page: "item?partition=orders&id=orders", label: "Requeue", done: "1 item is available again.", call: "feed retry orders orders"},
 	{page: "item?partition=orders&id=orders", label: "Skip", asks: true, done: "1 item is counted as complete.", call: "feed skip orders orders"},
-	{
-		page: "item?partition=orders&id=orders2", label: "Cancel the attempt", asks: true, done: "The watcher ends the attempt within 1 s.",
-		call: "feed cancel orders orders2",
-	},
-	{page: "item?partition=orders&id=orders2", label: "Delete", asks: true, done: "The item is deleted.", call: "feed delete orders orders2"},
 }
 
 // filters are searches in lists, with what the list shows then.

@@ -318,13 +318,8 @@ func (f fakeFeed) Items(context.Context, feed.Query) ([]feed.Item, error) {
 	return []feed.Item{f.item()}, f.failure()
 }
 
-// Item returns a failed item, and one that waits for the second name.
-func (f fakeFeed) Item(_ context.Context, _, id string) (feed.Item, error) {
-	it := f.item()
-	if id == f.nth(2) {
-		it.ID, it.Status = id, feed.Available
-	}
-	return it, f.failure()
+func (f fakeFeed) Item(context.Context, string, string) (feed.Item, error) {
+	return f.item(), f.failure()
 }
 
 func (f fakeFeed) change(verb, partition string, more ...any) error {
@@ -340,17 +335,6 @@ func (f fakeFeed) SkipFailed(_ context.Context, partition string, items ...strin
 	return 1, f.change("skip", partition, strings.Join(items, " "))
 }
 
-func (f fakeFeed) Running(context.Context) ([]feed.Running, error) {
-	return []feed.Running{{Partition: f.name, Item: f.name, Attempt: 1, Since: time.Now(), Watcher: f.name, Host: f.name, PID: 1}}, f.failure()
-}
-
-func (f fakeFeed) Cancel(_ context.Context, partition, item string) (time.Duration, error) {
-	return time.Second, f.change("cancel", partition, item)
-}
-
-func (f fakeFeed) Delete(_ context.Context, partition string, items ...string) error {
-	return f.change("delete", partition, strings.Join(items, " "))
-}
 func (f fakeFeed) Seal(_ context.Context, p string) error           { return f.change("seal", p) }
 func (f fakeFeed) ClosePartition(_ context.Context, p string) error { return f.change("close", p) }
 func (f fakeFeed) Reopen(_ context.Context, p string) error         { return f.change("reopen", p) }

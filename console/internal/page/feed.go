@@ -37,9 +37,6 @@ type FeedItems interface {
 	Item(ctx context.Context, partition, id string) (feed.Item, error)
 	RetryFailed(ctx context.Context, partition string, items ...string) (int, error)
 	SkipFailed(ctx context.Context, partition string, items ...string) (int, error)
-	Running(ctx context.Context) ([]feed.Running, error)
-	Cancel(ctx context.Context, partition, item string) (within time.Duration, err error)
-	Delete(ctx context.Context, partition string, items ...string) error
 }
 
 // FeedWatcher counts the items that a watcher of this process has completed. A [feed.Watcher] is one.
@@ -168,11 +165,7 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 		}
 	}
 	part := view.Part{ID: "partitions", Title: "Partitions of the feed", Source: reading(feedName, r, err), List: list, Actions: all}
-	page := &view.Page{Nav: "feed", Title: "Feed", Filter: filter, Parts: []view.Part{head, part}}
-	if err == nil {
-		page.Parts = append(page.Parts, f.running(ctx, r))
-	}
-	return page, nil
+	return &view.Page{Nav: "feed", Title: "Feed", Filter: filter, Parts: []view.Part{head, part}}, nil
 }
 
 // feedStates are those of partitions and items.
