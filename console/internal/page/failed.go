@@ -191,7 +191,10 @@ func (b *Broker) Operations(ctx context.Context) (all []operation.Operation, err
 					kind, r.Status = "purge", "QUEUED"
 				}
 				o.Kind = kind
-				o.What = filtered(strings.ToLower(r.Status)+" jobs of "+r.ChannelID+"/"+r.ConsumerID, []string{"message"}, map[string]string{"message": r.Message})
+				o.What = strings.ToLower(r.Status) + " jobs of " + r.ChannelID + "/" + r.ConsumerID
+				if r.Message != "" {
+					o.What += ", message " + r.Message
+				}
 			}
 			all = append(all, o)
 		}

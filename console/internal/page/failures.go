@@ -21,7 +21,8 @@ type failure struct {
 	more               []view.Value // the values of the other columns
 }
 
-var failureColumns = view.Columns{}.Numbers("Failed").Texts("Reason", "Receiver", "Source").Wide("Message").Texts("Stage").Numbers("Attempts").Wide("Error")
+var failureColumns = view.Columns{}.Numbers("Failed").Texts("Reason", "Receiver", "Source").Wide("Message").Texts("Stage").Numbers("Attempts").
+	Wide("Error")
 
 // failedFields are the fields of the page's filter.
 var failedFields = []string{"receiver", "source", "message", "stage", "reason", "since", "until"}
@@ -163,8 +164,8 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 	return &view.Page{Nav: "failed", Title: "Failed", Filter: f.form(r.Query), Parts: parts}, nil
 }
 
-const failuresEmpty = "No failure matches. This page lists messages that the relay could not deliver, or whose answer it could not carry back, and dead " +
-	"jobs of the broker: those whose attempts all failed."
+const failuresEmpty = "No failure matches. This page lists messages that the relay could not deliver, or whose answer it could not carry back, and " +
+	"dead jobs of the broker: those whose attempts all failed."
 
 // part has the failures of a system that its filter selects.
 func (f *Failures) part(ctx context.Context, r Request, s *failureList, filter map[string]string) view.Part {

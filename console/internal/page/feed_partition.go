@@ -182,7 +182,8 @@ func (f *Feed) actions(p feed.Partition, failed int) (all []view.Action) {
 	add(open, "advance", "Advance",
 		"Advance partition "+p.ID+" to a gate. The feed refuses this while an item below it is not complete. It cannot be undone.", advance,
 		view.Field{Name: "gate", Label: "To gate", Value: strconv.Itoa(p.Gate + 1), Type: "number", Required: true})
-	add(open, "close", "Close", "Close partition "+p.ID+". The feed refuses this while an item is not complete.", set("Closed.", f.source.ClosePartition))
+	add(open, "close", "Close", "Close partition "+p.ID+". The feed refuses this while an item is not complete.",
+		set("Closed.", f.source.ClosePartition))
 	return all
 }
 

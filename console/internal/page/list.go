@@ -267,7 +267,7 @@ func asked(filter map[string]string, name, cursor string) string {
 	return q.Encode()
 }
 
-// firstPage completes a list with the first rows of those that were read. A row more than pageSize states that there are others: then Next is not nil.
+// firstPage completes a list with the first rows of those that were read. A row more than pageSize states that there are others: then Next is set.
 func firstPage[T any](list *view.List, rows []T, noun string, id func(T) string, columns []column[T]) (shown []T) {
 	shown = rows[:min(len(rows), pageSize)]
 	list.Found = view.Bounded(len(shown), len(rows) > pageSize, noun)

@@ -143,7 +143,8 @@ func (t *targets[X]) columns(now time.Time) []column[target[X]] {
 }
 
 // list is the page of the list, with columns of the system around those that both have.
-func (t *targets[X]) list(r Request, s sample.Sample[targetSample[X]], list *view.List, first, last []column[target[X]], more ...view.Option) *view.Page {
+func (t *targets[X]) list(r Request, s sample.Sample[targetSample[X]], list *view.List, first, last []column[target[X]], more ...view.Option,
+) *view.Page {
 	list.Path = t.system
 	all, columns := slices.Concat(s.Value.all, s.Value.unused), slices.Concat(first, t.columns(r.Now), last)
 	states := append(options("", "all", "trouble", "needs attention", "paused", "paused", "failed", "with failures"), more...)
@@ -209,7 +210,8 @@ func (t *targets[X]) Overview(ctx context.Context, r Request) view.Part {
 // charts are those of a target, and of all.
 func (t *targets[X]) charts(r Request, name string) []chart.Chart {
 	return []chart.Chart{
-		chart.Large("Backlog", "messages", r.values(t.history, name, histBacklog)), chart.Large("Failed", "messages", r.values(t.history, name, histGivenUp)),
+		chart.Large("Backlog", "messages", r.values(t.history, name, histBacklog)),
+		chart.Large("Failed", "messages", r.values(t.history, name, histGivenUp)),
 	}
 }
 
