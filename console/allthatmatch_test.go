@@ -69,7 +69,7 @@ func TestAllThatMatch(t *testing.T) {
 		signIn("admin")
 		require.Contains(t, use(http.MethodGet, "relay?q=shop-a", nil).Body.String(), `href="relay?do=pause-all&amp;q=shop-a">Pause all that match…</a>`)
 		dryRun := use(http.MethodGet, "relay?q=shop-a&do=pause-all", nil).Body.String()
-		require.Contains(t, dryRun, "Pause all receivers that match receiver shop-a.")
+		require.Contains(t, dryRun, "Pause all receivers that match name shop-a.")
 		require.Contains(t, dryRun, "That is 10 receivers at this moment: shop-a0, shop-a1, shop-a2, shop-a3, shop-a4, …. Nothing has been changed yet.")
 		require.Contains(t, dryRun, `name="rate" value="50"`)
 		require.Zero(t, relay.patches.Load())
@@ -91,7 +91,7 @@ func TestAllThatMatch(t *testing.T) {
 		require.InDelta(t, 6, relay.patches.Load(), 1)
 		require.Contains(t, use(http.MethodGet, operation, nil).Body.String(), "not touched.")
 		log := use(http.MethodGet, "log", nil).Body.String()
-		for _, text := range []string{"Pause all that match", "receivers that match receiver shop-a", "Began to pause receivers: 10 objects."} {
+		for _, text := range []string{"Pause all that match", "receivers that match name shop-a", "Began to pause receivers: 10 objects."} {
 			require.Contains(t, log, text)
 		}
 	})
@@ -113,7 +113,7 @@ func TestPurgeAllNeedsAFilterAndAWord(t *testing.T) {
 	c := Handler(Config{Relay: relay, Log: slog.New(slog.DiscardHandler)})
 	defer c.Close()
 	post := func(page, word string) *httptest.ResponseRecorder {
-		form := url.Values{"do": {"purge-all"}, "word": {word}}
+		form := url.Values{"do": {"purge-relay"}, "word": {word}}
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/"+page, strings.NewReader(form.Encode()))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		answer := httptest.NewRecorder()

@@ -59,7 +59,7 @@ func TestOpenPages(t *testing.T) {
 		require.Equal(t, one, requests())
 		newest := func(page *httptest.ResponseRecorder) string {
 			events := page.Body.String()
-			return events[strings.LastIndex(events, `<section class="part" id="failed"`):]
+			return events[strings.LastIndex(events, `<section class="part" id="failed-relay"`):]
 		}
 		for _, page := range pages {
 			require.Equal(t, newest(pages[0]), newest(page))

@@ -19,8 +19,6 @@ type step struct {
 	done, call string
 }
 
-var tokens = [][2]string{{"producer", "shop"}, {"producertoken", "producer-secret"}, {"channeltoken", "channel-secret"}}
-
 // steps are all actions of all pages.
 var steps = []step{
 	{page: "consumer?stream=orders&name=orders", label: "Pause", done: "Paused. It resumes in", call: "nats pause orders"},
@@ -50,31 +48,23 @@ var steps = []step{
 	{page: "brokerconsumer?channel=orders&consumer=orders2", label: "Resume", done: "Resumed.", call: "POST /channel/orders/consumer/orders2/resume"},
 	{
 		page: "brokerconsumer?channel=orders&consumer=orders", label: "Requeue delivered jobs", asks: true, fields: [][2]string{{"rate", "7"}},
-		done: "Began to requeue 9 jobs.", call: `POST /channel/orders/consumer/orders/replay  {"Rate":7,"Status":"DELIVERED"}`,
+		done: "Began to requeue 9 jobs of the broker.", call: `POST /channel/orders/consumer/orders/replay  {"Rate":7,"Status":"DELIVERED"}`,
 	},
 	{
 		page: "brokerconsumer?channel=orders&consumer=orders", label: "Delete queued jobs", asks: true, fields: [][2]string{{"rate", "7"}},
-		done: "Began to delete 9 jobs.", call: `POST /channel/orders/consumer/orders/purge  {"Rate":7}`,
+		done: "Began to delete 9 jobs of the broker.", call: `POST /channel/orders/consumer/orders/purge  {"Rate":7}`,
 	},
 	{
-		page: "failed?system=broker&receiver=orders%2Forders&reason=REFUSED&until=2099-01-01T00:00", label: "Requeue all that match", asks: true,
+		page: "failed?system=broker&receiver=orders%2Forders&reason=REFUSED&until=2099-01-01T00:00", label: "Requeue all of the broker that match", asks: true,
 		done: "Began to requeue 9 dead jobs of the broker.", call: `POST /dead-jobs/requeue  {"Consumer":"orders/orders","Reason":"REFUSED","Until":"2099-01-01T00:00:00Z"}`,
 	},
 	{
-		page: "failed?system=broker&receiver=orders%2Forders&message=m1", label: "Purge all that match", asks: true,
+		page: "failed?system=broker&receiver=orders%2Forders&message=m1", label: "Purge all of the broker that match", asks: true,
 		done: "Began to purge 9 dead jobs of the broker.", call: `POST /dead-jobs/purge  {"Consumer":"orders/orders","Message":"m1"}`,
 	},
 	{
 		page: "brokermessage?channel=orders&id=orders", label: "Requeue", done: "Requeued for orders (dead).",
 		call: `POST /channel/c/consumer/orders/replay  {"Message":"orders","Status":"DEAD"}`,
-	},
-	{
-		page: "channel?name=orders", label: "Broadcast a test message", asks: true, fields: tokens, done: "Broadcast message",
-		call: `POST /channel/orders/broadcast channel-secret {"test":true}`,
-	},
-	{
-		page: "scheduled?channel=orders&id=orders", label: "Cancel the message", asks: true, fields: tokens, done: "Cancelled message orders.",
-		call: "DELETE /channel/orders/scheduled-message/orders channel-secret",
 	},
 	{
 		page: "operation?system=broker&id=" + url.QueryEscape("/channel/orders/consumer/orders/replay/1"), label: "Cancel the operation", asks: true,
@@ -93,24 +83,24 @@ var steps = []step{
 		done: "Began to enable receivers: 1 object.", call: "PATCH /v1/receivers/orders3",
 	},
 	{
-		page: "failed?receiver=orders", label: "Requeue all that match", asks: true,
-		done: "Began to requeue 3 failed messages of the relay. Began to requeue 9 dead jobs of the broker.",
+		page: "failed?receiver=orders", label: "Requeue all of the relay that match", asks: true,
+		done: "Began to requeue 3 failed messages of the relay.",
 		call: `POST /v1/failed:redrive  {"filter":{"receiver":"orders"}`,
 	},
 	{
-		page: "failed?receiver=orders&system=broker", label: "Requeue all that match", asks: true, fields: [][2]string{{"rate", "7"}},
+		page: "failed?receiver=orders&system=broker", label: "Requeue all of the broker that match", asks: true, fields: [][2]string{{"rate", "7"}},
 		done: "Began to requeue 9 dead jobs of the broker.", call: `POST /dead-jobs/requeue  {"Consumer":"orders","Rate":7}`,
 	},
 	{
-		page: "failed", label: "Skip all that match", asks: true, fields: [][2]string{{"rate", "2"}},
+		page: "failed", label: "Skip all of the relay that match", asks: true, fields: [][2]string{{"rate", "2"}},
 		done: "Began to skip 3 failed messages of the relay.", call: `POST /v1/failed:skip  {"filter":{},"rate":2}`,
 	},
 	{
-		page: "failed?reason=EXHAUSTED&until=2099-01-01T00:00", label: "Purge all that match", asks: true,
+		page: "failed?reason=EXHAUSTED&until=2099-01-01T00:00", label: "Purge all of the relay that match", asks: true,
 		done: "Began to purge 3 failed messages of the relay.", call: `POST /v1/failed:purge  {"filter":{"reason":"EXHAUSTED","until":"2099-01-01T00:00:00Z"},"rate":0}`,
 	},
 	{
-		page: "failed?reason=NO_ANSWER&source=orders", label: "Purge all that match", asks: true, done: "Began to purge 9 dead jobs of the broker.",
+		page: "failed?reason=NO_ANSWER&source=orders", label: "Purge all of the broker that match", asks: true, done: "Began to purge 9 dead jobs of the broker.",
 		call: `POST /dead-jobs/purge  {"Producer":"orders","Reason":"NO_ANSWER"}`,
 	},
 	{
@@ -149,13 +139,8 @@ var steps = []step{
 	{page: "partition?id=orders2", label: "Seal", asks: true, done: "Sealed.", call: "feed seal orders2"},
 	{page: "partition?id=orders2", label: "Advance", asks: true, done: "Advanced to gate 1.", call: "feed advance orders2 1"},
 	{page: "partition?id=orders2", label: "Close", asks: true, done: "Closed.", call: "feed close orders2"},
-	{page: "item?partition=orders&id=orders", label: "Requeue", done: "The item is available again.", call: "feed retry orders orders"},
-	{page: "item?partition=orders&id=orders", label: "Skip", asks: true, done: "The item counts as complete.", call: "feed skip orders orders"},
-	{
-		page: "item?partition=orders&id=orders2", label: "Cancel the attempt", asks: true, done: "The watcher ends the attempt within 1 s.",
-		call: "feed cancel orders orders2",
-	},
-	{page: "item?partition=orders&id=orders2", label: "Delete", asks: true, done: "The item is deleted.", call: "feed delete orders orders2"},
+	{page: "item?partition=orders&id=orders", label: "Requeue", done: "1 item is available again.", call: "feed retry orders orders"},
+	{page: "item?partition=orders&id=orders", label: "Skip", asks: true, done: "1 item is counted as complete.", call: "feed skip orders orders"},
 }
 
 // filters are searches in lists, with what the list shows then.
@@ -210,8 +195,7 @@ func (s step) act(t *testing.T, u user, f *fakes) {
 	for _, field := range s.fields {
 		u.fill(field[0], field[1])
 	}
-	if s.label == "Purge all that match" || s.label == "Delete all that match" {
-		word, _, _ := strings.Cut(strings.ToLower(s.label), " ")
+	if word, rest, _ := strings.Cut(strings.ToLower(s.label), " "); word == "purge" && rest != "" || s.label == "Delete all that match" {
 		u.fill("word", word)
 	}
 	u.press(s.label)
@@ -242,9 +226,8 @@ func TestActions(t *testing.T) {
 			}
 			u.open("log")
 			u.eventually(fmt.Sprintf("%d actions", len(steps)))
-			require.NotContains(t, u.text(), "secret", "tokens that a user has typed are nowhere")
 			u.open("failed?receiver=orders")
-			u.eventually("2 failures", "orders/orders", "Other failures", "Dead letters", "Failed items of the feed")
+			u.eventually("1 failure", "orders/orders", "Dead letters", "20 dead letters that nobody has looked at", "1 partition is held by 2 failed items")
 			for _, one := range filters {
 				u.open(one[0])
 				u.search(one[1])
@@ -269,10 +252,8 @@ func pages(name string) []string {
 		one("messages", "stream", name, "seq", "1"), one("message", "stream", name, "seq", "1"),
 		one("message", "stream", name, "seq", "1", "as", "hex"), one("deadletters", "stream", name), one("deadletter", "stream", name, "seq", "1"),
 		one("deadletters", "stream", name, "until", "2099-01-01T00:00", "do", "purge-all"), one("consumers", "q", name, "do", "delete-all"), "broker",
-		one("broker", "q", name, "do", "pause-all"), one("channel", "name", name), one("channel", "name", name, "do", "broadcast"),
-		one("channel", "name", name, "header", name+":"+name),
+		one("broker", "q", name, "do", "pause-all"), one("channel", "name", name), one("channel", "name", name, "metadata", name+":"+name),
 		one("brokerconsumer", "channel", name, "consumer", name), one("brokermessage", "channel", name, "id", name),
-		one("scheduled", "channel", name, "id", name),
 		"relay", one("relay", "q", name, "do", "enable-all"), one("receiver", "name", name), "failed", one("failed", "receiver", name, "source", name),
 		one("relaymessage", "source", name, "id", name),
 		"feed", one("feed", "do", "advance-all"), one("partition", "id", name), one("item", "partition", name, "id", name), "operations",

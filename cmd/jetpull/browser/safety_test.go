@@ -73,7 +73,7 @@ func TestStalePages(t *testing.T) {
 	for _, page := range []string{
 		"overview", "sets", "set?name=orders", "consumer?stream=orders&name=orders", "deadletters", "broker", "channel?name=orders",
 		"brokerconsumer?channel=orders&consumer=orders",
-		"brokermessage?channel=orders&id=orders", "scheduled?channel=orders&id=orders", "relay", "receiver?name=orders", "failed",
+		"brokermessage?channel=orders&id=orders", "relay", "receiver?name=orders", "failed",
 		"relaymessage?source=orders&id=orders", "relaymessages",
 		"feed", "partition?id=orders", "item?partition=orders&id=orders", "operations",
 	} {
@@ -156,7 +156,7 @@ func TestDownloads(t *testing.T) {
 	f.nats.messages[0].Data = []byte(large)
 	base := serve(t, f.config())
 	for _, page := range []string{
-		"message?stream=orders&seq=1", "deadletter?stream=orders&seq=1", "brokermessage?channel=orders&id=orders", "scheduled?channel=orders&id=orders",
+		"message?stream=orders&seq=1", "deadletter?stream=orders&seq=1", "brokermessage?channel=orders&id=orders",
 		"item?partition=orders&id=orders",
 		"relaymessage?source=orders&id=orders",
 	} {

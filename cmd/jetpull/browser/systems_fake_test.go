@@ -150,7 +150,7 @@ func (f fakeSystem) Call(ctx context.Context, method, path string, body, answer 
 	return err
 }
 
-func (f fakeSystem) Send(_ context.Context, method, path string, header http.Header, body, answer any) (http.Header, error) {
+func (f fakeSystem) Send(_ context.Context, method, path string, _ http.Header, body, answer any) (http.Header, error) {
 	if err := f.failure(); err != nil {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func (f fakeSystem) Send(_ context.Context, method, path string, header http.Hea
 		if text == nil {
 			text, _ = json.Marshal(body) // what the pages send can be marshalled
 		}
-		f.record(fmt.Sprintf("%s %s %s %s", method, path, header.Get("X-Broker-Channel-Token"), text))
+		f.record(fmt.Sprintf("%s %s  %s", method, path, text))
 		given = map[string]any{"id": "redrive-1", "matched": 3, "Count": 3, "state": "running", "verb": "redrive"}
 	}
 	if answer == nil {
@@ -216,8 +216,6 @@ func (f *fakes) broker(at string) any {
 		return map[string]any{"counts": map[string]any{"DISPATCHED": map[string]int{"Count": 5}}}
 	case strings.HasSuffix(at, "messages"):
 		return map[string]any{"result": []string{"/channel/c/message/" + url.PathEscape(n)}}
-	case strings.Contains(at, "/scheduled-message/"):
-		return map[string]any{"contentType": n, "producedBy": n, "status": n, "payload": cmp.Or(f.payload, n), "dispatchSchedule": now}
 	case strings.Contains(at, "/message/"):
 		return map[string]any{
 			"Payload": cmp.Or(f.payload, n), "ContentType": n, "ProducedBy": n, "Status": n, "ReceivedAt": now,
@@ -320,13 +318,8 @@ func (f fakeFeed) Items(context.Context, feed.Query) ([]feed.Item, error) {
 	return []feed.Item{f.item()}, f.failure()
 }
 
-// Item returns a failed item, and one that waits for the second name.
-func (f fakeFeed) Item(_ context.Context, _, id string) (feed.Item, error) {
-	it := f.item()
-	if id == f.nth(2) {
-		it.ID, it.Status = id, feed.Available
-	}
-	return it, f.failure()
+func (f fakeFeed) Item(context.Context, string, string) (feed.Item, error) {
+	return f.item(), f.failure()
 }
 
 func (f fakeFeed) change(verb, partition string, more ...any) error {
@@ -342,17 +335,6 @@ func (f fakeFeed) SkipFailed(_ context.Context, partition string, items ...strin
 	return 1, f.change("skip", partition, strings.Join(items, " "))
 }
 
-func (f fakeFeed) Running(context.Context) ([]feed.Running, error) {
-	return []feed.Running{{Partition: f.name, Item: f.name, Attempt: 1, Since: time.Now(), Watcher: f.name, Host: f.name, PID: 1}}, f.failure()
-}
-
-func (f fakeFeed) Cancel(_ context.Context, partition, item string) (time.Duration, error) {
-	return time.Second, f.change("cancel", partition, item)
-}
-
-func (f fakeFeed) Delete(_ context.Context, partition string, items ...string) error {
-	return f.change("delete", partition, strings.Join(items, " "))
-}
 func (f fakeFeed) Seal(_ context.Context, p string) error           { return f.change("seal", p) }
 func (f fakeFeed) ClosePartition(_ context.Context, p string) error { return f.change("close", p) }
 func (f fakeFeed) Reopen(_ context.Context, p string) error         { return f.change("reopen", p) }

@@ -3,13 +3,12 @@ package page
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/jetpull/jetpull/console/internal/chart"
 	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/state"
@@ -31,84 +30,70 @@ const (
 	jobDead      = 1004
 )
 
-// jobs are the counts and the state of a broker's consumer.
+// jobs are a consumer of the broker, with how many jobs it has received. A channel without consumers has an empty one.
 type jobs struct {
-	Channel, Consumer                 string
-	queued, inflight, delivered, dead int
-	oldest, oldestDead                time.Time // of the queued, and when the first of the dead became so
+	Channel, Consumer string
+	delivered         int
 	brokerState
-	now state.State
-	// seen states that somebody has looked at all dead jobs, and listed that the broker has answered which these are.
-	seen, listed bool
 }
 
-// brokerState is the state of a consumer. The list of consumers has only the breakers of the node that answers.
+// brokerState is a consumer as the broker shows it. Its token is not read. The list of consumers has only the breakers of the node that answers.
 type brokerState struct {
-	Type, State, PausedBy, Breaker, WaitingFor string
-	PausedAt, FailingSince, WaitingUntil       time.Time
+	Type, State, PausedBy, Breaker, WaitingFor, CallbackURL string
+	PausedAt, FailingSince, WaitingUntil                    time.Time
+	Concurrency                                             int
+	RateLimit                                               float64
 }
 
-func (j jobs) path() string { return consumerPath(j.Channel, j.Consumer) }
-
-func consumerPath(channel, consumer string) string {
-	return "/channel/" + url.PathEscape(channel) + "/consumer/" + url.PathEscape(consumer)
+// target is the consumer with the path of its page. The IDs of channel and consumer may contain any separator, so its name is a path too.
+func (j jobs) target() target[jobs] {
+	return target[jobs]{
+		name: channelPath(j.Channel) + "/consumer/" + url.PathEscape(j.Consumer), title: j.Channel + "/" + j.Consumer,
+		path: link("brokerconsumer", "channel", j.Channel, "consumer", j.Consumer), more: j,
+	}
 }
 
-// brokerSample are the consumers of a broker, and its channels that have none.
-type brokerSample struct {
-	consumers []jobs
-	unused    []string
+// judged sets what a consumer is judged by, but for its jobs.
+func (j jobs) judged(r *state.Receiver) {
+	r.Noun, r.Gone, r.Known, r.Since, r.Breaker = "job", "dead job", true, j.FailingSince, breakers[j.Breaker]
+	switch {
+	case j.State == "paused" && j.PausedBy == "failing":
+		r.Disabled = "The broker has paused it, since its callbacks fail"
+	case j.State == "paused":
+		r.Paused = "Paused by an operator"
+	}
 }
 
 // Broker are the pages of a broker.
 type Broker struct {
-	call    BrokerSource
-	latest  *sample.Latest[brokerSample]
-	all     *objects[jobs]
-	history *sample.History
-	marks   *Marks
-	// delivered measures the delivered jobs of all consumers. Only the sampler's goroutine uses it.
-	delivered meter
+	targets[jobs]
+	call BrokerSource
 }
 
 const brokerName = "broker"
 
-// The values of a consumer's history.
-const (
-	histQueued = iota
-	histDead
-	histDelivered
-	brokerWidth
-)
-
 // NewBroker makes the pages, and has the sampler ask the broker. The runner runs operations on many consumers.
 func NewBroker(s *sample.Sampler, call BrokerSource, runner *operation.Runner, marks *Marks) *Broker {
-	b := &Broker{call: call, marks: marks, history: s.History("broker", brokerWidth)}
-	b.latest = sample.Add(s, b.ask)
-	b.all = sampled(objects[jobs]{
-		runner: runner, noun: "broker consumer", actions: b.actions,
-		name: func(j jobs) string { return j.path() }, // the IDs of both may contain any separator
-		offers: []offer{
-			{name: "pause", label: "Pause", confirm: "Jobs wait."},
-			{name: "resume", label: "Resume", confirm: "Jobs go on."},
-		},
-	}, brokerName, b.latest, func(s brokerSample) []jobs { return s.consumers }, fitsConsumerJobs)
+	b := &Broker{call: call}
+	b.targets = targets[jobs]{system: brokerName, noun: "consumer", rates: "Delivered in a second", marks: marks, failed: b.failureList()}
+	b.start(s, runner, b.ask, "broker consumer", b.actions,
+		offer{name: "pause", label: "Pause", confirm: "Jobs wait."}, offer{name: "resume", label: "Resume", confirm: "Jobs go on."})
 	return b
 }
 
 // Pages are the functions of the pages by their paths.
 func (b *Broker) Pages() map[string]Func {
-	return map[string]Func{"broker": b.list, "channel": b.channel, "scheduled": b.scheduled, "brokerconsumer": b.one, "brokermessage": b.message}
+	return map[string]Func{"broker": b.consumers, "channel": b.channel, "brokerconsumer": b.one, "brokermessage": b.message}
 }
 
-func (b *Broker) ask(ctx context.Context) (all brokerSample, err error) {
+func (b *Broker) ask(ctx context.Context) (found targetSample[jobs], delivered int, err error) {
 	var counts map[string]map[string][]struct {
 		Status int       `json:"status"`
 		Count  int       `json:"count"`
 		Oldest time.Time `json:"oldestItemTimestamp"`
 	}
 	if err := b.call.Call(ctx, http.MethodGet, "/job-status", nil, &counts); err != nil {
-		return all, err
+		return found, 0, err
 	}
 	var states struct {
 		Result []struct {
@@ -118,225 +103,157 @@ func (b *Broker) ask(ctx context.Context) (all brokerSample, err error) {
 		Unused []string
 	}
 	if err := b.call.Call(ctx, http.MethodGet, "/consumers", nil, &states); err != nil {
-		return all, err
+		return found, 0, err
 	}
-	now := time.Now()
-	all.unused = states.Unused
-	queued, dead, delivered := 0, 0, 0
 	for _, k := range states.Result {
-		one := jobs{Channel: k.ChannelID, Consumer: k.ConsumerID, brokerState: k.brokerState}
-		for _, c := range counts[one.Channel][one.Consumer] {
+		one := jobs{Channel: k.ChannelID, Consumer: k.ConsumerID, brokerState: k.brokerState}.target()
+		for _, from := range []time.Time{k.FailingSince, k.PausedAt} {
+			one.from = cmp.Or(one.from, from)
+		}
+		for _, c := range counts[k.ChannelID][k.ConsumerID] {
 			switch c.Status {
 			case jobQueued:
-				one.queued, one.oldest = c.Count, c.Oldest
+				one.Backlog, one.oldest = c.Count, c.Oldest
 			case jobInflight:
-				one.inflight = c.Count
+				one.InFlight = c.Count
 			case jobDelivered:
-				one.delivered = c.Count
+				one.more.delivered = c.Count
 			case jobDead:
-				one.dead, one.oldestDead = c.Count, c.Oldest
+				one.failed, one.from = c.Count, cmp.Or(one.from, c.Oldest)
 			}
 		}
-		queued, dead, delivered = queued+one.queued, dead+one.dead, delivered+one.delivered
-		if one.dead > 0 {
-			one.seen, one.listed = b.marks.covers(one.marked(), b.newest(ctx, one))
-		}
-		one.now = one.judge()
-		b.history.Put(now, one.path(), float64(one.queued), float64(one.dead), float64(one.delivered))
-		all.consumers = append(all.consumers, one)
+		one.more.judged(&one.Receiver)
+		found.all, found.failed, delivered = append(found.all, one), found.failed+float64(one.failed), delivered+one.more.delivered
 	}
-	b.delivered = b.delivered.plus(now, uint64(delivered))
-	b.history.Put(now, total, float64(queued), float64(dead), b.delivered.rate)
-	return all, nil
-}
-
-// worstJobs has the worst first, and of equals the one with the most dead jobs, and then the one that most jobs wait for.
-func worstJobs(a, b jobs) int {
-	return cmp.Or(cmp.Compare(a.now.Level, b.now.Level), cmp.Compare(b.dead, a.dead), cmp.Compare(b.queued, a.queued),
-		cmp.Compare(a.path(), b.path()))
-}
-
-// columns are those of the list. The page of a consumer has the values from the third on.
-func (b *Broker) columns(now time.Time) []column[jobs] {
-	return []column[jobs]{
-		text("Channel", func(one jobs) view.Value { return view.Linked(one.Channel, link("channel", "name", one.Channel)) }).
-			by("name", func(a, b jobs) int {
-				return cmp.Or(cmp.Compare(a.Channel, b.Channel), cmp.Compare(a.Consumer, b.Consumer))
-			}),
-		text("Consumer", jobs.name),
-		text("State", func(one jobs) view.Value { return one.now.Value() }).by("state", worstJobs),
-		text("Since", jobs.sinceValue).help("Since when no callback has succeeded, when it was paused, or when the first of its dead jobs became so"),
-		count("Queued", "queued", func(one jobs) int { return one.queued }),
-		text("Last hour", func(one jobs) view.Value {
-			return view.Value{Chart: chart.Small("Queued", b.history.Values(now, time.Hour, one.path(), histQueued, 60))}
-		}).help("Queued jobs over the last hour"),
-		number("Oldest queued", jobs.oldestValue),
-		number("In flight", func(one jobs) view.Value { return view.Int(one.inflight) }),
-		number("Delivered", func(one jobs) view.Value { return view.Int(one.delivered) }),
-		number("Dead", jobs.deadValue).
-			by("dead", func(a, b jobs) int { return cmp.Or(cmp.Compare(a.dead, b.dead), cmp.Compare(b.path(), a.path())) }),
+	for _, channel := range states.Unused {
+		one := jobs{Channel: channel}.target()
+		one.now = state.State{Level: state.Idle, Word: noConsumer, Sentence: "Nobody gets the messages of this channel."}
+		found.unused = append(found.unused, one)
 	}
+	return found, delivered, nil
 }
 
-func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
+// deliveredColumn is what only consumers have.
+var deliveredColumn = []column[target[jobs]]{number("Delivered", func(one target[jobs]) view.Value { return view.Int(one.more.delivered) })}
+
+// consumers is the list of the channels with their consumers.
+func (b *Broker) consumers(ctx context.Context, r Request) (*view.Page, error) {
 	s := b.latest.Fresh(ctx)
-	q := r.Query
-	rows := selected(q, s.Value.consumers, fitsConsumerJobs)
-	found := view.Count(uint64(len(rows)), "consumer")
-	unused := 0
-	for _, channel := range s.Value.unused {
-		one := jobs{Channel: channel, now: state.State{Level: state.Idle, Word: "no consumer", Sentence: "Nobody gets the messages of this channel."}}
-		if contains(q.Get("q"), channel) && fitsJobs(q.Get("state"), one) {
-			rows = append(rows, one)
-			unused++
-		}
-	}
-	if unused > 0 {
-		found += ", and " + view.Count(uint64(unused), "channel") + " without consumers"
+	count := func(all []target[jobs], noun string) string {
+		return view.Count(uint64(len(selected(r.Query, all, fitsTarget[jobs]))), noun)
 	}
 	list := &view.List{
-		Found: found, Path: "broker",
+		Found: count(s.Value.all, "consumer"),
 		Empty: "This list shows the channels of the broker with their consumers. PUT /channel/CHANNEL and PUT /channel/CHANNEL/consumer/CONSUMER " +
 			"create them.",
 	}
-	all := len(s.Value.consumers) + len(s.Value.unused)
-	shown := table(list, q, rows, "state", all, "consumer or channel", func(one jobs) string { return "b-" + one.path() }, b.columns(r.Now))
-	page := &view.Page{
-		Nav: "broker", Title: "Broker",
-		Filter: keepOrder(&view.Filter{Path: "broker", Fields: []view.Field{
-			searchField(q, "q", "Name", "channel or consumer"),
-			choice(q, "state", "State", options("", "all", "trouble", "needs attention", "paused", "paused", "dead", "with dead jobs",
-				"unused", "no consumer")),
-		}}, q),
-		Parts: []view.Part{{ID: "broker", Source: source(brokerName, s), List: list}},
+	if len(s.Value.unused) > 0 {
+		list.Found += ", and " + count(s.Value.unused, "channel") + " without consumers"
 	}
-	// A channel without consumers has no action.
-	consumers := slices.DeleteFunc(slices.Clone(shown), func(j jobs) bool { return j.Consumer == "" })
-	page.Parts[0].Actions = b.all.forAll(s.Stale(), q, page.Filter, consumers, len(rows) > len(shown))
-	return page, nil
+	return b.list(r, s, list, []column[target[jobs]]{
+		text("Channel", func(one target[jobs]) view.Value {
+			return view.Linked(one.more.Channel, link("channel", "name", one.more.Channel))
+		}).
+			by("name", func(a, b target[jobs]) int { return cmp.Compare(a.title, b.title) }),
+		text("Consumer", func(one target[jobs]) view.Value {
+			if one.more.Consumer == "" {
+				return view.None("The channel has no consumer")
+			}
+			return view.Linked(one.more.Consumer, one.path)
+		}),
+	}, deliveredColumn, view.Option{Value: "unused", Text: noConsumer}), nil
 }
 
-// name leads to the consumer.
-func (j jobs) name() view.Value {
-	if j.Consumer == "" {
-		return view.None("The channel has no consumer")
+func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
+	j := jobs{Channel: r.Query.Get("channel"), Consumer: r.Query.Get("consumer")}
+	s, one := b.latest.Fresh(ctx), j.target()
+	if i := slices.IndexFunc(s.Value.all, func(known target[jobs]) bool { return known.name == one.name }); i >= 0 {
+		one = s.Value.all[i]
 	}
-	return view.Linked(j.Consumer, link("brokerconsumer", "channel", j.Channel, "consumer", j.Consumer))
+	// The page has the breaker, whichever node makes the callbacks.
+	if err := b.call.Call(ctx, http.MethodGet, one.name, nil, &j.brokerState); err != nil {
+		return nil, notShown(brokerName, err, "The list of consumers shows all that there are.", "consumer %q of channel %q", j.Consumer, j.Channel)
+	}
+	one.more.brokerState = j.brokerState
+	one.Paused, one.Disabled = "", ""
+	j.judged(&one.Receiver)
+	one.now = one.Of()
+	var lines sentences
+	lines.add(true, "It is a %s consumer.", j.Type)
+	lines.add(j.Type == "push", "Messages are POSTed to %s.", withoutPassword(j.CallbackURL))
+	lines.add(j.Concurrency > 0, "At most %s at a time.", view.Count(uint64(max(0, j.Concurrency)), "callback"))
+	lines.add(j.RateLimit > 0, "At most %s callbacks.", view.Rate(j.RateLimit).Text)
+	part := b.part(ctx, r, source(brokerName, s), one, deliveredColumn)
+	part.Lines = append(lines, part.Lines...)
+	part.Facts = append(part.Facts, view.Fact{Name: "Breaker", Value: view.Text(cmp.Or(j.Breaker, "none"))},
+		view.Fact{Name: "Next callback", Value: j.waits()})
+	return channelPage(j.Channel, j.Consumer, part), nil
 }
 
-func (j jobs) oldestValue() view.Value {
-	if j.queued == 0 {
-		return view.None("Nothing is queued")
-	}
-	return view.Ago(j.oldest, "not stated")
-}
-
-// deadValue leads to the dead jobs of the consumer, with their reasons.
-func (j jobs) deadValue() view.Value {
-	v := quietZero(view.Int(j.dead), j.dead > 0 && !j.seen, view.Bad)
-	if j.dead > 0 {
-		v.Href = link("failed", "system", brokerName, "receiver", j.Channel+"/"+j.Consumer)
-	}
-	return v
-}
-
-// marked is what a mark of the consumer's dead jobs is for.
-func (j jobs) marked() string { return "dead jobs of consumer " + j.path() }
-
-func (b *Broker) newest(ctx context.Context, j jobs) newest {
-	return func() ([]failure, string, error) {
-		return b.failures(ctx, map[string]string{"consumer": j.Channel + "/" + j.Consumer, "limit": "1"}, "")
+// channelPage is the page of something in a channel.
+func channelPage(channel, title string, parts ...view.Part) *view.Page {
+	return &view.Page{
+		Nav: "broker", Title: title, Parts: parts,
+		Crumbs: []view.Link{{Text: "Broker", Href: "broker"}, {Text: channel, Href: link("channel", "name", channel)}},
 	}
 }
 
-func fitsConsumerJobs(q url.Values, j jobs) bool {
-	return contains(q.Get("q"), j.Channel, j.Consumer, j.Channel+"/"+j.Consumer) && fitsJobs(q.Get("state"), j)
+// actions are those of the page of a consumer. A channel without one has none.
+func (b *Broker) actions(one target[jobs]) []view.Action {
+	if one.more.Consumer == "" {
+		return nil
+	}
+	verb, label, text := "pause", "Pause", "Paused. Jobs wait."
+	if one.more.State == "paused" {
+		verb, label, text = "resume", "Resume", "Resumed. Jobs go on."
+	}
+	set := act(systemRefused(brokerName), func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+		return done(text), b.call.Call(ctx, http.MethodPost, one.name+"/"+verb, nil, nil)
+	})
+	again := view.Action{
+		Name: "replay", Label: "Requeue delivered jobs", Target: one.title,
+		Confirm: fmt.Sprintf("Queue the jobs again that consumer %s has received already. It gets their messages a second time.", one.title),
+		Fields:  []view.Field{{Name: "since", Label: "Received since (UTC; empty: ever)", Type: "datetime-local"}, rateField("100")},
+	}
+	purge := view.Action{
+		Name: "purge-queued", Label: "Delete queued jobs", Target: one.title, Danger: true,
+		Confirm: fmt.Sprintf("Delete the jobs of consumer %s that are queued now, also those that wait for a retry. It never gets their messages. Jobs in "+
+			"flight, and those of later messages, stay. This cannot be undone.", one.title),
+		Fields: []view.Field{rateField("10,000")},
+	}
+	return []view.Action{
+		{Name: verb, Label: label, Target: one.title, Do: set},
+		begins(again, brokerName, "job", "requeue", func(ctx context.Context, form url.Values, rate float64, dry bool) (string, int, error) {
+			body := map[string]any{"Status": "DELIVERED"}
+			if since := form.Get("since"); since != "" {
+				at, err := parseTime(since)
+				if err != nil {
+					return "", 0, err
+				}
+				body["Since"] = at
+			}
+			return b.begin(ctx, one.name+"/replay", body, rate, dry)
+		}),
+		begins(purge, brokerName, "job", "delete", func(ctx context.Context, _ url.Values, rate float64, dry bool) (string, int, error) {
+			return b.begin(ctx, one.name+"/purge", map[string]any{}, rate, dry)
+		}),
+	}
 }
 
-func fitsJobs(want string, j jobs) bool {
-	switch want {
-	case "trouble":
-		return j.now.Trouble()
-	case "paused":
-		return j.State == "paused"
-	case "dead":
-		return j.dead > 0
-	case "unused":
-		return j.Consumer == ""
-	}
-	return true
+// waitReasons are the reasons why a callback waits, as the broker names them.
+var waitReasons = map[string]string{
+	"pause": "it is paused", "breaker": "the circuit breaker is open", "hold": "the receiver has asked for a pause",
+	"rate": "the rate limit is reached", "concurrency": "as many as allowed are in progress", "store": "its outcome could not be stored",
 }
 
-// sinceValue is since when the callbacks of the consumer fail, when it was paused, or when the first of its dead jobs became so.
-func (j jobs) sinceValue() view.Value {
-	for _, at := range []time.Time{j.FailingSince, j.PausedAt} {
-		if !at.IsZero() {
-			return view.Ago(at, "")
-		}
+// waits is why the next callback waits, and until when if that is known.
+func (s *brokerState) waits() view.Value {
+	if s.WaitingFor == "" {
+		return view.None("Nothing delays it, as far as this broker knows")
 	}
-	return view.Ago(j.oldestDead, "It is not paused, and no job is dead")
-}
-
-func (j jobs) judge() state.State {
-	r := state.Receiver{
-		Noun: "job", Gone: "dead job", Known: true, Backlog: j.queued, InFlight: j.inflight, Failed: j.dead, Seen: j.seen,
-		Since: j.FailingSince,
+	text := "waits: " + cmp.Or(waitReasons[s.WaitingFor], s.WaitingFor)
+	if !s.WaitingUntil.IsZero() {
+		text += ", until " + view.At(s.WaitingUntil)
 	}
-	if j.dead > 0 && !j.listed {
-		r.Failed = state.NotKnown
-	}
-	switch {
-	case j.State == "paused" && j.PausedBy == "failing":
-		r.Disabled = "The broker has paused it, since its callbacks fail"
-	case j.State == "paused":
-		r.Paused = "Paused by an operator"
-	}
-	switch j.Breaker {
-	case "open":
-		r.Breaker = state.Open
-	case "half-open":
-		r.Breaker = state.Probing
-	}
-	return r.Of()
-}
-
-// System implements [operation.Source].
-func (b *Broker) System() string { return brokerName }
-
-// Operations implements [operation.Source]. The IDs of operations are their paths.
-func (b *Broker) Operations(ctx context.Context) ([]operation.Operation, error) {
-	var answer struct {
-		Result []struct {
-			operation.Operation
-			URL, ChannelID, ConsumerID, Status, Message string
-			Count, Replayed, Purged                     int
-			CreatedAt, ChangedAt                        time.Time
-		}
-	}
-	if err := b.call.Call(ctx, http.MethodGet, "/replays", nil, &answer); err != nil {
-		return nil, err
-	}
-	all, err := b.deadOperations(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range answer.Result {
-		o, kind := r.Operation, "requeue"
-		if o.Kind == "purge-queued" {
-			kind, r.Status = "purge", "QUEUED"
-		}
-		o.What = strings.TrimSpace(strings.ToLower(r.Status)+" jobs of ") + " " + r.ChannelID + "/" + r.ConsumerID
-		if r.Message != "" {
-			o.What += ", message " + r.Message
-		}
-		o.System, o.ID, o.Kind, o.State = brokerName, r.URL, kind, strings.ToLower(o.State)
-		o.Matched, o.Done, o.Began, o.Changed = r.Count, r.Replayed+r.Purged, r.CreatedAt, r.ChangedAt
-		all = append(all, o)
-	}
-	return all, nil
-}
-
-// CancelOperation implements [operation.Source]. The page offers it for what Operations returns only.
-func (b *Broker) CancelOperation(ctx context.Context, id string) error {
-	return b.call.Call(ctx, http.MethodDelete, id, nil, nil)
+	return view.Text(text)
 }

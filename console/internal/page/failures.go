@@ -3,8 +3,8 @@ package page
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -14,331 +14,288 @@ import (
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-// Failures is the page of the failures of all systems. A system that is nil is not there.
+// failure is a failed message of the relay or a dead job of the broker.
+type failure struct {
+	system, id, reason string
+	at                 time.Time
+	more               []view.Value // the values of the other columns
+}
+
+var failureColumns = view.Columns{}.Numbers("Failed").Texts("Reason", "Receiver", "Source").Wide("Message").Texts("Stage").Numbers("Attempts").
+	Wide("Error")
+
+// failedFields are the fields of the page's filter.
+var failedFields = []string{"receiver", "source", "message", "stage", "reason", "since", "until"}
+
+// failureList is a system with a list of failures. Filters and verbs have the names of its interface.
+type failureList struct {
+	name, noun, usualRate string
+	fields                []string // in the order of failedFields; empty: it has nothing of that kind
+	reasons, stages       []string
+	verbs                 map[string]string // by those of the page
+	purge                 string            // what else a purge does, in a sentence
+	list                  func(ctx context.Context, filter map[string]string, cursor string) (found []failure, next string, err error)
+	begin                 func(ctx context.Context, verb string, filter map[string]string, rate float64, dry bool) (id string, n int, err error)
+}
+
+// filter is the filter of the system for that of the page; nil: the system has no such failures.
+func (s *failureList) filter(page map[string]string) map[string]string {
+	own := map[string]string{}
+	for i, name := range failedFields {
+		switch value := page[name]; {
+		case value != "" && s.fields[i] == "":
+			return nil
+		case value != "":
+			own[s.fields[i]] = value
+		}
+	}
+	return own
+}
+
+// newest asks for the last failure of a receiver.
+func (s *failureList) newest(ctx context.Context, receiver string) newest {
+	return func() ([]failure, string, error) {
+		return s.list(ctx, map[string]string{s.fields[0]: receiver, "limit": "1"}, "")
+	}
+}
+
+// filtered are objects in words: those that the fields of a filter select.
+func filtered(objects string, fields []string, filter map[string]string) string {
+	for _, name := range fields {
+		if filter[name] != "" {
+			objects += ", " + name + " " + filter[name]
+		}
+	}
+	return objects
+}
+
+// failureVerbs are what can be done to failures. All that match are purged only where a filter is set.
+var failureVerbs = []struct {
+	name, label, confirm string
+	danger               bool
+}{
+	{"requeue", "Requeue", "Try all %s again. Those that fail again come back to this list.", false},
+	{"skip", "Skip", "Take all %s off the list. They stay FAILED, and are not tried again.", true},
+	{"purge", "Purge", "Take all %s off the list, and give them up: nobody can try them again. This cannot be undone.", true},
+}
+
+// actions are for all failures that a filter selects; one: it selects one, on whose page they are.
+func (s *failureList) actions(filter map[string]string, one bool) (all []view.Action) {
+	words := filtered(s.noun+"s of the "+s.name, s.fields, filter)
+	for _, v := range failureVerbs {
+		verb := s.verbs[v.name]
+		if verb == "" || v.name == "purge" && len(filter) == 0 {
+			continue
+		}
+		a := view.Action{Name: v.name, Label: v.label, Target: words, Danger: v.danger}
+		if v.danger || !one {
+			a.Confirm = fmt.Sprintf(v.confirm, words)
+		}
+		if !one {
+			a.Name, a.Label = v.name+"-"+s.name, v.label+" all of the "+s.name+" that match"
+			a.Fields = []view.Field{rateField(s.usualRate)}
+		}
+		if !one && v.name == "purge" {
+			a.Word, a.Confirm = v.name, a.Confirm+s.purge
+		}
+		all = append(all, begins(a, s.name, s.noun, v.name, func(ctx context.Context, _ url.Values, rate float64, dry bool) (string, int, error) {
+			return s.begin(ctx, verb, filter, rate, dry)
+		}))
+	}
+	return all
+}
+
+// Failures is the page of the failures of all systems, with a part for each. Those of the others have lists of their own.
 type Failures struct {
-	relay   *Relay
-	broker  *Broker
-	letters *DeadLetters
-	feed    *Feed
+	systems []*failureList
+	others  []Summary
 
-	mu   sync.Mutex
-	seen map[string]seen // the last answers, by what was asked
+	mu      sync.Mutex
+	tallies map[string]tally // the last ones, by what was asked
 }
 
-// seen is what a system answered once.
-type seen struct {
-	at    time.Time
-	found []failure
-	next  string
-	tally tally // of the first page, unless the filter has a reason
-}
-
-// maxSeen is how many answers are kept for the time when their systems do not answer.
-const maxSeen = 100
-
-// NewFailures makes the page.
+// NewFailures makes the page. A system that is nil is not there.
 func NewFailures(relay *Relay, broker *Broker, letters *DeadLetters, feed *Feed) *Failures {
-	return &Failures{relay: relay, broker: broker, letters: letters, feed: feed, seen: map[string]seen{}}
+	f := &Failures{tallies: map[string]tally{}}
+	if relay != nil {
+		f.systems = append(f.systems, relay.failed)
+	}
+	if broker != nil {
+		f.systems = append(f.systems, broker.failed)
+	}
+	if letters != nil {
+		f.others = append(f.others, letters)
+	}
+	if feed != nil {
+		f.others = append(f.others, feed)
+	}
+	return f
 }
 
 // Pages are the functions of the pages by their paths.
 func (f *Failures) Pages() map[string]Func { return map[string]Func{"failed": f.list} }
 
-// ask asks the systems, except those whose list has ended, at the same time. A system that does not answer has the answer that it last gave.
-func (f *Failures) ask(ctx context.Context, systems []*failedSystem, r Request) {
-	var asked sync.WaitGroup
-	first := !slices.ContainsFunc(systems, func(s *failedSystem) bool { return r.Query.Has(s.name) })
-	for _, s := range systems {
-		if cursor := r.Query.Get(s.name); cursor != end {
-			asked.Go(func() {
-				answer, key := seen{at: r.Now}, fmt.Sprint(s.name, s.filter, cursor)
-				answer.found, answer.next, s.err = s.list(ctx, s.filter, cursor)
-				if s.err == nil && first && s.filter["reason"] == "" {
-					answer.tally = s.byReason(ctx, f.kept(key).tally)
-				}
-				s.seen = f.last(key, answer, s.err)
-			})
-		}
-	}
-	asked.Wait()
-}
-
-func (f *Failures) kept(asked string) seen {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.seen[asked]
-}
-
-// last keeps an answer. After an error it returns the one that is kept, if there is one.
-func (f *Failures) last(asked string, answer seen, err error) seen {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err != nil {
-		return f.seen[asked]
-	}
-	if len(f.seen) >= maxSeen {
-		clear(f.seen)
-	}
-	f.seen[asked] = answer
-	return answer
-}
-
-// merge returns the failures of all systems, newest first, as far as no system can have others between them, and the query of the
-// rest; nil: there is none.
-func merge(systems []*failedSystem, q url.Values) (all []failure, next url.Values) {
-	var horizon time.Time
-	for _, s := range systems {
-		if s.next == "" {
-			continue
-		}
-		at, err := time.Parse(time.RFC3339Nano, s.next) // that of the broker is a time
-		if err != nil && len(s.found) > 0 {
-			at = s.found[len(s.found)-1].at
-		}
-		if at.After(horizon) {
-			horizon = at
-		}
-	}
-	more := false
-	next = q
-	for _, s := range systems {
-		n := slices.IndexFunc(s.found, func(f failure) bool { return f.at.Before(horizon) })
-		cursor := q.Get(s.name)
-		switch {
-		case s.unknown():
-		case n > 0:
-			cursor = s.found[n-1].cursor
-		case n < 0:
-			n, cursor = len(s.found), cmp.Or(s.next, end)
-		}
-		if !s.unknown() {
-			for _, one := range s.found[:n] {
-				one.stale = s.err != nil
-				all = append(all, one)
-			}
-			more = more || cursor != end
-		}
-		next = with(next, s.name, cursor)
-	}
-	slices.SortStableFunc(all, func(a, b failure) int { return b.at.Compare(a.at) })
-	if !more {
-		next = nil
-	}
-	return all, next
-}
-
-// joined are the names of systems.
-func joined(systems []*failedSystem) string {
-	names := make([]string, len(systems))
-	for i, s := range systems {
-		names[i] = s.name
-	}
-	return strings.Join(names, " and ")
-}
-
 func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
-	q := r.Query
-	systems, err := f.systems(q)
+	filter, err := parameters(r.Query, failedFields...)
 	if err != nil {
 		return nil, err
 	}
-	var others []view.Fact
-	var waiting sync.WaitGroup
-	waiting.Go(func() { others = f.others(ctx) })
-	f.ask(ctx, systems, r)
-	waiting.Wait()
-	page := &view.Page{Nav: "failed", Title: "Failed", Filter: f.form(q)}
-	var answered, stale []*failedSystem
-	var problems []string
-	var failed error
-	for _, s := range systems {
-		failed = errors.Join(failed, s.err)
-		switch {
-		case s.err == nil:
-			answered = append(answered, s)
-		case s.unknown():
-			page.Parts = append(page.Parts, view.Part{ID: s.name, Title: "Failures of the " + s.name, Source: view.Source{Name: s.name}.Away(s.err)})
-			problems = append(problems, "The list does not have the failures of the "+s.name+", which "+view.Source{}.Away(s.err).Does()+". "+
-				"Whether there are any is not known now.")
-		default:
-			stale = append(stale, s)
-			problems = append(problems, "The "+s.name+" "+view.Source{}.Away(s.err).Does()+". It listed the failures in grey "+view.At(s.at)+".")
+	known := func(s *failureList) bool { return slices.Contains(s.reasons, filter["reason"]) }
+	elsewhere := slices.ContainsFunc(f.systems, known)
+	parts := make([]view.Part, len(f.systems)+len(f.others))
+	var asked sync.WaitGroup // the systems are asked at the same time
+	for i, s := range f.systems {
+		own, system := s.filter(filter), r.Query.Get("system")
+		if own != nil && (system == "" || system == s.name) && (!elsewhere || known(s)) {
+			asked.Go(func() { parts[i] = f.part(ctx, r, s, own) })
 		}
 	}
-	rows, next := merge(systems, q)
-	source := view.Source{Name: joined(answered), Asked: r.Now}
-	if len(answered) == 0 && len(stale) > 0 {
-		source = view.Source{Name: joined(stale), Asked: stale[0].at, Stale: true}.Away(failed)
+	for i, one := range f.others {
+		asked.Go(func() {
+			part := one.Overview(ctx, r)
+			part.Charts, parts[len(f.systems)+i] = nil, part
+		})
 	}
-	if len(answered)+len(stale) == 0 && failed != nil {
-		page.Parts = []view.Part{{ID: "failed", Source: view.Source{Name: joined(systems)}.Away(failed)}}
-	} else {
-		part := view.Part{ID: "failed", Problem: strings.Join(problems, " "), ProblemTone: view.Warn, Source: source, List: &view.List{
-			Found: view.Bounded(len(rows), next != nil, "failure"), Path: "failed", Query: q, Next: next,
-			Empty: "No failure matches. This list shows messages that the relay could not deliver, or whose answer it could not carry back, and dead jobs " +
-				"of the broker: those whose attempts all failed.",
-		}}
-		if len(rows) == 0 && next != nil {
-			part.List.Empty = "None of the failures that were looked at matches. The next page looks at more."
-		}
-		show(part.List, failureColumns, rows, func(one failure) string { return "f-" + one.system + "-" + one.id })
-		for i, one := range rows {
-			part.List.Rows[i].Stale = one.stale
-		}
-		for _, s := range systems {
-			part.Facts = append(part.Facts, grouped(s.tally.counts, 1, s.tally.more, func(reason string) view.Fact {
-				return view.Fact{Name: s.reason(reason), Value: view.Value{Href: part.List.To(with(q, "reason", reason))}}
-			})...)
-		}
-		part.Actions = actions(answered)
-		page.Parts = append([]view.Part{part}, page.Parts...)
+	asked.Wait()
+	parts = slices.DeleteFunc(parts, func(part view.Part) bool { return part.ID == "" })
+	if len(parts) == len(f.others) {
+		parts = slices.Insert(parts, 0, view.Part{ID: "failed", Lines: []string{failuresEmpty}})
 	}
-	if len(others) > 0 {
-		page.Parts = append(page.Parts, view.Part{ID: "others", Title: "Other failures", Facts: others})
-	}
-	return page, nil
+	return &view.Page{Nav: "failed", Title: "Failed", Filter: f.form(r.Query), Parts: parts}, nil
 }
 
-// others are the numbers of failures that have lists of their own.
-func (f *Failures) others(ctx context.Context) (facts []view.Fact) {
-	notKnown := func(system string) view.Value {
-		return view.Word(view.Warn, "not known now: "+system+" does not answer")
+const failuresEmpty = "No failure matches. This page lists messages that the relay could not deliver, or whose answer it could not carry back, and " +
+	"dead jobs of the broker: those whose attempts all failed."
+
+// part has the failures of a system that its filter selects.
+func (f *Failures) part(ctx context.Context, r Request, s *failureList, filter map[string]string) view.Part {
+	cursor := r.Query.Get(s.name)
+	found, next, err := s.list(ctx, filter, cursor)
+	part := view.Part{ID: "failed-" + s.name, Title: capital(s.name), Source: reading(s.name, r, err)}
+	if err != nil {
+		return part
 	}
-	if f.letters != nil {
-		fact := view.Fact{Name: "Dead letters", Value: notKnown("NATS")}
-		if s := f.letters.latest.Fresh(ctx); s.Err == nil && !s.At.IsZero() {
-			fact.Value = leads(lettersValue(f.letters.letters(s.Value)), "deadletters")
+	part.List = &view.List{
+		Found: view.Bounded(len(found), next != "", "failure"), Path: "failed", Query: r.Query, Empty: failuresEmpty, Columns: failureColumns,
+	}
+	for _, one := range found {
+		part.List.Add("f-"+s.name+"-"+one.id, append([]view.Value{view.Ago(one.at, "not stated"), plain(one.reason)}, one.more...)...)
+	}
+	goesOn(part.List, s.name, next, "failure")
+	if cursor == "" && filter["reason"] == "" {
+		t, first := f.tally(ctx, s, filter), r.Query
+		for _, each := range f.systems {
+			first = with(first, each.name, "")
 		}
-		facts = append(facts, fact)
+		part.Facts = grouped(t.counts, 1, t.more, func(reason string) view.Fact {
+			return view.Fact{Name: plain(reason).Text, Value: view.Value{Href: part.List.To(with(first, "reason", reason))}}
+		})
 	}
-	if f.feed != nil {
-		fact := view.Fact{Name: "Failed items of the feed", Value: notKnown(feedName)}
-		if s := f.feed.latest.Fresh(ctx); s.Err == nil && !s.At.IsZero() {
-			fact.Value = leads(view.Int(s.Value.Failed), "feed?status=Failed")
-		}
-		facts = append(facts, fact)
+	if len(found) > 0 {
+		part.Actions = s.actions(filter, false)
 	}
-	return facts
+	return part
 }
 
-// actions are for all failures of the systems that the filter selects. A system without any, or without the verb, has no part in them.
-func actions(systems []*failedSystem) (all []view.Action) {
-	for _, a := range []struct {
-		verb, label, confirm string
-		danger               bool
-	}{
-		{"requeue", "Requeue all that match", "Try all %s again. Those that fail again come back to this list.", false},
-		{"skip", "Skip all that match", "Take all %s off the list. They stay FAILED, and are not tried again.", true},
-		{"purge", "Purge all that match", "Take all %s off the list, and give them up: nobody can try them again. This cannot be undone.", true},
-	} {
-		var with []*failedSystem
-		var words, rates []string
-		for _, s := range systems {
-			if len(s.found) > 0 && s.verbs[a.verb] != "" && (a.verb != "purge" || len(s.filter) > 0) {
-				with, words, rates = append(with, s), append(words, s.words()), append(rates, s.usualRate+" in the "+s.name)
-			}
+// form is the filter of the lists. It has what the systems that are there can be asked for.
+func (f *Failures) form(q url.Values) *view.Filter {
+	reasons, names, stages := options("", "all"), options("", "all"), options("", "all")
+	for _, s := range f.systems {
+		names = append(names, view.Option{Value: s.name, Text: s.name})
+		for _, reason := range s.reasons {
+			reasons = append(reasons, view.Option{Value: reason, Text: plain(reason).Text + " (" + s.name + ")"})
 		}
-		if len(with) == 0 {
+		for _, stage := range s.stages {
+			stages = append(stages, view.Option{Value: stage, Text: plain(stage).Text})
+		}
+	}
+	return &view.Filter{Path: "failed", Fields: append(append([]view.Field{
+		choice(q, "system", "System", names),
+		searchField(q, "receiver", "Receiver or consumer", ""),
+		entry(q, "source", "Source or producer", ""),
+		entry(q, "message", "Message", ""),
+		choice(q, "reason", "Reason", reasons),
+	}, timeFields(q, "Since", "Until")...), choice(q, "stage", "Stage", stages))}
+}
+
+// codes are the words for what the systems write as codes.
+var codes = map[string]string{
+	"redrive": "requeue", "replay": "requeue", "PERMANENT": "permanent error", "EXHAUSTED": "all attempts failed", "NOT_TOLD": "sender not informed",
+	"UNKNOWN_OUTCOME": "outcome not known", "RECEIVER_DELETED": "receiver was deleted",
+}
+
+// plain is a code of a system in words, with the code as its title.
+func plain(code string) view.Value {
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
+	text := codes[code]
+	if text == "" && strings.Trim(code, letters) == "" {
+		text = strings.ToLower(strings.ReplaceAll(code, "_", " "))
+	}
+	if text == "" {
+		return view.Text(code)
+	}
+	return view.Value{Text: text, Title: code}
+}
+
+// grouped are the reasons that at least some failures have, the most frequent first. Fact makes one of a reason, which leads to its failures, and
+// gets their number; more: there may be others.
+func grouped(counts map[string]int, least int, more bool, fact func(reason string) view.Fact) (all []view.Fact) {
+	const most = 8
+	for _, reason := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(counts[b]-counts[a], strings.Compare(a, b))
+	}) {
+		if len(all) == most || reason == "" || counts[reason] < least {
 			continue
 		}
-		limit := rateField(with[0].usualRate)
-		if len(with) > 1 {
-			limit.Label = "At most in a second, in each system (empty: " + strings.Join(rates, ", ") + ")"
-		}
-		one := view.Action{
-			Name: a.verb + "-all", Label: a.label, Target: strings.Join(words, "; "), Danger: a.danger,
-			Confirm: fmt.Sprintf(a.confirm, strings.Join(words, ", and all ")),
-			Fields:  []view.Field{limit},
-			Preview: func(ctx context.Context, _ url.Values) string { return preview(ctx, a.verb, with) },
-			Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
-				return begin(ctx, a.verb, with, form)
-			},
-		}
-		if a.verb == "purge" {
-			one.Word = a.verb
-		}
-		if a.verb == "purge" && slices.ContainsFunc(with, func(s *failedSystem) bool { return s.name == brokerName }) {
-			one.Confirm += " The broker skips jobs that a worker gave up before their retries were used up."
+		one := fact(reason)
+		n := view.Int(counts[reason])
+		n.Href = one.Value.Href
+		if one.Value = n; more {
+			one.Value.Text += "+"
 		}
 		all = append(all, one)
 	}
 	return all
 }
 
-// preview counts what an action is for.
-func preview(ctx context.Context, verb string, systems []*failedSystem) string {
-	var counts, unknown []string
-	for _, s := range systems {
-		n, err := s.count(ctx, s.verbs[verb], s.filter)
+// tally is how many of the newest failures of a list have each reason.
+type tally struct {
+	counts map[string]int
+	more   bool // the list has others
+	begun  time.Time
+	took   time.Duration
+}
+
+// tally counts the failures of a system that its filter selects. It is the last count while a new one costs too much, or if the system does not
+// answer.
+func (f *Failures) tally(ctx context.Context, s *failureList, filter map[string]string) tally {
+	const pages, most = 10, 100
+	key := fmt.Sprint(s.name, filter)
+	f.mu.Lock()
+	last := f.tallies[key]
+	f.mu.Unlock()
+	if time.Since(last.begun) < recountAfter*last.took {
+		return last
+	}
+	filter, cursor := maps.Clone(filter), ""
+	filter["limit"] = "100"
+	now := tally{counts: map[string]int{}, more: true, begun: time.Now()}
+	for i := 0; i < pages && now.more; i++ {
+		found, next, err := s.list(ctx, filter, cursor)
 		if err != nil {
-			unknown = append(unknown, "How many "+s.noun+"s of the "+s.name+" these are is not known now: "+err.Error()+".")
-			continue
+			return last
 		}
-		counts = append(counts, view.Count(uint64(n), s.noun)+" of the "+s.name)
-	}
-	text := ""
-	if len(counts) > 0 {
-		text = "That is " + strings.Join(counts, " and ") + " at this moment. "
-	}
-	return strings.Join(append([]string{text + "Nothing has been changed yet."}, unknown...), " ")
-}
-
-// begin starts an operation in each system. If one refuses, the others go on.
-func begin(ctx context.Context, verb string, systems []*failedSystem, form url.Values) (view.Outcome, error) {
-	rate, err := parseRate(form.Get("rate"))
-	if err != nil {
-		return view.Outcome{}, err
-	}
-	out := view.Outcome{Then: "operations"}
-	var begun, refused []string
-	var refusals error
-	for _, s := range systems {
-		id, n, err := s.begin(ctx, s.verbs[verb], s.filter, rate)
-		if err != nil {
-			refused, refusals = append(refused, s.name), errors.Join(refusals, err)
-			continue
+		for _, one := range found {
+			now.counts[one.reason]++
 		}
-		begun = append(begun, "Began to "+verb+" "+started(n, s.noun)+" of the "+s.name+".")
-		if out.Count += max(0, n); len(systems) == 1 {
-			out.Then = operationLink(s.name, id)
-		}
+		cursor, now.more = next, next != ""
 	}
-	if out.Text = strings.Join(begun, " "); len(refused) == 0 {
-		return out, nil
+	now.took = time.Since(now.begun)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.tallies) >= most {
+		clear(f.tallies)
 	}
-	return out, unavailable(refusals, "Look at the operations before you try again: those that began go on.", "%s",
-		strings.TrimSpace(out.Text+" The "+strings.Join(refused, " and the ")+" did not do this. Nothing was changed there, unless the answer was lost"))
-}
-
-// started are the objects of an operation; below 0: how many these are is not known.
-func started(n int, noun string) string {
-	if n < 0 {
-		return noun + "s"
-	}
-	return view.Count(uint64(n), noun)
-}
-
-// form is the filter of the list. It has what the systems that are there can be asked for.
-func (f *Failures) form(q url.Values) *view.Filter {
-	systems, _ := f.systems(url.Values{}) // an empty query has no time that cannot be read
-	reasons, names := options("", "all"), options("", "all")
-	for _, s := range systems {
-		names = append(names, view.Option{Value: s.name, Text: s.name})
-		for _, reason := range s.reasons {
-			reasons = append(reasons, view.Option{Value: reason, Text: s.reason(reason)})
-		}
-	}
-	fields := []view.Field{
-		choice(q, "system", "System", names),
-		searchField(q, "receiver", "Receiver or consumer", ""),
-		entry(q, "source", "Source or producer", ""),
-		entry(q, "message", "Message", ""),
-		choice(q, "reason", "Reason", reasons),
-	}
-	fields = append(fields, timeFields(q, "Since", "Until")...)
-	if f.relay != nil {
-		fields = append(fields, choice(q, "stage", "Stage", options("", "all", "from_sender", "from sender", "to_receiver", "to receiver",
-			"from_receiver", "from receiver", "to_sender", "to sender")))
-	}
-	return &view.Filter{Path: "failed", Fields: fields}
+	f.tallies[key] = now
+	return now
 }

@@ -37,9 +37,6 @@ type FeedItems interface {
 	Item(ctx context.Context, partition, id string) (feed.Item, error)
 	RetryFailed(ctx context.Context, partition string, items ...string) (int, error)
 	SkipFailed(ctx context.Context, partition string, items ...string) (int, error)
-	Running(ctx context.Context) ([]feed.Running, error)
-	Cancel(ctx context.Context, partition, item string) (within time.Duration, err error)
-	Delete(ctx context.Context, partition string, items ...string) error
 }
 
 // FeedWatcher counts the items that a watcher of this process has completed. A [feed.Watcher] is one.
@@ -139,67 +136,40 @@ func partitionColumns(now time.Time) []column[feed.Partition] {
 }
 
 func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
-	s := f.latest.Fresh(ctx)
-	st := feedState(s.Value)
-	q := r.Query
-	head := view.Part{
-		ID: "feed", Source: source(feedName, s),
-		Facts: []view.Fact{
-			{Name: "Ready", Value: view.Int(s.Value.Ready)},
-			{Name: "Delayed", Value: view.Int(s.Value.Delayed)},
-			{Name: "Behind a gate", Value: view.Int(s.Value.Gated)},
-			{Name: "Failed", Value: quietZero(view.Int(s.Value.Failed), s.Value.Failed > 0, view.Bad)},
-			{Name: "Blocked partitions", Value: quietZero(view.Int(s.Value.BlockedPartitions), s.Value.BlockedPartitions > 0, view.Bad)},
-			{Name: "Oldest ready", Value: view.Duration(s.Value.Oldest.Round(time.Second))},
-		},
-	}
-	if f.watcher != nil {
-		slow := f.watcher.Stats().Slow
-		head.Facts = append(head.Facts, view.Fact{Name: "Slow handlers here", Value: quietZero(view.Int(slow), slow > 0, view.Warn)})
-	}
-	if !s.At.IsZero() {
-		head.Problem, head.ProblemTone = st.Sentence, st.Level.Tone()
-	}
+	q, s := r.Query, f.latest.Fresh(ctx)
+	head := f.Overview(ctx, r)
+	head.Title, head.Charts = "", nil
 	err := f.ready(ctx)
 	var found []feed.Partition
 	if err == nil {
 		found, err = f.page(ctx, q)
 	}
-	part := view.Part{ID: "partitions", Title: "Partitions of the feed", Source: reading(feedName, r, err)}
 	list := &view.List{
-		Path: "feed", Query: q, Found: view.Bounded(min(len(found), pageSize), len(found) > pageSize, "partition"),
-		Empty:  "No partition matches. This list shows the partitions of the feed; `jetpull feed add NAME` makes one of the lines of its input.",
-		Sorted: cmp.Or(q.Get("sort"), "status"), Descending: q.Has("desc"),
+		Path: "feed", Query: q, Sorted: cmp.Or(q.Get("sort"), "status"), Descending: q.Has("desc"),
+		Empty: "No partition matches. This list shows the partitions of the feed; `jetpull feed add NAME` makes one of the lines of its input.",
 	}
-	more := len(found) > pageSize
-	if more {
-		found = found[:pageSize]
-		last := found[pageSize-1]
+	shown := firstPage(list, found, "partition", func(p feed.Partition) string { return "p-" + p.ID }, partitionColumns(r.Now))
+	if list.Next != nil {
+		last := shown[len(shown)-1]
 		list.Next = with(with(q, "after", last.ID), "stage", string(last.Status))
 	}
-	show(list, partitionColumns(r.Now), found, func(p feed.Partition) string { return "p-" + p.ID })
-	part.List = list
-	page := &view.Page{
-		Nav: "feed", Title: "Feed",
-		Filter: keepOrder(&view.Filter{Path: "feed", Fields: []view.Field{
-			searchField(q, "q", "Partition", "its whole name"),
-			choice(q, "status", "Status", options("", "all", "Failed", "failed", "Available", "available", "Complete", "complete")),
-		}}, q),
-		Parts: []view.Part{head, part},
-	}
-	all := f.all.forAll(err != nil, q, page.Filter, found, more || q.Get("after") != "")
+	filter := keepOrder(&view.Filter{Path: "feed", Fields: []view.Field{
+		searchField(q, "q", "Partition", "its whole name"),
+		choice(q, "status", "Status", feedStates),
+	}}, q)
+	all := f.all.forAll(err != nil, q, filter, shown, list.Next != nil || q.Get("after") != "")
 	for i, a := range all {
 		if failedOnly(strings.TrimSuffix(a.Name, "-all")) && !s.Stale() {
 			all[i].Confirm += fmt.Sprintf(" The whole feed has %s in %s.", view.Count(uint64(s.Value.Failed), "failed item"),
 				view.Count(uint64(s.Value.BlockedPartitions), "blocked partition"))
 		}
 	}
-	page.Parts[1].Actions = all
-	if err == nil {
-		page.Parts = append(page.Parts, f.running(ctx, r))
-	}
-	return page, nil
+	part := view.Part{ID: "partitions", Title: "Partitions of the feed", Source: reading(feedName, r, err), List: list, Actions: all}
+	return &view.Page{Nav: "feed", Title: "Feed", Filter: filter, Parts: []view.Part{head, part}}, nil
 }
+
+// feedStates are those of partitions and items.
+var feedStates = options("", "all", "Failed", "failed", "Available", "available", "Complete", "complete")
 
 // page reads the partitions of a page, and one more. They are ordered by status, the failed first, or by name.
 func (f *Feed) page(ctx context.Context, q url.Values) (found []feed.Partition, err error) {
@@ -224,14 +194,7 @@ func (f *Feed) page(ctx context.Context, q url.Values) (found []feed.Partition, 
 }
 
 func feedStatus(s feed.Status) view.Value {
-	tone := view.Plain
-	switch s {
-	case feed.Failed:
-		tone = view.Bad
-	case feed.Complete:
-		tone = view.Good
-	}
-	return view.Word(tone, string(s))
+	return view.Word(map[feed.Status]view.Tone{feed.Failed: view.Bad, feed.Complete: view.Good}[s], string(s))
 }
 
 func yes(b bool) view.Value {
@@ -249,11 +212,11 @@ func lease(p feed.Partition) view.Value {
 }
 
 func until(p feed.Partition, now time.Time) view.Value {
-	if p.Owner == "" {
-		return view.None("Nobody holds the lease")
-	}
 	v := view.Ago(p.Until, "not stated")
-	if p.Until.Before(now) {
+	switch {
+	case p.Owner == "":
+		return view.None("Nobody holds the lease")
+	case p.Until.Before(now):
 		v.Tone, v.Prefix = view.Warn, "ended "
 	}
 	return v
@@ -274,11 +237,7 @@ func (f *Feed) allPartitions() *objects[feed.Partition] {
 	return (&objects[feed.Partition]{
 		runner: f.runner, noun: "partition", matching: f.matching, find: f.find, name: func(p feed.Partition) string { return p.ID },
 		actions: func(p feed.Partition) []view.Action {
-			failed := 0
-			if p.Status == feed.Failed {
-				failed = 1 // the number is not known, and no operation needs it
-			}
-			return f.actions(p, failed)
+			return f.actions(p, boolInt(p.Status == feed.Failed)) // the number of failed items is not known, and no operation needs it
 		},
 		offers: []offer{
 			{name: "retry", label: "Requeue the failed items of", confirm: "No attempts are counted."},

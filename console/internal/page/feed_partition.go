@@ -30,8 +30,7 @@ func counted(n int) view.Value {
 }
 
 func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
-	q := r.Query
-	id := q.Get("id")
+	q, id := r.Query, r.Query.Get("id")
 	p, err := f.source.Partition(ctx, id)
 	if err != nil {
 		return nil, feedError(err, fmt.Sprintf("partition %q", id))
@@ -40,34 +39,28 @@ func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 	if err != nil {
 		return nil, feedError(err, fmt.Sprintf("partition %q", id))
 	}
-	failed, available := 0, 0
 	gates := &view.List{
 		Found: view.Bounded(len(counts), false, "gate"), Path: "partition", Empty: "The partition has no items.",
 		Columns: view.Columns{}.Numbers("Gate").Texts("Progress").Numbers("Done", "Waiting", "Failed"),
-	}
-	for _, gate := range slices.Sorted(maps.Keys(counts)) {
-		c := counts[gate]
-		failed, available = failed+c.Failed, available+c.Available
-		number := view.Text(strconv.Itoa(gate))
-		if gate == p.Gate {
-			number = view.Word(view.Good, strconv.Itoa(gate)+" (here)")
-		}
-		gates.Add("g-"+strconv.Itoa(gate),
-			number,
-			view.Value{Bar: view.NewBar(c.Complete, c.Available, c.Failed)},
-			view.Int(c.Complete), counted(c.Available),
-			quietZero(counted(c.Failed), c.Failed > 0, view.Bad))
-		if more {
-			row := gates.Rows[len(gates.Rows)-1].Cells
-			row[1], row[2] = view.None("Not counted"), view.None("Not counted")
-		}
 	}
 	if more {
 		gates.Found = fmt.Sprintf("%s. The partition has more than %s: of each status, those of the lowest gates are counted.", gates.Found,
 			view.Count(maxCounted, "item"))
 	}
-	now := state.Feed{Known: true, Failed: failed, Blocked: 1, Ready: available}
-	if p.Owner != "" && p.Until.Before(r.Now) && available > 0 {
+	now := state.Feed{Known: true, Blocked: 1}
+	for _, gate := range slices.Sorted(maps.Keys(counts)) {
+		c, number := counts[gate], view.Text(strconv.Itoa(gate))
+		now.Failed, now.Ready = now.Failed+c.Failed, now.Ready+c.Available
+		if gate == p.Gate {
+			number = view.Word(view.Good, strconv.Itoa(gate)+" (here)")
+		}
+		bar, complete := view.Value{Bar: view.NewBar(c.Complete, c.Available, c.Failed)}, view.Int(c.Complete)
+		if more {
+			bar, complete = view.None("Not counted"), view.None("Not counted")
+		}
+		gates.Add("g-"+strconv.Itoa(gate), number, bar, complete, counted(c.Available), quietZero(counted(c.Failed), c.Failed > 0, view.Bad))
+	}
+	if p.Owner != "" && p.Until.Before(r.Now) && now.Ready > 0 {
 		now.Ended = 1
 	}
 	st := now.Of()
@@ -80,20 +73,16 @@ func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 		// No other items of a vast partition can be listed in a short time, except the failed ones.
 		query.Status, query.Gate, title = feed.Available, &p.Gate, "Items that wait at the gate"
 	}
-	items := f.items(ctx, r, title, query)
 	return &view.Page{
 		Nav: "feed", Title: id, Crumbs: []view.Link{{Text: "Feed", Href: "feed"}},
-		Filter: &view.Filter{Path: "partition", Fields: []view.Field{
-			{Name: "id", Value: id, Hidden: true},
-			choice(q, "status", "Items", options("", "all", "Failed", "failed", "Available", "available", "Complete", "complete")),
-		}},
+		Filter: &view.Filter{Path: "partition", Fields: []view.Field{{Name: "id", Value: id, Hidden: true}, choice(q, "status", "Items", feedStates)}},
 		Parts: []view.Part{
 			{
 				ID: "partition", Source: view.Source{Name: feedName, Asked: r.Now}, Problem: st.Sentence, ProblemTone: st.Level.Tone(),
-				Actions: f.actions(p, failed), List: gates,
+				Actions: f.actions(p, now.Failed), List: gates,
 				Facts: append(facts(p, partitionColumns(r.Now)[1:]), view.Fact{Name: "Epoch", Value: view.Number(uint64(max(0, p.Epoch)))}),
 			},
-			items,
+			f.items(ctx, r, title, query),
 		},
 	}, nil
 }
@@ -102,7 +91,6 @@ func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 const itemsPatience = time.Second
 
 func (f *Feed) items(ctx context.Context, r Request, title string, query feed.Query) view.Part {
-	q := r.Query
 	ctx, cancel := context.WithTimeout(ctx, itemsPatience)
 	defer cancel()
 	found, err := f.source.Items(ctx, query)
@@ -111,18 +99,13 @@ func (f *Feed) items(ctx context.Context, r Request, title string, query feed.Qu
 			view.Span(itemsPatience), ctx.Err())
 	}
 	part := view.Part{ID: "items", Title: title, Source: reading(feedName, r, err)}
-	if err != nil {
-		return part
+	if err == nil {
+		part.List = &view.List{Path: "partition", Query: r.Query, Empty: "No item matches."}
+		shown := firstPage(part.List, found, "item", func(it feed.Item) string { return "i-" + it.ID }, itemColumns(query.Partition))
+		if part.List.Next != nil {
+			part.List.Next = with(r.Query, "after", shown[len(shown)-1].ID)
+		}
 	}
-	list := &view.List{
-		Path: "partition", Query: q, Found: view.Bounded(min(len(found), pageSize), len(found) > pageSize, "item"), Empty: "No item matches.",
-	}
-	if len(found) > pageSize {
-		found = found[:pageSize]
-		list.Next = with(q, "after", found[pageSize-1].ID)
-	}
-	show(list, itemColumns(query.Partition), found, func(it feed.Item) string { return "i-" + it.ID })
-	part.List = list
 	return part
 }
 
@@ -161,65 +144,47 @@ func feedRefused(partition string) func(error) error {
 	}
 }
 
-func (f *Feed) actions(p feed.Partition, failed int) []view.Action {
-	refused := feedRefused(p.ID)
-	plain := func(text string, do func(context.Context, string) error) view.Do {
-		return act(refused, func(ctx context.Context, _ url.Values) (view.Outcome, error) { return done(text), do(ctx, p.ID) })
+// failures is what an action on failed items does: all of a partition, or those of some IDs.
+func failures(now, partition string, do func(context.Context, string, ...string) (int, error), items ...string) view.Do {
+	return act(feedRefused(partition), func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+		n, err := do(ctx, partition, items...)
+		return view.Outcome{Count: n, Text: view.CountIs(uint64(n), "item") + " " + now + "."}, err
+	})
+}
+
+// actions are those of a partition with a number of failed items.
+func (f *Feed) actions(p feed.Partition, failed int) (all []view.Action) {
+	add := func(possible bool, name, label, confirm string, do view.Do, fields ...view.Field) {
+		if possible {
+			a := view.Action{Name: name, Label: label, Target: p.ID, Danger: name == "skip", Confirm: confirm, Fields: fields}
+			a.Do = act(feedRefused(p.ID), do)
+			all = append(all, a)
+		}
 	}
-	failures := func(now string, do func(context.Context, string, ...string) (int, error)) view.Do {
-		return act(refused, func(ctx context.Context, _ url.Values) (view.Outcome, error) {
-			n, err := do(ctx, p.ID)
-			return view.Outcome{Count: n, Text: view.CountIs(uint64(n), "item") + " " + now + "."}, err
-		})
+	set := func(text string, do func(context.Context, string) error) view.Do {
+		return func(ctx context.Context, _ url.Values) (view.Outcome, error) { return done(text), do(ctx, p.ID) }
 	}
-	var all []view.Action
-	if failed > 0 {
-		all = append(all,
-			view.Action{
-				Name: "retry", Label: "Requeue all failed", Target: p.ID, Confirm: fmt.Sprintf("Requeue %s of partition %s, with no attempts counted.",
-					view.Count(uint64(failed), "failed item"), p.ID),
-				Do: failures("available again", f.source.RetryFailed),
-			},
-			view.Action{
-				Name: "skip", Label: "Skip all failed", Target: p.ID, Danger: true,
-				Confirm: fmt.Sprintf("Count %s of partition %s as complete without its work being done, so that the gate opens. This cannot be undone.",
-					view.Count(uint64(failed), "failed item"), p.ID),
-				Do: failures("counted as complete", f.source.SkipFailed),
-			})
+	advance := func(ctx context.Context, form url.Values) (view.Outcome, error) {
+		gate, err := parseGate(form.Get("gate"))
+		if err != nil {
+			return view.Outcome{}, err
+		}
+		return done(fmt.Sprintf("Advanced to gate %d.", gate)), f.source.Advance(ctx, p.ID, gate)
 	}
-	if p.Status != feed.Available {
-		all = append(all, view.Action{
-			Name: "reopen", Label: "Reopen", Target: p.ID,
-			Do: plain("Reopened. The partition takes items again.", f.source.Reopen),
-		})
-	}
-	if p.Status == feed.Complete {
-		return all
-	}
-	if !p.Sealed {
-		all = append(all, view.Action{
-			Name: "seal", Label: "Seal", Target: p.ID,
-			Confirm: "Seal partition " + p.ID + ". No more items can be added, until it is reopened.",
-			Do:      plain("Sealed. No more items will come.", f.source.Seal),
-		})
-	}
-	return append(all,
-		view.Action{
-			Name: "advance", Label: "Advance", Target: p.ID,
-			Confirm: "Advance partition " + p.ID + " to a gate. The feed refuses this while an item below it is not complete. It cannot be undone.",
-			Fields:  []view.Field{{Name: "gate", Label: "To gate", Value: strconv.Itoa(p.Gate + 1), Type: "number", Required: true}},
-			Do: act(refused, func(ctx context.Context, form url.Values) (view.Outcome, error) {
-				gate, err := parseGate(form.Get("gate"))
-				if err != nil {
-					return view.Outcome{}, err
-				}
-				return done(fmt.Sprintf("Advanced to gate %d.", gate)), f.source.Advance(ctx, p.ID, gate)
-			}),
-		},
-		view.Action{
-			Name: "close", Label: "Close", Target: p.ID, Confirm: "Close partition " + p.ID + ". The feed refuses this while an item is not complete.",
-			Do: plain("Closed.", f.source.ClosePartition),
-		})
+	items, open := view.Count(uint64(failed), "failed item")+" of partition "+p.ID, p.Status != feed.Complete
+	add(failed > 0, "retry", "Requeue all failed", "Requeue "+items+", with no attempts counted.",
+		failures("available again", p.ID, f.source.RetryFailed))
+	add(failed > 0, "skip", "Skip all failed", "Count "+items+" as complete without its work being done, so that the gate opens. This cannot be undone.",
+		failures("counted as complete", p.ID, f.source.SkipFailed))
+	add(p.Status != feed.Available, "reopen", "Reopen", "", set("Reopened. The partition takes items again.", f.source.Reopen))
+	add(open && !p.Sealed, "seal", "Seal", "Seal partition "+p.ID+". No more items can be added, until it is reopened.",
+		set("Sealed. No more items will come.", f.source.Seal))
+	add(open, "advance", "Advance",
+		"Advance partition "+p.ID+" to a gate. The feed refuses this while an item below it is not complete. It cannot be undone.", advance,
+		view.Field{Name: "gate", Label: "To gate", Value: strconv.Itoa(p.Gate + 1), Type: "number", Required: true})
+	add(open, "close", "Close", "Close partition "+p.ID+". The feed refuses this while an item is not complete.",
+		set("Closed.", f.source.ClosePartition))
+	return all
 }
 
 func parseGate(text string) (int, error) {
@@ -232,3 +197,62 @@ func parseGate(text string) (int, error) {
 
 // failedOnly reports whether an action is for partitions that failures hold.
 func failedOnly(action string) bool { return action == "retry" || action == "skip" }
+
+func (f *Feed) item(ctx context.Context, r Request) (*view.Page, error) {
+	partition, id := r.Query.Get("partition"), r.Query.Get("id")
+	it, err := f.source.Item(ctx, partition, id)
+	if err != nil {
+		return nil, feedError(err, fmt.Sprintf("item %q in a partition %q", id, partition))
+	}
+	if r.Query.Has("download") {
+		return download(r, id, it.Data)
+	}
+	part := view.Part{
+		ID: "item", Source: view.Source{Name: feedName, Asked: r.Now}, Problem: fmt.Sprintf("The item is %s at gate %d.", it.Status, it.Gate),
+		List: attempts(it),
+		Facts: append(facts(it, itemColumns(partition)[1:5]), view.Fact{Name: "Version", Value: view.Number(uint64(max(0, it.Version)))},
+			view.Fact{Name: "Size", Value: view.Bytes(uint64(len(it.Data)))}),
+	}
+	if target := partition + "/" + id; it.Status == feed.Failed {
+		part.ProblemTone = view.Bad
+		part.Problem = fmt.Sprintf("The item failed after %s, and holds gate %d.", view.Count(uint64(it.Attempt), "attempt"), it.Gate)
+		part.Actions = []view.Action{
+			{Name: "retry", Label: "Requeue", Target: target, Do: failures("available again", partition, f.source.RetryFailed, id)},
+			{
+				Name: "skip", Label: "Skip", Target: target, Danger: true,
+				Confirm: "Count the item as complete without its work being done. This cannot be undone.",
+				Do:      failures("counted as complete", partition, f.source.SkipFailed, id),
+			},
+		}
+	}
+	return &view.Page{
+		Nav: "feed", Title: id, Crumbs: []view.Link{{Text: "Feed", Href: "feed"}, {Text: partition, Href: link("partition", "id", partition)}},
+		Parts: []view.Part{
+			part, {ID: "payload", Texts: []view.Block{payloadBlock(it.Data, r, "item", "partition", partition, "id", id)}},
+		},
+	}, nil
+}
+
+// attempts lists the failed attempts of an item, newest first. Those of its present step are the last.
+func attempts(it feed.Item) *view.List {
+	all := it.History()
+	if len(all) < len(it.Errors) {
+		all = nil
+		for i, text := range it.Errors {
+			all = append(all, feed.Attempt{Gate: it.Gate, Attempt: max(1, it.Attempt-len(it.Errors)+1+i), Error: text})
+		}
+	}
+	list := &view.List{
+		Found: view.Bounded(len(all), false, "failed attempt"), Path: "item", Empty: "No attempt has failed.",
+		Columns: view.Columns{}.Numbers("When", "Gate", "Attempt").Texts("Step").Wide("Error"),
+	}
+	for i, a := range slices.Backward(all) {
+		step := view.Text("this one")
+		if i < len(all)-len(it.Errors) {
+			step = view.Word(view.Muted, "before a requeue, or an earlier one")
+		}
+		list.Add("h-"+strconv.Itoa(i),
+			view.Ago(a.At, "not stated"), view.Value{Text: strconv.Itoa(a.Gate)}, view.Int(a.Attempt), step, view.Sentence(a.Error))
+	}
+	return list
+}

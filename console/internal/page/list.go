@@ -270,12 +270,23 @@ func asked(filter map[string]string, name, cursor string) string {
 	return q.Encode()
 }
 
-// goesOn has a list of a system go on at a cursor; empty: it has ended.
-func goesOn(list *view.List, q url.Values, cursor, noun string) {
+// firstPage completes a list with the first rows of those that were read. A row more than pageSize states that there are others: then Next is set.
+func firstPage[T any](list *view.List, rows []T, noun string, id func(T) string, columns []column[T]) (shown []T) {
+	shown = rows[:min(len(rows), pageSize)]
+	list.Found = view.Bounded(len(shown), len(rows) > pageSize, noun)
+	if len(rows) > pageSize {
+		list.Next = list.Query
+	}
+	show(list, columns, shown, id)
+	return shown
+}
+
+// goesOn has a list of a system go on at a cursor, by a parameter of its page; empty: it has ended.
+func goesOn(list *view.List, parameter, cursor, noun string) {
 	if cursor == "" {
 		return
 	}
-	list.Next = with(q, "next", cursor)
+	list.Next = with(list.Query, parameter, cursor)
 	if len(list.Rows) == 0 {
 		list.Empty = "None of the " + noun + "s that were looked at matches. The next page looks at more."
 	}

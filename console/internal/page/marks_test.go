@@ -68,13 +68,13 @@ func TestFailuresThatWereLookedAt(t *testing.T) {
 		"relay": {
 			url.Values{"name": {"billing"}},
 			relay.one,
-			func() state.State { return relay.latest.Next(t.Context()).Value.receivers[0].now },
+			func() state.State { return relay.latest.Next(t.Context()).Value.all[0].now },
 			"2 failed messages", "number 100", relay.Overview,
 		},
 		"broker": {
 			url.Values{"channel": {"ch"}, "consumer": {"billing"}},
 			broker.one,
-			func() state.State { return broker.latest.Next(t.Context()).Value.consumers[0].now },
+			func() state.State { return broker.latest.Next(t.Context()).Value.all[0].now },
 			"2 dead jobs", "that of 1970-01-01T00:01:40.000Z", broker.Overview,
 		},
 	} {

@@ -25,6 +25,7 @@ type objects[T any] struct {
 	// continued are operations that go on after a restart.
 	continued bool
 	offers    []offer
+	fits      func(url.Values, T) bool // whether the list with a query has an object
 	// matching returns the objects that a query of the list selects now. It may leave out objects for which the action is not
 	// possible. It stops at most, with more. 0: it does not stop.
 	matching func(ctx context.Context, q url.Values, action string, most int) (found []T, more bool, err error)
@@ -76,6 +77,7 @@ func sampled[T, S any](o objects[T], system string, latest *sample.Latest[S], al
 		}
 		return all(s.Value), nil
 	}
+	o.fits = fits
 	o.find = func(ctx context.Context, name string) (one T, exists bool, err error) {
 		all, err := now(latest.Fresh(ctx))
 		if i := slices.IndexFunc(all, func(one T) bool { return o.name(one) == name }); i >= 0 {
@@ -88,6 +90,26 @@ func sampled[T, S any](o objects[T], system string, latest *sample.Latest[S], al
 		return selected(q, all, fits), false, err
 	}
 	return o.add()
+}
+
+// lookup finds an object in the sample of a system, or in the next one, since it may be new.
+func lookup[S, T any](ctx context.Context, latest *sample.Latest[S], all func(S) []T, is func(T) bool) (one T, s sample.Sample[S], found bool) {
+	for _, ask := range []func(context.Context) sample.Sample[S]{latest.Fresh, latest.Next} {
+		s = ask(ctx)
+		if i := slices.IndexFunc(all(s.Value), is); i >= 0 {
+			return all(s.Value)[i], s, true
+		}
+	}
+	return one, s, false
+}
+
+// page is the page of a list: the objects that its query selects, of all, with the actions for all that match.
+func (o *objects[T]) page(r Request, title string, from view.Source, list *view.List, all []T, columns []column[T], fields ...view.Field) *view.Page {
+	filter := keepOrder(&view.Filter{Path: list.Path, Fields: fields}, r.Query)
+	rows := selected(r.Query, all, o.fits)
+	shown := table(list, r.Query, rows, "state", len(all), o.noun, func(one T) string { return list.Path + "-" + o.name(one) }, columns)
+	part := view.Part{ID: list.Path, Source: from, List: list, Actions: o.forAll(from.Stale, r.Query, filter, shown, len(rows) > len(shown))}
+	return &view.Page{Nav: list.Path, Title: title, Filter: filter, Parts: []view.Part{part}}
 }
 
 // do runs an action on the object of a name, if its page still offers it. If the object cannot be read, it returns operation.ErrNotTried.
@@ -150,12 +172,8 @@ func (o *objects[T]) forAll(stale bool, q url.Values, filter *view.Filter, shown
 			!more && !slices.ContainsFunc(shown, func(one T) bool { return o.action(one, each.name) != nil }) {
 			continue
 		}
-		word := ""
-		if each.filtered {
-			word = each.name
-		}
 		all = append(all, view.Action{
-			Word: word, Name: each.name + "-all", Label: each.label + " all that match", Target: what, Danger: each.danger,
+			Name: each.name + "-all", Label: each.label + " all that match", Target: what, Danger: each.danger,
 			Fields:  append(slices.Clone(each.fields), rate),
 			Confirm: fmt.Sprintf("%s all %s. %s The operation runs in the background, and can be cancelled.", each.label, what, each.confirm),
 			Preview: func(ctx context.Context, _ url.Values) string { return o.preview(ctx, q, each.name) },
@@ -163,6 +181,9 @@ func (o *objects[T]) forAll(stale bool, q url.Values, filter *view.Filter, shown
 				return o.begin(ctx, q, each, what, form)
 			},
 		})
+		if each.filtered {
+			all[len(all)-1].Word = each.name
+		}
 	}
 	return all
 }
@@ -180,9 +201,9 @@ func (o *objects[T]) preview(ctx context.Context, q url.Values, action string) s
 	case len(names) == 0:
 		return fmt.Sprintf("The filter matches %s. This is possible for none of them.", view.Count(uint64(n), o.noun))
 	}
-	first := make([]string, min(len(names), firstShown), firstShown+1)
-	for i := range first {
-		first[i] = short(names[i])
+	var first []string
+	for _, name := range names[:min(len(names), firstShown)] {
+		first = append(first, short(name))
 	}
 	if len(names) > firstShown {
 		first = append(first, "…")

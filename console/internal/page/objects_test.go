@@ -350,8 +350,6 @@ func (s *shelf) change(verb, id string, change func(p *feed.Partition) error) er
 	return change(s.named(id))
 }
 
-func (s *shelf) Running(context.Context) ([]feed.Running, error) { return nil, nil }
-
 func (s *shelf) Seal(_ context.Context, id string) error {
 	return s.change("seal", id, func(p *feed.Partition) error { p.Sealed = true; return nil })
 }

@@ -70,9 +70,7 @@ func (o *Operations) part(q url.Values, now time.Time, system string, s sample.S
 	slices.SortStableFunc(rows, func(a, b operation.Operation) int {
 		return cmp.Or(cmp.Compare(boolInt(a.State != operation.Running), boolInt(b.State != operation.Running)), b.Began.Compare(a.Began))
 	})
-	list := &view.List{
-		Found: view.Bounded(len(rows), false, "operation") + " of the " + system, Empty: operationsEmpty, Path: "operations",
-	}
+	list := &view.List{Found: view.Bounded(len(rows), false, "operation") + " of the " + system, Empty: operationsEmpty, Path: "operations"}
 	table(list, q, rows, "", 0, "operation", func(op operation.Operation) string { return "o-" + system + "-" + op.ID }, operationColumns(now))
 	return view.Part{ID: "operations-" + system, Title: system, Source: source(system, s), List: list}
 }
@@ -94,15 +92,8 @@ func operationColumns(now time.Time) []column[operation.Operation] {
 }
 
 func operationState(op operation.Operation) view.Value {
-	switch op.State {
-	case operation.Running:
-		return view.Word(view.Good, op.State)
-	case "failed":
-		return view.Word(view.Bad, op.State)
-	case "cancelled", "interrupted":
-		return view.Word(view.Warn, op.State)
-	}
-	return view.Word(view.Plain, op.State)
+	tones := map[string]view.Tone{operation.Running: view.Good, "failed": view.Bad, "cancelled": view.Warn, "interrupted": view.Warn}
+	return view.Word(tones[op.State], op.State)
 }
 
 func progress(op operation.Operation) view.Value {
@@ -140,60 +131,40 @@ func operationEnd(op operation.Operation, now time.Time) view.Value {
 
 func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
 	system, id := r.Query.Get("system"), r.Query.Get("id")
-	for i, each := range o.sources {
-		if each.System() != system {
-			continue
-		}
-		s := o.latest[i].Fresh(ctx)
-		found := slices.IndexFunc(s.Value, func(op operation.Operation) bool { return op.ID == id })
-		if found < 0 {
-			// It may have begun after the last sample.
-			s = o.latest[i].Next(ctx)
-			found = slices.IndexFunc(s.Value, func(op operation.Operation) bool { return op.ID == id })
-		}
-		page := &view.Page{Nav: "operations", Title: id, Crumbs: []view.Link{{Text: "Operations", Href: "operations"}}}
-		switch {
-		case found < 0 && s.At.IsZero():
-			page.Parts = []view.Part{{ID: "operation", Source: source(system, s)}}
-			return page, nil
-		case found < 0:
-			return nil, notFound("Operations that ended long ago are forgotten. The list has those that are known.", "There is no operation %q in %s.", id,
-				system)
-		}
-		op := s.Value[found]
-		page.Title = op.Kind
-		part := view.Part{
-			ID: "operation", Source: source(system, s), Problem: operationSentence(op), Lines: op.Notes,
-			Facts: facts(op, operationColumns(r.Now)[1:]),
-		}
-		if op.State == operation.Running {
-			part.Actions = thenAsk(o.latest[i], []view.Action{cancelOperation(each, op)})
-		}
-		page.Parts = []view.Part{part}
-		return page, nil
+	i := slices.IndexFunc(o.sources, func(one operation.Source) bool { return one.System() == system })
+	if i < 0 {
+		return nil, notFound("The list of operations shows all that there are.", "There is no system %q here.", system)
 	}
-	return nil, notFound("The list of operations shows all that there are.", "There is no system %q here.", system)
+	op, s, found := lookup(ctx, o.latest[i], func(all []operation.Operation) []operation.Operation { return all },
+		func(op operation.Operation) bool { return op.ID == id })
+	if !found && !s.At.IsZero() {
+		return nil, notFound("Operations that ended long ago are forgotten. The list has those that are known.", "There is no operation %q in %s.", id,
+			system)
+	}
+	part := view.Part{ID: "operation", Source: source(system, s)}
+	if found {
+		part.Problem, part.Lines, part.Facts = operationSentence(op), op.Notes, facts(op, operationColumns(r.Now)[1:])
+	}
+	if op.State == operation.Running {
+		part.Actions = thenAsk(o.latest[i], []view.Action{cancelOperation(o.sources[i], op)})
+	}
+	return &view.Page{
+		Nav: "operations", Title: cmp.Or(op.Kind, id), Crumbs: []view.Link{{Text: "Operations", Href: "operations"}}, Parts: []view.Part{part},
+	}, nil
 }
 
 // operationSentence states how an operation is going.
 func operationSentence(op operation.Operation) string {
-	left := op.Matched - op.Ended()
-	switch op.State {
-	case operation.Running:
-		if rate := perSecond(op); rate > 0 && left > 0 {
-			return fmt.Sprintf("Running: %s left, about %s more.", view.Count(uint64(left), "object"),
-				view.Span(time.Duration(float64(left)/rate*float64(time.Second)).Truncate(time.Second)))
-		}
-		return "Running."
-	case "cancelled":
-		return fmt.Sprintf("Cancelled: %s done and stays so, %s not touched.", view.CountIs(uint64(op.Done), "object"),
-			view.CountIs(uint64(max(0, left)), "object"))
+	done, left := view.CountIs(uint64(op.Done), "object"), max(0, op.Matched-op.Ended())
+	switch {
+	case op.State == operation.Running:
+		return "Running: " + view.Count(uint64(left), "object") + " left."
+	case op.State == "cancelled":
+		return fmt.Sprintf("Cancelled: %s done and stays so, %s not touched.", done, view.CountIs(uint64(left), "object"))
+	case op.Failed > 0:
+		return fmt.Sprintf("Ended: %s done, %s failed. The log of the system has the reasons.", done, view.Count(uint64(op.Failed), "object"))
 	}
-	if op.Failed > 0 {
-		return fmt.Sprintf("Ended: %s done, %s failed. The log of the system has the reasons.", view.CountIs(uint64(op.Done), "object"),
-			view.Count(uint64(op.Failed), "object"))
-	}
-	return fmt.Sprintf("Ended: %s done, %s skipped.", view.CountIs(uint64(op.Done), "object"), view.CountIs(uint64(op.Skipped), "object"))
+	return fmt.Sprintf("Ended: %s done, %s skipped.", done, view.CountIs(uint64(op.Skipped), "object"))
 }
 
 func cancelOperation(from operation.Source, op operation.Operation) view.Action {
@@ -209,6 +180,35 @@ func cancelOperation(from operation.Source, op operation.Operation) view.Action 
 			return done("Cancelled. What was done stays done, and the rest is not touched."), from.CancelOperation(ctx, op.ID)
 		}),
 	}
+}
+
+// begins has an action begin an operation of a system. Begin returns its ID and the number of its objects, which is below 0 if it is not known, and
+// with dry it only counts them. An action without fields is for one object, whose page shows the outcome.
+func begins(a view.Action, system, noun, verb string, begin func(ctx context.Context, form url.Values, rate float64, dry bool) (string, int, error),
+) view.Action {
+	a.Preview = func(ctx context.Context, form url.Values) string {
+		_, n, err := begin(ctx, form, 0, true)
+		if err != nil {
+			return "How many these are is not known: " + err.Error()
+		}
+		return fmt.Sprintf("That is %s of the %s at this moment. Nothing has been changed yet.", view.Count(uint64(max(0, n)), noun), system)
+	}
+	a.Do = act(systemRefused(system), func(ctx context.Context, form url.Values) (view.Outcome, error) {
+		rate, err := parseRate(form.Get("rate"))
+		if err != nil {
+			return view.Outcome{}, err
+		}
+		id, n, err := begin(ctx, form, rate, false)
+		out := view.Outcome{Count: max(0, n), Text: fmt.Sprintf("Began to %s %s of the %s.", verb, view.Count(uint64(n), noun), system)}
+		if n < 0 {
+			out.Text = fmt.Sprintf("Began to %s %ss of the %s.", verb, noun, system)
+		}
+		if len(a.Fields) > 0 {
+			out.Then = operationLink(system, id)
+		}
+		return out, err
+	})
+	return a
 }
 
 var logColumns = []column[view.Entry]{

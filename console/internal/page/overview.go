@@ -2,7 +2,6 @@ package page
 
 import (
 	"context"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,8 +10,10 @@ import (
 
 	"github.com/jetpull/jetpull/console/internal/alert"
 	"github.com/jetpull/jetpull/console/internal/chart"
+	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/state"
 	"github.com/jetpull/jetpull/console/internal/view"
+	"github.com/jetpull/jetpull/feed"
 )
 
 // Summary is the part of the overview that a source has. A part without an ID is not shown.
@@ -182,42 +183,6 @@ func (c *Consumers) charts(r Request, key string) []chart.Chart {
 }
 
 // Overview implements [Summary].
-func (y *Relay) Overview(ctx context.Context, r Request) view.Part {
-	s := y.latest.Fresh(ctx)
-	part := view.Part{ID: "relay", Title: "Relay", Source: source(relayName, s)}
-	if s.At.IsZero() {
-		return part
-	}
-	backlog, seen, oldest := 0, 0, 0.0
-	for _, one := range s.Value.receivers {
-		backlog, oldest = backlog+one.State.Backlog, max(oldest, one.State.Oldest)
-		if one.seen {
-			seen += one.State.Failed
-		}
-	}
-	unseen := view.None("How many messages are on the list is not known now")
-	if !math.IsNaN(s.Value.failed) {
-		n := int(s.Value.failed) - seen
-		unseen = quietZero(view.Int(n), n > 0, view.Bad)
-	}
-	judge(&part, "relay", "receiver", s.Value.receivers, worstReceiver, receiver.object, func(one receiver) (since, waiting view.Value) {
-		return one.since.value(), view.Int(one.State.Backlog)
-	})
-	part.Facts = []view.Fact{
-		{Name: "Receivers", Value: view.Linked(view.Int(len(s.Value.receivers)).Text, "relay")},
-		{Name: "Backlog", Value: view.Int(backlog)},
-		{Name: "Oldest waiting", Value: view.Duration(seconds(oldest).Round(time.Second))},
-		{Name: "Failures to look at", Value: leads(unseen, "failed?system=relay")},
-	}
-	values := func(i int) chart.Series { return r.values(y.history, total, i) }
-	part.Charts = []chart.Chart{
-		chart.Large("Backlog", "messages", values(histBacklog)), chart.Large("Answers to this relay process in a second", "", values(histAnswers)),
-		chart.Large("Failed messages", "messages", values(histListed)),
-	}
-	return part
-}
-
-// Overview implements [Summary].
 func (f *Feed) Overview(ctx context.Context, r Request) view.Part {
 	s := f.latest.Fresh(ctx)
 	part := view.Part{ID: "feed", Title: "Feed", Source: source(feedName, s)}
@@ -226,51 +191,85 @@ func (f *Feed) Overview(ctx context.Context, r Request) view.Part {
 	}
 	st := feedState(s.Value)
 	part.Problem, part.ProblemTone = st.Sentence, st.Level.Tone()
+	b := s.Value
 	part.Facts = []view.Fact{
-		{Name: "Ready", Value: view.Int(s.Value.Ready)},
-		{Name: "Behind a gate", Value: view.Int(s.Value.Gated)},
-		{Name: "Failures to look at", Value: leads(view.Int(s.Value.Failed), "feed?status=Failed")},
-		{Name: "Oldest ready", Value: view.Duration(s.Value.Oldest.Round(time.Second))},
+		{Name: "Ready", Value: view.Int(b.Ready)},
+		{Name: "Delayed", Value: view.Int(b.Delayed)},
+		{Name: "Behind a gate", Value: view.Int(b.Gated)},
+		{Name: "Failures to look at", Value: leads(quietZero(view.Int(b.Failed), b.Failed > 0, view.Bad), "feed?status=Failed")},
+		{Name: "Blocked partitions", Value: quietZero(view.Int(b.BlockedPartitions), b.BlockedPartitions > 0, view.Bad)},
+		{Name: "Oldest ready", Value: view.Duration(b.Oldest.Round(time.Second))},
 	}
 	values := func(i int) chart.Series { return r.values(f.history, total, i) }
-	part.Charts = []chart.Chart{chart.Large("Ready items", "items", values(histReady))}
+	part.Charts = []chart.Chart{chart.Large("Ready items", "items", values(histReady)), chart.Large("Failed items", "items", values(histFailed))}
 	if f.watcher != nil {
+		slow := f.watcher.Stats().Slow
+		part.Facts = append(part.Facts, view.Fact{Name: "Slow handlers here", Value: quietZero(view.Int(slow), slow > 0, view.Warn)})
 		part.Charts = append(part.Charts, chart.Large("Items completed by this process in a second", "", values(histCompleted)))
 	}
-	part.Charts = append(part.Charts, chart.Large("Failed items", "items", values(histFailed)))
 	return part
 }
 
-// Overview implements [Summary].
-func (b *Broker) Overview(ctx context.Context, r Request) view.Part {
-	s := b.latest.Fresh(ctx)
-	part := view.Part{ID: "broker", Title: "Broker", Source: source(brokerName, s)}
-	if s.At.IsZero() {
-		return part
+// judged is what a source answered last, with the states of its objects.
+func judged[S, T any](name string, s sample.Sample[S], all []T, object func(T) alert.Object) alert.Sample {
+	out := alert.Sample{Source: sourceState(name, s), At: s.At}
+	for _, one := range all {
+		out.Objects = append(out.Objects, object(one))
 	}
-	queued, dead, oldest := 0, 0, time.Time{}
-	for _, one := range s.Value.consumers {
-		if one.queued > 0 && (oldest.IsZero() || one.oldest.Before(oldest)) {
-			oldest = one.oldest
-		}
-		queued += one.queued
-		if !one.seen {
-			dead += one.dead
-		}
+	return out
+}
+
+// Judged implements [Summary].
+func (c *Consumers) Judged() alert.Sample {
+	s := c.latest.Get()
+	return judged("NATS", s, s.Value, (*consumer).object)
+}
+
+func (c *consumer) object() alert.Object {
+	return alert.Object{Kind: "consumer", Name: c.key, Path: link("consumer", "stream", c.Stream, "name", c.Name), State: c.state}
+}
+
+// Judged implements [Summary].
+func (m *Messages) Judged() alert.Sample {
+	s := m.latest.Get()
+	return judged("NATS", s, s.Value, judgedStream.object)
+}
+
+func (s judgedStream) object() alert.Object {
+	return alert.Object{Kind: "stream", Name: s.Config.Name, Path: link("stream", "name", s.Config.Name), State: s.state}
+}
+
+// Judged implements [Summary]. Sets are read less often than the source is asked.
+func (p *Partitions) Judged() alert.Sample {
+	s := p.latest.Get()
+	out := judged("NATS", s, s.Value.all, judgedSet.object)
+	out.At = s.Value.at
+	return out
+}
+
+func (s judgedSet) object() alert.Object {
+	return alert.Object{Kind: "partition set", Name: s.Name, Path: link("set", "name", s.Name), State: s.state}
+}
+
+// Judged implements [Summary]. The dead letters of a stream are an object.
+func (d *DeadLetters) Judged() alert.Sample {
+	s := d.latest.Get()
+	object := func(name string, l state.Letters) alert.Object {
+		return alert.Object{Kind: "dead letters", Name: name, Path: link("deadletters", "stream", name), State: l.Of()}
 	}
-	judge(&part, "broker", "consumer", s.Value.consumers, worstJobs, jobs.object, func(one jobs) (since, waiting view.Value) {
-		return one.sinceValue(), view.Int(one.queued)
+	out := judged("NATS", s, s.Value.found, func(one letterStream) alert.Object {
+		return object(one.Config.Name, d.letters(letterStreams{found: []letterStream{one}}))
 	})
-	part.Facts = []view.Fact{
-		{Name: "Consumers", Value: view.Linked(view.Int(len(s.Value.consumers)).Text, "broker")},
-		{Name: "Queued", Value: view.Int(queued)},
-		{Name: "Oldest waiting", Value: view.Ago(oldest, "Nothing is queued")},
-		{Name: "Failures to look at", Value: view.Linked(view.Count(uint64(dead), "dead job"), "failed?system=broker")},
+	for name, l := range s.Value.others {
+		out.Objects = append(out.Objects, object(name, l))
 	}
-	values := func(i int) chart.Series { return r.values(b.history, total, i) }
-	part.Charts = []chart.Chart{
-		chart.Large("Queued", "jobs", values(histQueued)), chart.Large("Delivered in a second", "", values(histDelivered)),
-		chart.Large("Dead", "jobs", values(histDead)),
-	}
-	return part
+	return out
+}
+
+// Judged implements [Summary]. A feed is one object.
+func (f *Feed) Judged() alert.Sample {
+	s := f.latest.Get()
+	return judged(feedName, s, []feed.Backlog{s.Value}, func(b feed.Backlog) alert.Object {
+		return alert.Object{Kind: "feed", Name: feedName, Path: "feed", State: feedState(b)}
+	})
 }

@@ -5,6 +5,7 @@ package page
 import (
 	"context"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,13 +28,12 @@ type Request struct {
 
 // span is the time that charts show.
 func (r Request) span() time.Duration {
-	for _, hours := range view.Spans[1:] {
-		if r.Query.Get("hours") == hours {
-			n, _ := strconv.Atoi(hours)
-			return time.Duration(n) * time.Hour
-		}
+	hours := r.Query.Get("hours")
+	if !slices.Contains(view.Spans, hours) {
+		return time.Hour
 	}
-	return time.Hour
+	n, _ := strconv.Atoi(hours)
+	return time.Duration(n) * time.Hour
 }
 
 // values are the i-th values of an object for a chart of a page.
@@ -53,7 +53,7 @@ type Func func(ctx context.Context, r Request) (*view.Page, error)
 var Parameters = func() map[string]bool {
 	all := map[string]bool{}
 	for name := range strings.FieldsSeq(`
-		after all as before broker channel consumer desc do download event from header hours id live message name next origin
+		after all as before broker channel consumer desc do download eventType from header hours id live message metadata name next origin
 		outcome partition q reason receiver relay seq since sort source span stage state status stream subject system
 		until`) {
 		all[name] = true

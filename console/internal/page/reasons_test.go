@@ -100,31 +100,33 @@ func TestReasonsOfFailures(t *testing.T) {
 			require.NoError(t, err)
 			page, err := f.list(t.Context(), Request{Query: q, Now: time.Now()})
 			require.NoError(t, err)
-			for _, fact := range page.Parts[0].Facts {
-				reasons = append(reasons, fact.Name+": "+fact.Value.Text+" "+fact.Value.Href)
+			for _, part := range page.Parts {
+				for _, fact := range part.Facts {
+					reasons = append(reasons, part.Title+": "+fact.Name+": "+fact.Value.Text+" "+fact.Value.Href)
+				}
 			}
 			return reasons
 		}
 		all := []string{
-			"permanent error (relay): 27 failed?reason=PERMANENT", "expired (relay): 3 failed?reason=EXPIRED", "refused (broker): 2 failed?reason=REFUSED",
-			"given up (broker): 1 failed?reason=GIVEN_UP",
+			"Relay: permanent error: 27 failed?reason=PERMANENT", "Relay: expired: 3 failed?reason=EXPIRED", "Broker: refused: 2 failed?reason=REFUSED",
+			"Broker: given up: 1 failed?reason=GIVEN_UP",
 		}
 		require.Equal(t, all, open(""))
 		require.Equal(t, []string{all[0] + "&system=relay", all[1] + "&system=relay"}, open("system=relay"), "the filter stays")
 		require.Empty(t, open("reason=EXPIRED"), "there is one")
-		require.Empty(t, open("relay=7"), "it is the second page")
+		require.Equal(t, all[2:], open("relay=7"), "it is the second page of the relay")
 
 		l.set(5000, time.Second/4, nil)
-		require.Equal(t, "permanent error (relay): 900+ failed?reason=PERMANENT", open("")[0])
+		require.Equal(t, "Relay: permanent error: 900+ failed?reason=PERMANENT", open("")[0])
 		counts := l.counted()
-		require.Equal(t, "permanent error (relay): 900+ failed?reason=PERMANENT", open("")[0])
+		require.Equal(t, "Relay: permanent error: 900+ failed?reason=PERMANENT", open("")[0])
 		require.Equal(t, counts, l.counted(), "it was just counted")
 		l.set(100, 0, nil)
 		time.Sleep(time.Minute)
-		require.Equal(t, "permanent error (relay): 90 failed?reason=PERMANENT", open("")[0])
+		require.Equal(t, "Relay: permanent error: 90 failed?reason=PERMANENT", open("")[0])
 		l.set(100, 0, errors.New("no answer"))
 		time.Sleep(time.Minute)
-		require.Equal(t, "permanent error (relay): 90 failed?reason=PERMANENT", open("")[0], "as the list that is shown")
+		require.Equal(t, all[2:], open(""), "the relay does not answer")
 	})
 }
 

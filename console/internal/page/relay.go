@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/chart"
@@ -39,10 +40,6 @@ type receiver struct {
 	SecretCount    int     `json:"secret_count"`
 	// State is nil in the relay's answer, and unknown here, where the relay does not know it now.
 	State *receiverState `json:"state"`
-	now   state.State
-	since since
-	// seen states that somebody has looked at all failed messages, and listed that the relay has answered which these are.
-	seen, listed bool
 }
 
 type receiverState struct {
@@ -66,112 +63,69 @@ type receiverState struct {
 	} `json:"answers"` // zero: there is none yet
 }
 
-// relaySample are the receivers, and how many messages are on the list of failed ones; not a number: that is not known now.
-type relaySample struct {
-	receivers []receiver
-	failed    float64
-}
-
 // Relay are the pages of a relay.
 type Relay struct {
-	call    Caller
-	latest  *sample.Latest[relaySample]
-	all     *objects[receiver]
-	history *sample.History
-	marks   *Marks
-	// before are the receivers of the last sample. Only the sampler's goroutine uses it.
-	before map[string]receiver
-	// answered measures the answers of all receivers. Only the sampler's goroutine uses it.
-	answered meter
+	targets[receiver]
+	call Caller
 }
 
 const relayName = "relay"
 
-// The values of a receiver's history.
-const (
-	histWindow = iota
-	histBacklog
-	histListed
-	histAnswers
-	relayWidth
-)
-
 // NewRelay makes the pages, and has the sampler ask the relay. The runner runs operations on many receivers.
 func NewRelay(s *sample.Sampler, call Caller, runner *operation.Runner, marks *Marks) *Relay {
-	r := &Relay{call: call, marks: marks, history: s.History("relay", relayWidth)}
-	r.latest = sample.Add(s, r.ask)
-	r.all = sampled(objects[receiver]{
-		runner: runner, noun: "receiver", name: func(one receiver) string { return one.Name }, actions: r.actions,
-		offers: []offer{
-			{name: "pause", label: "Pause", confirm: "Messages to them wait. Those that are disabled stay disabled."},
-			{name: "resume", label: "Resume", confirm: "Those that are disabled stay disabled."},
-			{name: "enable", label: "Enable", confirm: "They have answered 410 (gone). Those that are paused stay paused."},
-		},
-	}, relayName, r.latest, func(s relaySample) []receiver { return s.receivers }, fitsReceiver)
-	return r
+	y := &Relay{call: call}
+	y.targets = targets[receiver]{
+		system: relayName, noun: "receiver", rates: "Answers to this relay process in a second", marks: marks, failed: y.failureList(),
+	}
+	y.start(s, runner, y.ask, "receiver", y.actions,
+		offer{name: "pause", label: "Pause", confirm: "Messages to them wait. Those that are disabled stay disabled."},
+		offer{name: "resume", label: "Resume", confirm: "Those that are disabled stay disabled."},
+		offer{name: "enable", label: "Enable", confirm: "They have answered 410 (gone). Those that are paused stay paused."})
+	return y
 }
 
 // Pages are the functions of the pages by their paths.
 func (y *Relay) Pages() map[string]Func {
-	return map[string]Func{"relay": y.list, "receiver": y.one, "relaymessage": y.message, "relaymessages": y.messages}
+	return map[string]Func{"relay": y.receivers, "receiver": y.one, "relaymessage": y.message, "relaymessages": y.messages}
 }
 
-func (y *Relay) ask(ctx context.Context) (relaySample, error) {
+func (y *Relay) ask(ctx context.Context) (found targetSample[receiver], answers int, err error) {
 	var answer struct {
 		Items []receiver `json:"items"`
 	}
 	if err := y.call.Call(ctx, http.MethodGet, "/v1/receivers", nil, &answer); err != nil {
-		return relaySample{}, err
+		return found, 0, err
 	}
 	now := time.Now()
-	window, backlog, answered := 0, 0, 0
-	found := make(map[string]receiver, len(answer.Items))
-	for i, r := range answer.Items {
+	for _, r := range answer.Items {
 		if r.State == nil {
 			r.State = &receiverState{unknown: true}
 		}
-		if r.State.Failed > 0 {
-			r.seen, r.listed = y.marks.covers(r.marked(), y.newest(ctx, r))
+		one := target[receiver]{
+			name: r.Name, title: r.Name, path: link("receiver", "name", r.Name), address: r.PostEndpoint, Receiver: r.state(), failed: r.State.Failed,
+			window: r.State.WindowUsed, more: r,
 		}
-		r.now, r.since = r.judge(), since{now, y.before == nil}
-		if before, ok := y.before[r.Name]; ok && before.now.Word == r.now.Word {
-			r.since = before.since
+		if one.Backlog > 0 {
+			one.oldest = now.Add(-seconds(r.State.Oldest)).Truncate(time.Second)
 		}
-		answer.Items[i], found[r.Name] = r, r
-		if !r.State.unknown {
-			y.history.Put(now, r.Name, float64(r.State.WindowUsed), float64(r.State.Backlog), math.NaN(), math.NaN())
-		}
-		window, backlog, answered = window+r.State.WindowUsed, backlog+r.State.Backlog, answered+r.State.Answers.Total
+		found.all, answers = append(found.all, one), answers+r.State.Answers.Total
 	}
-	y.before = found
-	y.answered = y.answered.plus(now, uint64(answered))
 	var failed struct{ Total int }
-	listed := math.NaN()
+	found.failed = math.NaN()
 	if y.call.Call(ctx, http.MethodGet, "/v1/failed?limit=1", nil, &failed) == nil {
-		listed = float64(failed.Total)
+		found.failed = float64(failed.Total)
 	}
-	y.history.Put(now, total, float64(window), float64(backlog), listed, y.answered.rate)
-	return relaySample{answer.Items, listed}, nil
+	return found, answers, nil
 }
 
-// marked is what a mark of the receiver's failures is for.
-func (r receiver) marked() string { return "failed messages of receiver " + r.Name }
+// breakers are the states of circuit breakers, as relay and broker name them.
+var breakers = map[string]state.Breaker{"open": state.Open, "half_open": state.Probing, "half-open": state.Probing}
 
-func (y *Relay) newest(ctx context.Context, r receiver) newest {
-	return func() ([]failure, string, error) {
-		return y.failures(ctx, map[string]string{"receiver": r.Name, "limit": "1"}, "")
-	}
-}
-
-func (r receiver) judge() state.State {
-	v := state.Receiver{Noun: "message", Gone: "failed message", Known: !r.State.unknown}
-	if r.Paused {
-		v.Paused = "Paused by an operator"
-	}
-	v.Backlog, v.InFlight = r.State.Backlog, r.State.InFlight
-	v.Failed, v.Seen, v.Refused, v.Since = r.State.Failed, r.seen, state.NotKnown, r.State.RefusedSince
-	if v.Failed > 0 && !r.listed {
-		v.Failed = state.NotKnown
+// state is what the receiver is judged by, but for its failures.
+func (r receiver) state() state.Receiver {
+	v := state.Receiver{
+		Noun: "message", Gone: "failed message", Known: !r.State.unknown, Backlog: r.State.Backlog, InFlight: r.State.InFlight, Refused: state.NotKnown,
+		Since: r.State.RefusedSince, Breaker: breakers[r.State.Breaker],
 	}
 	switch {
 	case r.State.Refused != nil:
@@ -179,19 +133,16 @@ func (r receiver) judge() state.State {
 	case v.Backlog == 0 && v.InFlight == 0:
 		v.Refused = 0 // whatever was sent last, nothing waits for it
 	}
+	if r.Paused {
+		v.Paused = "Paused by an operator"
+	}
 	if r.State.Disabled {
 		v.Disabled = "The receiver answered 410 (gone), so the relay sends it nothing"
-	}
-	switch r.State.Breaker {
-	case "open":
-		v.Breaker = state.Open
-	case "half_open":
-		v.Breaker = state.Probing
 	}
 	if r.RateLimit > 0 && r.State.WindowUsed >= r.RateLimit {
 		v.Full = fmt.Sprintf("It gets as many as its rate limit allows, %d in %s", r.RateLimit, view.Span(seconds(r.WindowSize)))
 	}
-	return v.Of()
+	return v
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
@@ -206,23 +157,6 @@ func (r receiver) window() view.Value {
 	return view.Value{Text: fmt.Sprintf("%d of %d", r.State.WindowUsed, r.RateLimit), Title: "POSTs in the last " + view.Span(seconds(r.WindowSize))}
 }
 
-func (r receiver) oldest() view.Value {
-	if r.State.Backlog == 0 {
-		return view.None("Nothing waits")
-	}
-	return view.Duration(seconds(r.State.Oldest).Round(time.Second))
-}
-
-func (r receiver) flight() view.Value {
-	if r.State.unknown {
-		return view.None("not known now")
-	}
-	return view.Int(r.State.InFlight)
-}
-
-func (r receiver) p50() view.Value { return r.answers(50, r.State.Answers.P50) }
-func (r receiver) p99() view.Value { return r.answers(99, r.State.Answers.P99) }
-
 // answers are how long some of the last answers took at most.
 func (r receiver) answers(percent int, took float64) view.Value {
 	if r.State.Answers.Count == 0 {
@@ -232,64 +166,95 @@ func (r receiver) answers(percent int, took float64) view.Value {
 		view.Count(uint64(r.State.Answers.Count), "answer"), seconds(took))}
 }
 
-// failures lead to the failed messages of the receiver.
-func (r receiver) failures() view.Value {
-	if r.State.unknown {
-		return view.None("not known now")
-	}
-	return leads(quietZero(view.Int(r.State.Failed), r.State.Failed > 0 && !r.seen, view.Bad), link("failed", "system", relayName, "receiver", r.Name))
+// receiverColumns are those that only receivers have.
+var receiverColumns = []column[target[receiver]]{
+	number("Window", func(one target[receiver]) view.Value { return one.more.window() }).help("POSTs in the window of the rate limit"),
+	number("p50", func(one target[receiver]) view.Value { return one.more.answers(50, one.more.State.Answers.P50) }).
+		help("Half of the last answers took at most this long"),
+	number("p99", func(one target[receiver]) view.Value { return one.more.answers(99, one.more.State.Answers.P99) }).
+		help("99 % of the last answers took at most this long").
+		by("p99", func(a, b target[receiver]) int {
+			return cmp.Compare(a.more.State.Answers.P99, b.more.State.Answers.P99)
+		}),
+	text("Endpoint", func(one target[receiver]) view.Value { return view.Text(withoutPassword(one.address)) }).wide(),
 }
 
-// worstReceiver has the worst first, and of equals the one that most messages wait for.
-func worstReceiver(a, b receiver) int {
-	return cmp.Or(cmp.Compare(a.now.Level, b.now.Level), cmp.Compare(b.State.Backlog, a.State.Backlog), cmp.Compare(a.Name, b.Name))
-}
-
-const receiversEmpty = "This list shows the receivers of the relay. Create one with `jetpull relay receivers put NAME`, or with PUT " +
-	"/v1/receivers/NAME."
-
-// columns are those of the list. The page of a receiver has the values from the third on.
-func (y *Relay) columns(now time.Time) []column[receiver] {
-	return []column[receiver]{
-		text("Receiver", func(one receiver) view.Value { return view.Linked(one.Name, link("receiver", "name", one.Name)) }).
-			by("name", func(a, b receiver) int { return cmp.Compare(a.Name, b.Name) }),
-		text("State", func(one receiver) view.Value { return one.now.Value() }).by("state", worstReceiver),
-		text("Since", func(one receiver) view.Value { return one.since.value() }).help("When the console first saw this state"),
-		number("Failed", receiver.failures).help("Messages on the list of failed ones").
-			by("failed", func(a, b receiver) int { return cmp.Compare(a.State.Failed, b.State.Failed) }),
-		count("Backlog", "backlog", func(one receiver) int { return one.State.Backlog }),
-		text("Last hour", func(one receiver) view.Value {
-			return view.Value{Chart: chart.Small("Backlog", y.history.Values(now, time.Hour, one.Name, histBacklog, 60))}
-		}).help("Backlog over the last hour"),
-		number("Oldest waiting", receiver.oldest),
-		number("Window", receiver.window).help("POSTs in the window of the rate limit"),
-		number("In flight", receiver.flight),
-		number("p50", receiver.p50).help("Half of the last answers took at most this long"),
-		number("p99", receiver.p99).help("99 % of the last answers took at most this long").
-			by("p99", func(a, b receiver) int { return cmp.Compare(a.State.Answers.P99, b.State.Answers.P99) }),
-		text("Endpoint", func(one receiver) view.Value { return view.Text(withoutPassword(one.PostEndpoint)) }).wide(),
-	}
-}
-
-func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
-	s := y.latest.Fresh(ctx)
-	q := r.Query
-	rows := selected(q, s.Value.receivers, fitsReceiver)
-	list := &view.List{Empty: receiversEmpty, Path: "relay"}
-	shown := table(list, q, rows, "state", len(s.Value.receivers), "receiver", func(one receiver) string { return "r-" + one.Name }, y.columns(r.Now))
-	page := &view.Page{
-		Nav: "relay", Title: "Relay",
-		Filter: keepOrder(&view.Filter{Path: "relay", Fields: []view.Field{
-			searchField(q, "q", "Receiver", "name or endpoint"),
-			choice(q, "state", "State", options("", "all", "trouble", "needs attention")),
-		}}, q),
-		Parts: []view.Part{{ID: "receivers", Source: source(relayName, s), List: list}},
-	}
+// receivers is the list of the receivers.
+func (y *Relay) receivers(ctx context.Context, r Request) (*view.Page, error) {
+	list := &view.List{Empty: "This list shows the receivers of the relay. Create one with `jetpull relay receivers put NAME`, or with PUT " +
+		"/v1/receivers/NAME."}
+	name := text("Receiver", func(one target[receiver]) view.Value { return view.Linked(one.title, one.path) }).
+		by("name", func(a, b target[receiver]) int { return cmp.Compare(a.name, b.name) })
+	page := y.list(r, y.latest.Fresh(ctx), list, []column[target[receiver]]{name}, receiverColumns)
 	page.Parts[0].Facts = []view.Fact{{Name: "Messages", Value: view.Linked("all that the relay has", "relaymessages")}}
-	page.Parts[0].Actions = y.all.forAll(s.Stale(), q, page.Filter, shown, len(rows) > len(shown))
 	return page, nil
 }
 
-func fitsReceiver(q url.Values, r receiver) bool {
-	return contains(q.Get("q"), r.Name, r.PostEndpoint) && (q.Get("state") == "" || r.now.Trouble())
+// withoutPassword is a URL without a password in it, and without a query, where tokens often are.
+func withoutPassword(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return "(an address that cannot be read)"
+	}
+	if u.RawQuery != "" {
+		u.RawQuery = "…"
+	}
+	return u.Redacted()
+}
+
+func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
+	name := r.Query.Get("name")
+	one, s, found := lookup(ctx, y.latest, func(s targetSample[receiver]) []target[receiver] { return s.all },
+		func(one target[receiver]) bool { return one.name == name })
+	page := &view.Page{
+		Nav: "relay", Title: name, Crumbs: []view.Link{{Text: "Relay", Href: "relay"}}, Parts: []view.Part{{ID: "receiver", Source: source(relayName, s)}},
+	}
+	switch {
+	case !found && s.Stale(): // whether there is one is not known
+		return page, nil
+	case !found:
+		return nil, notFound("The list of receivers shows all that there are.", "There is no receiver %q.", name)
+	}
+	part := y.part(ctx, r, page.Parts[0].Source, one, receiverColumns)
+	part.Facts = append(part.Facts, view.Fact{Name: "All messages", Value: view.Linked("look at them", link("relaymessages", "receiver", name))})
+	part.Charts = append(part.Charts, chart.Against("Window use", "POSTs", r.values(y.history, name, histWindow), float64(one.more.RateLimit)))
+	part.Actions = thenAsk(y.latest, part.Actions)
+	page.Parts = []view.Part{
+		part,
+		{ID: "configuration", Title: "Configuration", Lines: one.more.describe(), Source: view.Source{Stale: s.Stale()}}, // the first part states why
+	}
+	return page, nil
+}
+
+func (r receiver) describe() (all sentences) {
+	all.add(true, "The relay POSTs messages to %s, and waits %s for an answer.", withoutPassword(r.PostEndpoint), view.Span(seconds(r.Timeout)))
+	all.add(r.StatusEndpoint != "", "It asks %s for the result of a message.", withoutPassword(r.StatusEndpoint))
+	all.add(r.RateLimit > 0, "At most %s in any %s.", view.Count(uint64(max(0, r.RateLimit)), "POST"), view.Span(seconds(r.WindowSize)))
+	all.add(r.RateLimit <= 0, "There is no rate limit.")
+	all.add(true, "A POST that failed is repeated after %s, at most %s.", view.Span(seconds(r.RetryAfter)),
+		view.Count(uint64(max(0, r.MaxRetries)), "time"))
+	all.add(true, "Order: %s. If the outcome of a POST is not known: %s.", r.Order, strings.ReplaceAll(r.UnknownOutcome, "_", " "))
+	all.add(r.SecretCount > 0, "POSTs are signed with %s, which this page does not show.", view.Count(uint64(max(0, r.SecretCount)), "secret"))
+	all.add(r.SecretCount == 0, "POSTs are not signed: the receiver has no secret.")
+	all.add(r.Paused, "It is paused by an operator: its messages wait.")
+	all.add(r.TTL > 0, "A message that was not delivered within %s is failed.", view.Span(seconds(r.TTL)))
+	return all
+}
+
+func (y *Relay) actions(one target[receiver]) (all []view.Action) {
+	add := func(possible bool, name, label, field string, value bool, text string) {
+		if possible {
+			all = append(all, view.Action{
+				Name: name, Label: label, Target: one.name,
+				Do: act(systemRefused(relayName), func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+					at := "/v1/receivers/" + url.PathEscape(one.name)
+					return done(text), y.call.Call(ctx, http.MethodPatch, at, map[string]bool{field: value}, nil)
+				}),
+			})
+		}
+	}
+	add(one.Paused != "", "resume", "Resume", "paused", false, "Resumed. "+one.name+" is not paused any more.")
+	add(one.Paused == "", "pause", "Pause", "paused", true, "Paused. Messages to "+one.name+" wait.")
+	add(one.Disabled != "", "enable", "Enable", "enable", true, "Enabled. "+one.name+" is not disabled any more.")
+	return all
 }

@@ -56,7 +56,8 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 			plain(m.Error.Code).Text, plain(m.Error.Stage).Text)
 	}
 	part := view.Part{
-		ID: "message", Source: view.Source{Name: relayName, Asked: r.Now}, Problem: problem, ProblemTone: relayTone(m.Status), List: m.timeline(),
+		ID: "message", Source: view.Source{Name: relayName, Asked: r.Now}, Problem: problem, ProblemTone: relayTones[m.Status],
+		List: timeline(view.Bounded(len(m.Attempts), false, "attempt"), m.steps()),
 		Facts: []view.Fact{
 			{Name: "Source", Value: view.Text(src)},
 			{Name: "Receiver", Value: view.Linked(m.Receiver, link("receiver", "name", m.Receiver))},
@@ -72,50 +73,53 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 		y.oneFailed(ctx, &part, src, id)
 	}
 	request, payload, err := y.request(ctx, r, path, src, id)
-	if r.Query.Get("download") == "request" {
-		if err != nil {
-			return nil, notShown(relayName, err, "It keeps the payload until the message is DONE.", "payload of message %q", id)
-		}
+	switch kept := len(m.Response) > 0 && string(m.Response) != "null"; {
+	case r.Query.Get("download") == "request" && err != nil:
+		return nil, notShown(relayName, err, "It keeps the payload until the message is DONE.", "payload of message %q", id)
+	case r.Query.Get("download") == "request":
 		return download(r, id, payload)
-	}
-	parts := []view.Part{part, request}
-	if answers := m.answers(r); len(answers) > 0 {
-		parts = append(parts, view.Part{ID: "answers", Texts: answers})
-	}
-	if len(m.Response) > 0 && string(m.Response) != "null" {
-		if r.Query.Has("download") {
-			return download(r, id, m.Response)
-		}
+	case r.Query.Has("download") && kept:
+		return download(r, id, m.Response)
+	case kept:
 		block := payloadBlock(m.Response, r, "relaymessage", "source", src, "id", id)
 		block.Title = "Response"
 		if m.Truncated {
 			block.Note = strings.TrimSpace("The relay has kept only the begin of the response. " + block.Note)
 		}
-		parts = append(parts, view.Part{ID: "response", Texts: []view.Block{block}})
+		request.Texts = append(request.Texts, append(m.answers(r), block)...)
+	default:
+		request.Texts = append(request.Texts, m.answers(r)...)
 	}
-	return &view.Page{Nav: "relay", Title: id, Crumbs: []view.Link{
-		{Text: "Relay", Href: "relay"},
-		{Text: m.Receiver, Href: link("receiver", "name", m.Receiver)},
-	}, Parts: parts}, nil
+	return &view.Page{
+		Nav: "relay", Title: id, Parts: []view.Part{part, request},
+		Crumbs: []view.Link{{Text: "Relay", Href: "relay"}, {Text: m.Receiver, Href: link("receiver", "name", m.Receiver)}},
+	}, nil
 }
 
-// timeline lists what happened to the message, the oldest first.
-func (m *relayMessage) timeline() *view.List {
-	timeline := &view.List{
-		Found: view.Bounded(len(m.Attempts), false, "attempt"), Path: "relaymessage", Empty: "No attempt has been made yet.",
-		Columns: view.Texts("When", "What", "Answer").Numbers("Took").Wide("Error"),
+// oneFailed adds the actions on a failed message to its page, if the message is on the list.
+func (y *Relay) oneFailed(ctx context.Context, part *view.Part, source, id string) {
+	filter := map[string]string{"source": source, "message": id}
+	found, _, err := y.failures(ctx, filter, "")
+	switch {
+	case err != nil:
+		part.Lines = []string{"Whether it is on the list of failed messages is not known now: " + err.Error()}
+	case len(found) == 0:
+		part.Lines = []string{"It is not on the list of failed messages: it was skipped or purged, or the list has dropped it."}
+	default:
+		part.Actions = y.failed.actions(filter, true)
 	}
-	row := func(at time.Time, what string, answer, took, problem view.Value) {
-		timeline.Add("t-"+strconv.Itoa(len(timeline.Rows)), view.Ago(at, "not stated"), view.Text(what), answer, took, problem)
-	}
-	row(m.Arrived, "arrived", view.Value{}, view.Value{}, view.Value{})
+}
+
+// steps are what happened to the message.
+func (m *relayMessage) steps() []step {
+	all := []step{{at: m.Arrived, what: "arrived"}}
 	for _, a := range m.Attempts {
-		row(a.Time, "POST, attempt "+strconv.Itoa(a.Number), statusCode(a.Code), view.Duration(seconds(a.Duration)), view.Sentence(a.Error))
+		all = append(all, attempt(a.Time, m.Receiver, a.Number, a.Code, a.Duration, a.Error))
 	}
 	if m.Ended != nil {
-		row(*m.Ended, "ended as "+m.Status+m.callback(), view.Value{}, view.Value{}, view.Value{})
+		all = append(all, step{at: *m.Ended, what: "ended as " + m.Status + m.callback()})
 	}
-	return timeline
+	return all
 }
 
 // callback states whether the sender has the result.
@@ -132,14 +136,13 @@ func (m *relayMessage) callback() string {
 // answers are the beginnings of the receiver's last answers.
 func (m *relayMessage) answers(r Request) (all []view.Block) {
 	for _, a := range m.Attempts {
-		if a.Answer == nil {
-			continue
-		}
 		block := view.Block{Title: fmt.Sprintf("Answer to attempt %d", a.Number), Note: noPayload}
-		if r.Payloads {
+		if a.Answer != nil && r.Payloads {
 			block.Text, block.Note = headerLines(a.Answer.Headers)+"\n"+a.Answer.Body, ""
 		}
-		all = append(all, block)
+		if a.Answer != nil {
+			all = append(all, block)
+		}
 	}
 	return all
 }
@@ -167,19 +170,18 @@ func (y *Relay) request(ctx context.Context, r Request, path, src, id string) (p
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		part.Texts[0].Note = "The relay keeps the payload until a message is DONE, or off the list of failed messages."
-		return part, nil, err
 	case err != nil:
 		part.Texts[0].Note = "It is not known now: " + err.Error()
-		return part, nil, err
+	default:
+		block := payloadBlock(sent.Payload, r, "relaymessage", "source", src, "id", id)
+		block.Title = "Request: " + block.Title
+		block.Links[len(block.Links)-1].Href = link("relaymessage", "source", src, "id", id, "download", "request")
+		part.Texts[0] = block
 	}
-	block := payloadBlock(sent.Payload, r, "relaymessage", "source", src, "id", id)
-	block.Title = "Request: " + block.Title
-	block.Links[len(block.Links)-1].Href = link("relaymessage", "source", src, "id", id, "download", "request")
-	part.Texts[0] = block
 	if len(sent.Headers) > 0 {
 		part.Texts = append(part.Texts, view.Block{Title: "Headers of the sender", Text: headerLines(sent.Headers)})
 	}
-	return part, sent.Payload, nil
+	return part, sent.Payload, err
 }
 
 // messages is the list of the messages that the relay has a record of, delivered ones too.
@@ -191,16 +193,7 @@ func (y *Relay) messages(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	states := options("", "all")
 	for _, state := range []string{"DONE", "FAILED", "ARRIVED", "SENDING", "DELIVERED_TO_RECEIVER", "RESPONSE_RECEIVED_FROM_RECEIVER"} {
-		states = append(states, view.Option{Value: state, Text: strings.ToLower(strings.ReplaceAll(state, "_", " "))})
-	}
-	page := &view.Page{
-		Nav: "relay", Title: "Messages of the relay", Crumbs: []view.Link{{Text: "Relay", Href: "relay"}},
-		Filter: &view.Filter{Path: "relaymessages", Fields: append([]view.Field{
-			searchField(q, "message", "Message", "its whole ID"),
-			choice(q, "status", "Status", states),
-			entry(q, "receiver", "Receiver", ""),
-			entry(q, "source", "Source", ""),
-		}, timeFields(q, "Changed since", "Changed until")...)},
+		states = append(states, view.Option{Value: state, Text: plain(state).Text})
 	}
 	var answer struct {
 		Items []struct {
@@ -213,33 +206,58 @@ func (y *Relay) messages(ctx context.Context, r Request) (*view.Page, error) {
 		Cursor string `json:"cursor"`
 	}
 	err = y.call.Call(ctx, http.MethodGet, "/v1/messages?"+asked(filter, "cursor", q.Get("next")), nil, &answer)
-	page.Parts = []view.Part{{ID: "messages", Source: reading(relayName, r, err)}}
-	if err != nil {
-		return page, nil //nolint:nilerr // the part states the error
+	part := view.Part{ID: "messages", Source: reading(relayName, r, err)}
+	if err == nil {
+		part.List = &view.List{
+			Path: "relaymessages", Query: q, Found: view.Bounded(len(answer.Items), answer.Cursor != "", "message"),
+			Empty:   "No message matches. The relay keeps a delivered message for a day, and a failed one for 30 days, unless it is configured otherwise.",
+			Columns: view.Texts("Message", "Status").Numbers("Changed", "Arrived", "Attempts").Texts("Receiver", "Source"),
+		}
+		for _, m := range answer.Items {
+			part.List.Add("m-"+m.Source+"/"+m.ID,
+				view.Linked(m.ID, link("relaymessage", "source", m.Source, "id", m.ID)), view.Word(relayTones[m.Status], m.Status),
+				view.Ago(m.Changed, "not stated"), view.Ago(m.Arrived, "not stated"), view.Int(m.Attempts),
+				view.Linked(m.Receiver, link("receiver", "name", m.Receiver)), view.Text(m.Source))
+		}
+		goesOn(part.List, "next", answer.Cursor, "message")
 	}
-	list := &view.List{
-		Path: "relaymessages", Query: q, Found: view.Bounded(len(answer.Items), answer.Cursor != "", "message"),
-		Empty:   "No message matches. The relay keeps a delivered message for a day, and a failed one for 30 days, unless it is configured otherwise.",
-		Columns: view.Texts("Message", "Status").Numbers("Changed", "Arrived", "Attempts").Texts("Receiver", "Source"),
-	}
-	for i, m := range answer.Items {
-		list.Add("m-"+strconv.Itoa(i)+"-"+m.ID,
-			view.Linked(m.ID, link("relaymessage", "source", m.Source, "id", m.ID)), view.Word(relayTone(m.Status), m.Status),
-			view.Ago(m.Changed, "not stated"), view.Ago(m.Arrived, "not stated"), view.Int(m.Attempts),
-			view.Linked(m.Receiver, link("receiver", "name", m.Receiver)), view.Text(m.Source))
-	}
-	goesOn(list, q, answer.Cursor, "message")
-	page.Parts[0].List = list
-	return page, nil
+	return &view.Page{
+		Nav: "relay", Title: "Messages of the relay", Crumbs: []view.Link{{Text: "Relay", Href: "relay"}}, Parts: []view.Part{part},
+		Filter: &view.Filter{Path: "relaymessages", Fields: append([]view.Field{
+			searchField(q, "message", "Message", "its whole ID"),
+			choice(q, "status", "Status", states),
+			entry(q, "receiver", "Receiver", ""),
+			entry(q, "source", "Source", ""),
+		}, timeFields(q, "Changed since", "Changed until")...)},
+	}, nil
 }
 
-// relayTone is the tone of a message's status.
-func relayTone(status string) view.Tone {
-	switch status {
-	case "DONE":
-		return view.Good
-	case "FAILED":
-		return view.Bad
+// relayTones are the tones of the states of a message that has ended.
+var relayTones = map[string]view.Tone{"DONE": view.Good, "FAILED": view.Bad}
+
+// step is something that happened to a message of the relay or the broker.
+type step struct {
+	at             time.Time
+	receiver, what string
+	answer, took   view.Value
+	problem        string
+}
+
+// attempt is a step that made a request. Without a status no response came.
+func attempt(at time.Time, receiver string, n, status int, took float64, problem string) step {
+	answer := view.Word(view.Bad, "no answer")
+	if status > 0 {
+		answer = view.Text(strconv.Itoa(status))
 	}
-	return view.Plain
+	return step{at: at, receiver: receiver, what: "attempt " + strconv.Itoa(n), answer: answer, took: view.Duration(seconds(took)), problem: problem}
+}
+
+// timeline is a list of what happened to a message, the oldest first.
+func timeline(found string, steps []step) *view.List {
+	list := &view.List{Found: found, Columns: view.Texts("When", "Receiver", "What", "Answer").Numbers("Took").Wide("Error")}
+	slices.SortStableFunc(steps, func(a, b step) int { return a.at.Compare(b.at) })
+	for i, s := range steps {
+		list.Add("t-"+strconv.Itoa(i), view.Ago(s.at, "not stated"), view.Text(s.receiver), view.Text(s.what), s.answer, s.took, view.Sentence(s.problem))
+	}
+	return list
 }

@@ -20,6 +20,6 @@ func TestReceiverWithoutAPost(t *testing.T) {
 	} {
 		var r receiver
 		require.NoError(t, json.Unmarshal([]byte(body), &r))
-		require.Equal(t, want, r.judge().Level, body)
+		require.Equal(t, want, r.state().Of().Level, body)
 	}
 }

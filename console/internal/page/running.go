@@ -24,45 +24,34 @@ func (c *Consumers) running(ctx context.Context, r Request, one *consumer) view.
 	if err != nil {
 		return part
 	}
-	type row struct {
-		worker workers.Worker
-		workers.Message
+	list := &view.List{
+		Path: "consumer", Query: r.Query, Empty: runningEmpty,
+		Columns: view.Texts("Message").Wide("Subject").Texts("Since").Numbers("Attempt").Texts("Worker", "Host").Numbers("Process"),
 	}
-	var rows []row
 	waiting, more := 0, 0
 	for _, w := range answers {
 		for _, m := range w.Running {
-			rows = append(rows, row{w.Worker, m})
+			seq := strconv.FormatUint(m.Sequence, 10)
+			list.Add("m-"+w.Instance+"-"+seq, view.Linked(seq, link("message", "stream", one.Stream, "seq", seq)), view.Text(m.Subject),
+				view.Ago(m.Since, "The worker did not state it"), view.Number(m.Attempt), view.Text(w.Name), view.Text(w.Host), view.Int(w.PID))
 		}
 		waiting, more = waiting+w.Waiting, more+w.More
 	}
-	slices.SortFunc(rows, func(a, b row) int {
-		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.worker.Instance, b.worker.Instance))
+	slices.SortFunc(list.Rows, func(a, b view.Row) int {
+		return cmp.Or(a.Cells[2].Time.Compare(b.Cells[2].Time), cmp.Compare(a.ID, b.ID))
 	})
-	part.List = &view.List{Path: "consumer", Found: view.Bounded(len(rows), more > 0, "message"), Empty: runningEmpty}
-	columns := []column[row]{
-		text("Message", func(m row) view.Value {
-			seq := strconv.FormatUint(m.Sequence, 10)
-			return view.Linked(seq, link("message", "stream", one.Stream, "seq", seq))
-		}),
-		text("Subject", func(m row) view.Value { return view.Text(m.Subject) }).wide(),
-		text("Since", func(m row) view.Value { return view.Ago(m.Since, "The worker did not state it") }).help("When the handler began"),
-		number("Attempt", func(m row) view.Value { return view.Number(m.Attempt) }).help("Deliveries of the message"),
-		text("Worker", func(m row) view.Value { return view.Text(m.worker.Name) }),
-		text("Host", func(m row) view.Value { return view.Text(m.worker.Host) }),
-		number("Process", func(m row) view.Value { return view.Int(m.worker.PID) }),
+	list.Found = view.Bounded(len(list.Rows), more > 0, "message")
+	if len(list.Rows) > 0 {
+		part.Actions = []view.Action{c.cancel(one)}
 	}
-	id := func(m row) string { return "m-" + m.worker.Instance + "-" + strconv.FormatUint(m.Sequence, 10) }
-	table(part.List, r.Query, rows, "", 0, "message", id, columns)
+	list.Rows, list.Previous, list.Next = slice(r.Query, list.Rows)
+	part.List = list
 	if len(answers) > 0 {
 		part.List.Empty = "No worker that answered handles a message now."
 		part.Facts = []view.Fact{
 			{Name: "Workers that answered", Value: view.Int(len(answers))},
 			{Name: "Messages that wait in them", Value: view.Int(waiting)},
 		}
-	}
-	if len(rows) > 0 {
-		part.Actions = []view.Action{c.cancel(one)}
 	}
 	return part
 }
@@ -78,10 +67,10 @@ func (c *Consumers) cancel(one *consumer) view.Action {
 			if err == nil && seq == 0 {
 				err = invalid("Give the sequence of a message on the list.", "No message is named.")
 			}
-			if err != nil {
-				return view.Outcome{}, err
+			var answers []workers.Cancelled
+			if err == nil {
+				answers, err = c.source.Cancel(ctx, one.Stream, one.Name, seq)
 			}
-			answers, err := c.source.Cancel(ctx, one.Stream, one.Name, seq)
 			if err != nil {
 				return view.Outcome{}, err
 			}

@@ -181,8 +181,6 @@ func (c Columns) add(as Column, titles []string) Columns {
 type Row struct {
 	ID    string
 	Cells []Value
-	// Stale rows are from a source that does not answer now.
-	Stale bool
 }
 
 // List is a table of objects.
@@ -218,7 +216,7 @@ type Field struct {
 	Name, Label, Value string
 	// Options make the field a choice.
 	Options []Option
-	// Type is that of the input; empty: text. The value of a password is not written.
+	// Type is that of the input; empty: text.
 	Type        string
 	Placeholder string
 	Required    bool
