@@ -107,6 +107,7 @@ func TestFailuresThatWereLookedAt(t *testing.T) {
 type keptMarks map[string]operation.Kept
 
 func (k keptMarks) Read(context.Context, string) (map[string]operation.Kept, error) { return k, nil }
+
 func (k keptMarks) Put(_ context.Context, key string, data []byte) error {
 	k[key] = operation.Kept{Data: data}
 	return nil

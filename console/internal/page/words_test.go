@@ -1,13 +1,13 @@
 package page
 
 import (
-	"github.com/nats-io/nats.go/jetstream"
 	"os"
 	"path/filepath"
 	"regexp"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 )
 
