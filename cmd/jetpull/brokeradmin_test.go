@@ -366,41 +366,7 @@ func TestNoBroker(t *testing.T) {
 	require.Len(t, broker.StrayVariables([]string{"JETPULL_BROKER_UR=x"}, remote.BrokerURL), 1)
 }
 
-// Names come from the running broker or relay, and values from what there is.
-func TestCompletion(t *testing.T) {
-	s := newBrokerShell(t)
-	s.want(0, "consumers", "put", "orders", "bil/ling", "--callback-url", "http://127.0.0.1:9/", "--type", "pull")
-	s.want(0, "access", "put", "orders", "reports", "--role", "read")
-	s.broadcast("m1")
-	relay, stop := listen(t, relaycmd.New(new(bool)))
-	t.Cleanup(func() { require.NoError(t, stop()) })
-	(&shell{t: t, url: relay}).want(0, "receivers", "put", "ci", "--post-endpoint", "http://127.0.0.1:9/")
-	t.Setenv(remote.BrokerURL, s.url)
-	t.Setenv(remote.RelayURL, relay)
-	for line, want := range map[string]string{
-		"broker channels rm":                       "orders sample-channel",
-		"broker channels rm orders":                "",
-		"broker producers show":                    "shop sample-producer",
-		"broker consumers pause orders":            "bil/ling",
-		"broker access rm orders":                  "reports",
-		"broker jobs requeue orders bil/ling":      "m1",
-		"broker jobs requeue orders bil/ling m1":   "m1",
-		"broker jobs ls orders bil/ling --status":  "QUEUED INFLIGHT DELIVERED DEAD",
-		"broker consumers put orders x --type":     "push pull",
-		"broker consumers pause none":              "",
-		"broker broadcast":                         "orders sample-channel",
-		"broker broadcast orders":                  "shop sample-producer",
-		"broker claim orders":                      "bil/ling",
-		"broker claim orders bil/ling --settle":    "delivered dead none",
-		"relay receivers show":                     "ci",
-		"relay senders rm":                         "",
-		"broker channels ls --url http://x.test:1": "",
-	} {
-		var out, errOut strings.Builder
-		require.Equal(t, 0, execute(t.Context(), append(append([]string{"__complete"}, strings.Fields(line)...), ""), nil, &out, &errOut), line)
-		names := strings.Fields(out.String())
-		require.Equal(t, want, strings.Join(names[:len(names)-1], " "), "%s: %s", line, &errOut)
-	}
+func TestCompletionScripts(t *testing.T) {
 	for _, language := range []string{"bash", "zsh", "fish"} {
 		var out strings.Builder
 		require.Equal(t, 0, execute(t.Context(), []string{"completion", language}, nil, &out, os.Stderr))

@@ -44,7 +44,7 @@ var helpExamples = []helpExample{
 	{line: `jetpull publish orders.new two --create ORDERS`},
 	{line: `jetpull publish orders.new '{"id":{{.Count}}}' --count 1000`},
 	{line: `jetpull publish orders.new --lines < orders.jsonl`},
-	{line: `jetpull publish 'orders.{{.Random 2}}' x --size 1024 --create ORDERS --embedded ./data`},
+	{line: `jetpull publish 'orders.{{.Count}}' x --size 1024 --create ORDERS --embedded ./data`},
 	{line: `jetpull publish reports.due daily --cron '0 0 6 * * *' --schedule reports.daily --create REPORTS`},
 	{line: `jetpull streams ls`},
 	{line: `jetpull streams info ORDERS`},

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -130,7 +129,7 @@ var forms = map[string]string{
 // refused is the error of a flag that there is not, with the one that could be meant, or of one with a value that it does not take.
 func refused(cmd *cobra.Command, err error) error {
 	if missing, ok := errors.AsType[*pflag.NotExistError](err); ok {
-		if near := nearest(cmd.Flags(), missing.GetSpecifiedName()); near != "" {
+		if near := nearest(cmd.Flags(), cmp.Or(missing.GetSpecifiedShortnames(), missing.GetSpecifiedName())); near != "" {
 			return fmt.Errorf("%w; did you mean --%s?", err, near)
 		}
 	}
@@ -253,28 +252,6 @@ func Arguments(cmd *cobra.Command, args []string) error {
 		return cmp.Or(CheckName("stream", args[0]), CheckName("consumer", args[1]))
 	}
 	return CheckName("stream", args[0])
-}
-
-// CompleteTime bounds the completion of a name: the user waits for it with a half-typed line.
-const CompleteTime = 2 * time.Second
-
-// Complete has the shell complete each argument of a command with names, by the word of the usage line that stands for it. The arguments before
-// it are passed too.
-func Complete(cmd *cobra.Command, names func(ctx context.Context, args []string, word string) ([]string, error)) {
-	words, _, most := Words(cmd.Use)
-	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) >= most {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), CompleteTime)
-		defer cancel()
-		found, err := names(ctx, args, words[min(len(args), len(words)-1)])
-		if err != nil {
-			cobra.CompDebugln(err.Error(), false)
-			return nil, cobra.ShellCompDirectiveError
-		}
-		return found, cobra.ShellCompDirectiveNoFileComp
-	}
 }
 
 // Subject has a flag refuse what is no subject. One to publish to has no wildcards.

@@ -132,9 +132,8 @@ func newShow(g *client.Globals) *cobra.Command {
 					if err != nil {
 						return err
 					}
-					whole := head(l)
-					whole.Headers, whole.Payload = l.Header, cli.PayloadOf(l.Data)
-					return cli.Show(cmd.OutOrStdout(), g.JSON, whole)
+					l.Payload = cli.PayloadOf(l.Data)
+					return cli.Show(cmd.OutOrStdout(), g.JSON, l)
 				}
 				return fmt.Errorf(noLetter, args[0], args[1])
 			})

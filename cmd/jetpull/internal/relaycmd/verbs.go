@@ -22,9 +22,9 @@ import (
 )
 
 var words = map[string]remote.Word{
-	"RECEIVER":  {Kind: "receiver", Item: "/v1/receivers/RECEIVER", List: "/v1/receivers", Ls: "receivers ls"},
-	"SENDER":    {Kind: "sender", Item: "/v1/senders/SENDER", List: "/v1/senders", Ls: "senders ls"},
-	"OPERATION": {Kind: "operation", Item: "/v1/operations/OPERATION", List: "/v1/operations", Ls: "operations ls"},
+	"RECEIVER":  {Kind: "receiver", Item: "/v1/receivers/RECEIVER", Ls: "receivers ls"},
+	"SENDER":    {Kind: "sender", Item: "/v1/senders/SENDER", Ls: "senders ls"},
+	"OPERATION": {Kind: "operation", Item: "/v1/operations/OPERATION", Ls: "operations ls"},
 }
 
 func clients(asJSON *bool) []*cobra.Command {
@@ -38,7 +38,6 @@ func clients(asJSON *bool) []*cobra.Command {
 			return nil, client.New(base, token, nil).Call(ctx, r.Method, r.Path, r.Body, answer)
 		},
 		Words: words, Field: snake, Page: page,
-		Choices: map[string][]string{"order": {"none", "source", "receiver"}, "unknown-outcome": {"at_least_once", "at_most_once"}},
 		Operation: func(answer json.RawMessage) (o remote.Operation, err error) {
 			err = json.Unmarshal(answer, &o)
 			o.Running = o.State == "running"

@@ -47,7 +47,7 @@ var Nouns = []remote.Noun{
 		{Use: "resume CHANNEL CONSUMER", Short: "Resume a paused consumer", Method: http.MethodPost, Path: words["CONSUMER"].Item + "/resume"},
 	}},
 	{Name: "access", Short: "Show, configure and delete the access tokens of channels", Verbs: []remote.Verb{
-		{Use: "ls CHANNEL", Short: "List the access tokens of a channel", Path: words["ACCESS"].List, Columns: []string{"ID", "Name", "Role", "ChangedAt"}},
+		{Use: "ls CHANNEL", Short: "List the access tokens of a channel", Path: "/channel/CHANNEL/access", Columns: []string{"ID", "Name", "Role", "ChangedAt"}},
 		show("CHANNEL ACCESS", "an access token"),
 		put("put CHANNEL ACCESS", "an access token", []string{"token"}, func(flags *pflag.FlagSet) {
 			flags.String("role", "", "what the token allows: read, publish or manage")
@@ -56,7 +56,7 @@ var Nouns = []remote.Noun{
 	}},
 	{Name: "messages", Short: "Search and show messages", Verbs: []remote.Verb{
 		{
-			Use: "ls CHANNEL", Short: "List the messages of a channel, newest first", Path: words["MESSAGE"].List,
+			Use: "ls CHANNEL", Short: "List the messages of a channel, newest first", Path: "/channel/CHANNEL/messages",
 			Columns: []string{"ID", "ReceivedAt", "ProducedBy", "EventType", "ContentType", "Payload"},
 			Flags: func(flags *pflag.FlagSet) {
 				flags.String("id", "", "only the message with this `ID`")
@@ -70,7 +70,7 @@ var Nouns = []remote.Noun{
 	}},
 	{Name: "scheduled", Short: "Show and cancel scheduled messages", Verbs: []remote.Verb{
 		{
-			Use: "ls CHANNEL", Short: "List the scheduled messages of a channel", Path: words["SCHEDULED"].List,
+			Use: "ls CHANNEL", Short: "List the scheduled messages of a channel", Path: "/channel/CHANNEL/scheduled-messages",
 			Columns: []string{"messageId", "dispatchSchedule", "status", "producedBy", "eventType", "payload"},
 		},
 		show("CHANNEL SCHEDULED", "a scheduled message"),
@@ -119,7 +119,7 @@ see jetpull broker replay, which shows and cancels it.`,
 	}},
 	{Name: "replay", Short: "Queue dead or delivered jobs again", Verbs: []remote.Verb{
 		{
-			Use: "ls [CHANNEL] [CONSUMER]", Short: "List the running replays and purges, and the last ones that ended", Path: words["REPLAY"].List,
+			Use: "ls [CHANNEL] [CONSUMER]", Short: "List the running replays and purges, and the last ones that ended", Path: "/replays",
 			Columns: []string{"ChannelID", "ConsumerID", "ID", "Kind", "State", ">Count", ">Replayed", ">Purged", ">Skipped", ">Failed", "CreatedAt"},
 		},
 		{
