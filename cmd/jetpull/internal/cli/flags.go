@@ -2,12 +2,10 @@ package cli
 
 import (
 	"cmp"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"math"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -195,22 +193,6 @@ func HeaderFlag(flags *pflag.FlagSet, add func(name, value string)) {
 		add(name, strings.TrimSpace(value))
 		return nil
 	})
-}
-
-// Authorities are the system's certificate authorities, with those of a file in PEM.
-func Authorities(file string) (*x509.CertPool, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	roots, err := x509.SystemCertPool()
-	if err != nil {
-		roots = x509.NewCertPool()
-	}
-	if !roots.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("%s has no certificate in PEM", file)
-	}
-	return roots, nil
 }
 
 // CheckName refuses what cannot be the name of a stream or a consumer.

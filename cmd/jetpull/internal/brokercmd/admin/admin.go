@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jetpull/jetpull/broker/client"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
 	"github.com/jetpull/jetpull/internal/service/httpclient"
+	"github.com/jetpull/jetpull/internal/service/webhook"
 )
 
 var words = map[string]remote.Word{
@@ -65,7 +65,7 @@ func API(asJSON *bool) *remote.API {
 func httpClient(secret, ca string) (*http.Client, error) {
 	h := httpclient.New(nil)
 	if ca != "" {
-		roots, err := cli.Authorities(natscontext.ExpandHome(ca))
+		roots, err := webhook.Authorities(natscontext.ExpandHome(ca))
 		if err != nil {
 			return nil, fmt.Errorf("--tlsca: %w", err)
 		}
