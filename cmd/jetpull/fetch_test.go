@@ -209,9 +209,9 @@ func TestUnpin(t *testing.T) {
 	require.Contains(t, r.out, "the pin was "+id)
 	require.Empty(t, f.info(t).PriorityGroups[0].PinnedClientID)
 
-	r = f.run(t, "unpin", "S", "c", "--group", "g", "--json")
+	r = f.run(t, "unpin", "S", "c", "g", "--json")
 	require.JSONEq(t, `{"stream":"S","consumer":"c","group":"g"}`, r.out)
-	r = f.run(t, "unpin", "S", "c", "--group", "other")
+	r = f.run(t, "unpin", "S", "c", "other")
 	require.Equal(t, cli.ExitUsage, r.code)
 	require.Contains(t, r.err, `no group "other"; it has g`)
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/jetpull/jetpull/internal/mask"
-	"github.com/jetpull/jetpull/internal/wire"
 )
 
 // MaxLong is the longest duration that a flag takes: a longer one is a mistake in units.
@@ -247,12 +246,4 @@ func Subject(flags *pflag.FlagSet, name string, value *string, wildcards bool) {
 		}
 		return nil
 	})
-}
-
-// CheckGroup refuses what cannot be the name of a priority group.
-func CheckGroup(name string) error {
-	if err := wire.ValidGroup(name); err != nil {
-		return Usage(fmt.Errorf("--group: %w", err))
-	}
-	return nil
 }

@@ -121,8 +121,7 @@ func reset(ctx context.Context, js jetstream.JetStream, stream, name string, to 
 
 // NewUnpin returns the command unpin.
 func NewUnpin(g *client.Globals) *cobra.Command {
-	var group string
-	cmd := change(g, &cobra.Command{
+	return change(g, &cobra.Command{
 		Use:   "unpin STREAM CONSUMER [GROUP]",
 		Short: "Take the pin of a priority group from the client that holds it",
 		Long: `unpin takes the pin of a priority group with the pinned_client policy from the
@@ -136,10 +135,7 @@ With another policy, or without such a group, the command fails and changes noth
 		if err != nil {
 			return "", err
 		}
-		if len(args) == 3 {
-			group = args[2]
-		}
-		if o.Group, err = pinGroup(info, group); err != nil {
+		if o.Group, err = pinGroup(info, strings.Join(args[2:], "")); err != nil {
 			return "", err
 		}
 		for _, state := range info.PriorityGroups {
@@ -150,9 +146,6 @@ With another policy, or without such a group, the command fails and changes noth
 		text := fmt.Sprintf("is unpinned in group %s; the pin was %s", o.Group, cmp.Or(o.Unpinned, "nobody's"))
 		return text, jetpull.Unpin(ctx, js, args[0], args[1], o.Group)
 	})
-	cmd.Flags().StringVar(&group, "group", "", "priority `GROUP` whose pin is taken; the same as the argument")
-	cli.Checked(cmd.Flags(), "group", func() error { return cli.CheckGroup(group) })
-	return cmd
 }
 
 // pinGroup checks the group to unpin, or finds the only one that there is.
@@ -162,7 +155,7 @@ func pinGroup(info *jetstream.ConsumerInfo, group string) (string, error) {
 	case info.Config.PriorityPolicy != jetstream.PriorityPolicyPinned:
 		return "", cli.Usage(fmt.Errorf("consumer %s has no pins: its priority policy is not pinned_client", info.Name))
 	case group == "" && len(groups) > 1:
-		return "", cli.Usage(fmt.Errorf("consumer %s has the groups %s; name one with --group", info.Name, strings.Join(groups, ", ")))
+		return "", cli.Usage(fmt.Errorf("consumer %s has the groups %s; name one", info.Name, strings.Join(groups, ", ")))
 	case group != "" && !slices.Contains(groups, group):
 		return "", cli.Usage(fmt.Errorf("consumer %s has no group %q; it has %s", info.Name, group, strings.Join(groups, ", ")))
 	}

@@ -36,7 +36,7 @@ within --wait. A worker that is slower is missing. If none answers, the exit cod
 nobody can tell whether there is one. For a set of partitions, the consumers are
 NAME-0, NAME-1 and so on.
 
-With --json, it prints a line for each worker.`,
+With --json, it prints a line for each worker, with how many messages it has read ahead.`,
 		Example: `  jetpull ps ORDERS worker`,
 		RunE:    c.list,
 	})
@@ -70,35 +70,28 @@ type row struct {
 	running.Message
 }
 
-// tally is how many messages a worker has, as ps lists it.
-type tally struct {
-	Worker, Host, Instance string
-	PID, Running, Waiting  int
-}
-
 func (c *command) list(cmd *cobra.Command, args []string) error {
 	workers, err := ask[running.List](c, cmd, args, running.ListSubject(args[0], args[1]), "")
 	if err != nil {
 		return err
 	}
 	var rows []row
-	var tallies []tally
+	more, waiting := 0, 0
 	for _, w := range workers {
 		for _, m := range w.Running {
 			rows = append(rows, row{w.Name, w.Host, w.PID, m})
 		}
-		tallies = append(tallies, tally{w.Name, w.Host, w.Instance, w.PID, len(w.Running) + w.More, w.Waiting})
+		more, waiting = more+w.More, waiting+w.Waiting
 	}
 	if c.JSON {
 		return cli.List(cmd, true, nil, cli.All(workers))
 	}
 	slices.SortStableFunc(rows, func(a, b row) int { return a.Since.Compare(b.Since) })
 	columns := []string{"Worker", "Host", ">PID", ">sequence", "subject", "since", ">attempt"}
-	err = errors.Join(cli.ListOr(cmd, false, columns, cli.All(rows), "no message is handled now"),
-		cli.Answer(cmd, false, nil, "\n"),
-		cli.List(cmd, false, []string{"Worker", "Host", ">PID", "Instance", ">Running", ">Waiting"}, cli.All(tallies)))
+	err = cli.ListOr(cmd, false, columns, cli.All(rows), "no message is handled now")
 	if !c.Quiet {
-		cli.Notice(cmd.ErrOrStderr(), "%s answered within %v\n", progress.Plural(len(workers), "worker"), c.wait)
+		cli.Notice(cmd.ErrOrStderr(), "%s answered within %v: %s more running, %s read ahead\n", progress.Plural(len(workers), "worker"), c.wait,
+			progress.Count(more), progress.Count(waiting))
 	}
 	return err
 }

@@ -98,12 +98,9 @@ func (p *plan) complete(cmd *cobra.Command, args []string) (err error) {
 		p.body = func(n int) []byte { return []byte(numbered(args[1], n)) }
 		return nil
 	}
-	body, err := io.ReadAll(cli.Input(cmd))
-	if err != nil {
-		return fmt.Errorf("read the body: %w", err)
-	}
+	body, err := cli.ArgumentOrInput(cmd, nil, 0)
 	p.body = func(int) []byte { return bytes.Clone(body) }
-	return nil
+	return err
 }
 
 // checkLines refuses what does not go with --lines, and --count 0 where it would do nothing.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -252,14 +251,11 @@ takes up to 1,000 messages.`,
 }
 
 // complete makes the message that the command line describes.
-func complete(c *remote.Call, m *client.Message, text bool) (err error) {
-	payload := []byte(c.Names["PAYLOAD"])
-	if len(c.Args) == 0 {
-		if payload, err = io.ReadAll(cli.Input(c.Cmd)); err != nil {
-			return fmt.Errorf("read the payload: %w", err)
-		}
-	}
+func complete(c *remote.Call, m *client.Message, text bool) error {
+	payload, err := cli.ArgumentOrInput(c.Cmd, c.Args, 0)
 	switch {
+	case err != nil:
+		return err
 	case text:
 		m.Payload = string(payload)
 	case !json.Valid(payload):

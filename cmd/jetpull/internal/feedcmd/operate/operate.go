@@ -113,9 +113,13 @@ func newAddCommand(t *tables.DB) *cobra.Command {
 			if len(opens) > 0 && gate == 0 {
 				return cli.Usage(errors.New("gate 0 is open from the beginning; give --open-at and --open-after with a --gate above it"))
 			}
-			items, err := readItems(cli.Input(cmd), gate)
+			text, err := cli.ArgumentOrInput(cmd, nil, 0)
 			if err != nil {
 				return err
+			}
+			var items []feed.Item
+			for line := range bytes.Lines(text) { // only the line's end is not part of an item
+				items = append(items, feed.Item{Gate: gate, Data: bytes.TrimSuffix(line, []byte("\n"))})
 			}
 			all := slices.Concat(opens, items)
 			err = t.With(cmd.Context(), func(s *feed.Store) error { return addItems(cmd.Context(), s, args[0], all, seal) })
@@ -177,18 +181,6 @@ func exportItems(file string, items iter.Seq2[feed.Item, error]) error {
 		err = fmt.Errorf("--export: %w", err)
 	}
 	return err
-}
-
-// readItems reads an item a line. Only the line's end is not part of it.
-func readItems(in io.Reader, gate int) (items []feed.Item, err error) {
-	text, err := io.ReadAll(in)
-	if err != nil {
-		return nil, fmt.Errorf("read stdin: %w", err)
-	}
-	for line := range bytes.Lines(text) {
-		items = append(items, feed.Item{Gate: gate, Data: bytes.TrimSuffix(line, []byte("\n"))})
-	}
-	return items, nil
 }
 
 func addItems(ctx context.Context, s *feed.Store, partition string, items []feed.Item, seal bool) error {
