@@ -13,38 +13,19 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
-func TestConsumersPauseAndResume(t *testing.T) {
+// A pause is shown until it ends.
+func TestInfoOfAPausedConsumer(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
-	f.publish(t, numbers(1)...)
-	r := f.run(t, "consumers", "pause", "S", "c")
-	require.Equal(t, cli.ExitUsage, r.code)
-	require.Contains(t, r.err, "one of the flags in the group [for until] is required")
-	r = f.run(t, "consumers", "pause", "S", "c", "--until", "2001-01-01T00:00:00Z")
-	require.Equal(t, cli.ExitUsage, r.code)
-	require.Contains(t, r.err, "--until 2001-01-01T00:00:00Z is in the past; give a later time")
-
-	r = f.run(t, "consumers", "pause", "S", "c", "--for", "1h")
-	require.Equal(t, cli.ExitDone, r.code, r.err)
-	require.Contains(t, r.out, "consumer c on stream S is paused until ")
-	require.True(t, f.info(t).Paused)
-	_, until, _ := strings.Cut(strings.TrimSpace(r.out), "until ")
-	at, err := time.Parse(time.RFC3339, until)
+	at := time.Now().Add(time.Hour).Truncate(time.Second)
+	_, err := f.js.PauseConsumer(t.Context(), "S", "c", at)
 	require.NoError(t, err)
-	require.Regexp(t, `(?m)^pause until +`+at.Format(time.DateTime)+`$`, f.run(t, "info", "S", "c").out)
+	require.Contains(t, f.run(t, "info", "S", "c").out, `"pause_until": "`+at.UTC().Format(time.RFC3339))
 	out, errOut, stop := f.start(t, "info", "S", "c", "--watch")
 	require.Eventually(t, func() bool { return strings.Contains(out.String(), "\npaused until  "+at.Format(time.DateTime)+"\n") }, 10*time.Second, 5*time.Millisecond)
 	require.Equal(t, cli.ExitDone, stop(), errOut.String())
-	require.Equal(t, cli.ExitNoMessages, f.run(t, "fetch", "S", "c", "--no-wait").code)
-
-	r = f.run(t, "consumers", "resume", "S", "c", "--json")
-	require.Equal(t, cli.ExitDone, r.code, r.err)
-	require.Equal(t, "{\"stream\":\"S\",\"consumer\":\"c\",\"paused\":false}\n", r.out)
-	require.Equal(t, cli.ExitDone, f.run(t, "fetch", "S", "c").code)
-	require.NotContains(t, f.run(t, "info", "S", "c").out, "pause until")
-
-	r = f.run(t, "consumers", "pause", "S", "nobody", "--for", "1h")
-	require.Equal(t, cli.ExitError, r.code)
-	require.Contains(t, r.err, `pause consumer "nobody" on stream "S"`)
+	_, err = f.js.ResumeConsumer(t.Context(), "S", "c")
+	require.NoError(t, err)
+	require.NotContains(t, f.run(t, "info", "S", "c").out, "pause_until")
 }
 
 func TestConsumersReset(t *testing.T) {
