@@ -20,7 +20,6 @@ import (
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
 )
 

@@ -60,9 +60,8 @@ func run(cmd *cobra.Command, g *client.Globals, listen, token string) error {
 		return cli.Usage(errors.New("--listen " + listen + " can be reached from other machines, and anybody could read the names and counts of " +
 			"consumers: add --exporter-token or $" + envToken + ", or listen on 127.0.0.1"))
 	}
-	t := g.Target
-	t.NoWait = true
-	l, err := t.Open(cmd.Context(), "exporter", cmd.ErrOrStderr())
+	g.Target.NoWait = true
+	l, err := g.Target.Open(cmd.Context(), "exporter", cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}

@@ -90,7 +90,7 @@ func header(variable, pairs string) (http.Header, error) {
 func (getenv environment) certificates() (_ *tls.Config, err error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if variable, file := getenv.lookup("CERTIFICATE", ""); file != "" {
-		if cfg.RootCAs, err = cli.Authorities(file); err != nil {
+		if cfg.RootCAs, err = webhook.Authorities(file); err != nil {
 			return nil, fmt.Errorf("%s: %w", variable, err)
 		}
 	}
