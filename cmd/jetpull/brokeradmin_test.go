@@ -144,7 +144,7 @@ func TestBrokerObjects(t *testing.T) {
 		{1, "--file: open none: ", []string{"channels", "put", "orders", "--file", "none"}},
 		{2, "not a JSON object", []string{"channels", "put", "x", "--file", "-"}},
 		{2, "give messages, whose IDs jobs ls shows, or --all", []string{"jobs", "purge", "orders", "k"}},
-		{1, "Rate: 0: give a number", []string{"jobs", "requeue", "sample-channel", "sample-consumer", "--all", "--rate", "0"}},
+		{1, "Rate: 0: give a number", []string{"replay", "start", "sample-channel", "sample-consumer", "--rate", "0"}},
 	} {
 		s.fails(tt.code, tt.want, tt.args...)
 	}
@@ -228,17 +228,18 @@ func TestBrokerJobs(t *testing.T) {
 	require.Regexp(t, `attempts +2\n`, s.want(0, "jobs", "show", "orders", "billing", "m3"))
 	require.Regexp(t, `(?m)^ +2 .* 500 .*\{"build":17\}$`, s.want(0, "jobs", "attempts", "orders", "billing", "m3"))
 	require.Regexp(t, `orders +billing +push +active .* 0 +0 +0 +30\n`, s.want(0, "consumers", "ls", "orders"))
-	s.fails(2, "jobs ls shows, or --all", "jobs", "requeue", "orders", "billing")
-	require.Equal(t, "30 jobs\n", s.want(0, "jobs", "requeue", "orders", "billing", "--all", "--dry-run"))
+	s.fails(2, "jobs ls shows, or --all", "jobs", "purge", "orders", "billing")
+	require.Equal(t, "30 jobs\n", s.want(0, "replay", "start", "orders", "billing", "--status", "DEAD", "--dry-run"))
 	require.Empty(t, s.want(0, "jobs", "purge", "orders", "billing", "m0"))
 	s.fails(1, `message "m0": consumer "billing" has no job of message "m0"`, "jobs", "purge", "orders", "billing", "m0")
-	s.fails(1, `no message "none"`, "jobs", "requeue", "orders", "billing", "none")
+	s.fails(1, `no message "none"`, "replay", "start", "orders", "billing", "--message", "none")
 	open()
-	require.Regexp(t, `^replay \S+: DONE, 1 of 1 jobs\nreplay \S+: DONE, 1 of 1 jobs\n$`, s.want(0, "jobs", "requeue", "orders", "billing", "m1", "m2"))
+	for _, message := range []string{"m1", "m2"} {
+		require.Regexp(t, `^replay \S+: DONE, 1 of 1 jobs\n$`, s.want(0, "replay", "start", "orders", "billing", "--status", "DEAD", "--message", message))
+	}
 	require.Eventually(t, func() bool { return s.count("DELIVERED") == 2 }, 30*time.Second, 10*time.Millisecond)
-	s.fails(1, `message "m1": its job is not dead`, "jobs", "requeue", "orders", "billing", "m1")
 	s.fails(1, `message "m1": its job is not dead, but DELIVERED`, "jobs", "purge", "orders", "billing", "m1")
-	require.Regexp(t, `^replay \S+: DONE, 27 of 27 jobs\n$`, s.want(0, "jobs", "requeue", "orders", "billing", "--all", "--rate", "10000"))
+	require.Regexp(t, `^replay \S+: DONE, 27 of 27 jobs\n$`, s.want(0, "replay", "start", "orders", "billing", "--status", "DEAD", "--rate", "10000"))
 	require.Eventually(t, func() bool { return s.count("DELIVERED") == 29 }, 30*time.Second, 10*time.Millisecond)
 	require.Equal(t, "0 dead jobs deleted\n", s.want(0, "jobs", "purge", "orders", "billing", "--all"))
 	require.Equal(t, "14 jobs\n", s.want(0, "replay", "start", "orders", "billing", "--status", "DELIVERED", "--metadata", "X-Tenant=acme", "--since",
@@ -281,14 +282,14 @@ func TestBrokerInterruptedReplay(t *testing.T) {
 		proxy.ServeHTTP(w, r)
 	}))
 	defer front.Close()
-	code, _, errOut := (&shell{t: t, url: front.URL, command: "broker"}).do(ctx, "", "jobs", "requeue", "orders", "billing", "--all", "--rate", "1")
+	code, _, errOut := (&shell{t: t, url: front.URL, command: "broker"}).do(ctx, "", "replay", "start", "orders", "billing", "--rate", "1")
 	require.Equal(t, cli.ExitInterrupted, code, errOut)
 	require.Contains(t, errOut, "The replay goes on in the broker, with ")
 	_, rest, ok := strings.Cut(errOut, "jetpull broker replay cancel orders billing ")
 	require.True(t, ok, errOut)
 	id, _, _ := strings.Cut(rest, " ")
 	require.Contains(t, errOut, "jetpull broker replay status --follow orders billing "+id+" ")
-	s.fails(1, "is running: wait for its end", "jobs", "requeue", "orders", "billing", "m1")
+	s.fails(1, "is running: wait for its end", "replay", "start", "orders", "billing", "--message", "m1")
 	require.Contains(t, s.want(0, "replay", "status", "orders", "billing", id), "RUNNING")
 	require.Empty(t, s.want(0, "replay", "cancel", "orders", "billing", id))
 	require.Contains(t, s.want(0, "replay", "status", "orders", "billing", id, "--follow"), "CANCELLED")
@@ -394,7 +395,7 @@ func TestAdministrationOfTheGuide(t *testing.T) {
 		if strings.Contains(line, "messages ls") || strings.Contains(line, "jobs ls") {
 			require.Contains(t, out.String(), "order-1", line)
 		}
-		if strings.Contains(line, "requeue orders billing order-1") {
+		if strings.Contains(line, "--message order-1") {
 			require.Contains(t, out.String(), "DONE, 1 of 1 jobs")
 			require.Eventually(t, func() bool { return s.count("DEAD") == 1 }, 30*time.Second, 10*time.Millisecond)
 		}

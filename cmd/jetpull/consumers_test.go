@@ -35,7 +35,7 @@ func TestConsumersReset(t *testing.T) {
 	require.Equal(t, cli.ExitDone, f.run(t, "fetch", "S", "c", "--settle", "none").code)
 	r := f.run(t, "consumers", "reset", "S", "c")
 	require.Equal(t, cli.ExitDone, r.code, r.err)
-	require.Equal(t, "consumer c on stream S delivers again from sequence 4\n", r.out)
+	require.Equal(t, `{"stream":"S","consumer":"c","reset_to":4}`+"\n", r.out)
 	require.Equal(t, "4\n", f.run(t, "fetch", "S", "c", "--raw").out, "at once, not after AckWait")
 	r = f.run(t, "consumers", "reset", "S", "c", "--to", "2", "--json")
 	require.Equal(t, cli.ExitDone, r.code, r.err)

@@ -206,7 +206,7 @@ func TestUnpin(t *testing.T) {
 
 	r := f.run(t, "unpin", "S", "c")
 	require.Equal(t, cli.ExitDone, r.code, r.err)
-	require.Contains(t, r.out, "the pin was "+id)
+	require.Contains(t, r.out, `"unpinned":"`+id)
 	require.Empty(t, f.info(t).PriorityGroups[0].PinnedClientID)
 
 	r = f.run(t, "unpin", "S", "c", "g", "--json")

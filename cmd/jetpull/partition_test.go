@@ -63,6 +63,6 @@ func TestPartition(t *testing.T) {
 	require.Equal(t, cli.ExitDone, stop())
 
 	r := f.run(t, "partition", "rm", "billing")
-	require.Equal(t, "deleted set billing\n", r.out, r.err)
+	require.Equal(t, `{"deleted":"billing"}`+"\n", r.out, r.err)
 	refused(cli.ExitError, fmt.Sprintf("set %q", "billing"), "ls", "billing")
 }

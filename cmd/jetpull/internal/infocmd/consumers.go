@@ -23,7 +23,7 @@ func NewConsumers(g *client.Globals) *cobra.Command {
 	return cmd
 }
 
-// outcome is what came of a command, as --json prints it.
+// outcome is what came of a command. It is printed as a line of JSON.
 type outcome struct {
 	Stream   string `json:"stream"`
 	Consumer string `json:"consumer"`
@@ -44,13 +44,12 @@ handled can be delivered again. The next sequence of the stream skips all that i
 stores. It needs a server 2.14 or later.`,
 		Example: `  jetpull consumers reset ORDERS worker
   jetpull consumers reset ORDERS worker --to 1200`,
-	}, func(ctx context.Context, js jetstream.JetStream, args []string, o *outcome) (string, error) {
+	}, func(ctx context.Context, js jetstream.JetStream, args []string, o *outcome) error {
 		r, err := reset(ctx, js, args[0], args[1], uint64(to))
-		if err != nil {
-			return "", err
+		if err == nil {
+			o.ResetTo = r.ResetSeq
 		}
-		o.ResetTo = r.ResetSeq
-		return fmt.Sprintf("delivers again from sequence %d", r.ResetSeq), nil
+		return err
 	})
 	cli.Int(cmd.Flags(), &to, "to", 0, 1, math.MaxInt, "deliver again from `SEQUENCE` of the stream; by default from the acknowledgement floor")
 	return cmd
@@ -87,21 +86,20 @@ with the next message. GROUP can be left out if the consumer has only one group.
 With another policy, or without such a group, the command fails and changes nothing.`,
 		Example: `  jetpull unpin ORDERS worker
   jetpull unpin ORDERS worker primary`,
-	}, func(ctx context.Context, js jetstream.JetStream, args []string, o *outcome) (string, error) {
+	}, func(ctx context.Context, js jetstream.JetStream, args []string, o *outcome) error {
 		info, err := infoOf(ctx, js, args[0], args[1])
-		if err != nil {
-			return "", err
+		if err == nil {
+			o.Group, err = pinGroup(info, strings.Join(args[2:], ""))
 		}
-		if o.Group, err = pinGroup(info, strings.Join(args[2:], "")); err != nil {
-			return "", err
+		if err != nil {
+			return err
 		}
 		for _, state := range info.PriorityGroups {
 			if state.Group == o.Group {
 				o.Unpinned = state.PinnedClientID
 			}
 		}
-		text := fmt.Sprintf("is unpinned in group %s; the pin was %s", o.Group, cmp.Or(o.Unpinned, "nobody's"))
-		return text, jetpull.Unpin(ctx, js, args[0], args[1], o.Group)
+		return jetpull.Unpin(ctx, js, args[0], args[1], o.Group)
 	})
 }
 
@@ -119,18 +117,17 @@ func pinGroup(info *jetstream.ConsumerInfo, group string) (string, error) {
 	return cmp.Or(group, groups[0]), nil
 }
 
-// operation changes a consumer, whose stream and name args begin with. It completes the outcome for --json, and returns it as a text.
-type operation func(ctx context.Context, js jetstream.JetStream, args []string, o *outcome) (string, error)
+// operation changes a consumer, whose stream and name args begin with, and completes the outcome.
+type operation func(ctx context.Context, js jetstream.JetStream, args []string, o *outcome) error
 
 // change has cmd run f within the timeout for requests, and print the outcome.
 func change(g *client.Globals, cmd *cobra.Command, f operation) *cobra.Command {
 	cmd.RunE = g.With(func(ctx context.Context, l *client.Link, cmd *cobra.Command, args []string) error {
 		o := outcome{Stream: args[0], Consumer: args[1]}
-		text, err := f(ctx, l.JS, args, &o)
-		if err != nil {
+		if err := f(ctx, l.JS, args, &o); err != nil {
 			return fmt.Errorf("%s consumer %q on stream %q: %w", cmd.Name(), args[1], args[0], err)
 		}
-		return cli.Answer(cmd, g.JSON, o, "consumer %s on stream %s %s\n", args[1], args[0], text)
+		return cli.WriteJSON(cmd.OutOrStdout(), o)
 	})
 	return cmd
 }

@@ -42,7 +42,7 @@ set that is opened again begins with the first message of its stream.`,
 			if err := set.Delete(ctx); err != nil {
 				return err
 			}
-			return cli.Answer(cmd, g.JSON, map[string]string{"deleted": args[0]}, "deleted set %s\n", args[0])
+			return cli.WriteJSON(cmd.OutOrStdout(), map[string]string{"deleted": args[0]})
 		}),
 	})
 	return cmd

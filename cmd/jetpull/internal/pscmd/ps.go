@@ -110,14 +110,7 @@ func (c *command) cancel(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("no handler has message %d: %s of consumer %s on stream %s answered within %v. It may be handled already, wait, or be "+
 			"with a worker without a name", seq, progress.Plural(len(workers), "worker"), args[1], args[0], c.wait)
 	}
-	if c.JSON {
-		return cli.List(cmd, true, nil, cli.All(had))
-	}
-	for _, w := range had {
-		err = errors.Join(err, cli.Answer(cmd, false, nil, "the handler of message %d was cancelled in worker %s, process %d on %s\n", seq,
-			progress.Readable(w.Name), w.PID, progress.Readable(w.Host)))
-	}
-	return err
+	return cli.List(cmd, true, nil, cli.All(had))
 }
 
 // ask returns the answers of the workers of the consumer that args name. None is an error.

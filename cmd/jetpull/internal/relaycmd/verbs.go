@@ -200,11 +200,8 @@ this in the background: an interrupt ends this command but not the operation.`,
 				body["ids"] = ids
 			}
 			matched, err := c.Operate("/v1/failed:"+verb, body)
-			switch {
-			case err == nil && matched < len(ids):
+			if err == nil && matched < len(ids) {
 				return fmt.Errorf("%d of %s not found on the list of failed messages, which failed ls shows", len(ids)-matched, progress.Plural(len(ids), "ID"))
-			case err == nil && matched == 0:
-				return c.Exists()
 			}
 			return err
 		},

@@ -76,7 +76,7 @@ var Nouns = []remote.Noun{
 		show("CHANNEL SCHEDULED", "a scheduled message"),
 		{Use: "cancel CHANNEL SCHEDULED", Short: "Cancel a scheduled message", Run: cancelScheduled},
 	}},
-	{Name: "jobs", Short: "Show jobs, requeue or delete dead ones, and delete queued ones", Verbs: []remote.Verb{
+	{Name: "jobs", Short: "Show jobs, and delete dead or queued ones", Verbs: []remote.Verb{
 		{
 			Use: "ls CHANNEL CONSUMER", Short: "List the jobs of a consumer, newest message first", Path: jobsPath,
 			Columns: []string{"MessageID", "Status", "StatusChangedAt", ">Retries", ">Attempts", "Due"},
@@ -88,16 +88,6 @@ var Nouns = []remote.Noun{
 		{
 			Use: "attempts CHANNEL CONSUMER MESSAGE", Short: "List the callbacks of a push job, newest first", Run: attempts,
 			Columns: []string{">Attempt", "StartedAt", ">Duration", ">StatusCode", "Error", "ResponseBody"},
-		},
-		{
-			Use: "requeue CHANNEL CONSUMER [MESSAGE...]", Short: "Queue dead jobs again", Run: requeue,
-			Long: `Queue the dead jobs of these messages again, or all with --all. Each can be
-retried as often as a new job. The broker does this as a replay, at --rate. An
-interrupt ends this command but not the replay; see jetpull broker replay.`,
-			Flags: func(flags *pflag.FlagSet) {
-				flags.Bool("all", false, "all dead jobs of the consumer")
-				paced(flags)
-			},
 		},
 		{
 			Use: "purge CHANNEL CONSUMER [MESSAGE...]", Short: "Delete dead jobs that have no retries left", Run: purge,
@@ -133,7 +123,7 @@ ends this command but not the replay.`,
 				metadata(flags, "only jobs of messages")
 				cli.Past(flags, new(time.Time), "since", "only jobs of messages received since")
 				cli.Past(flags, new(time.Time), "until", "only jobs of messages received before")
-				paced(flags)
+				remote.Paced(flags, 100, "maximum jobs per second, from 1 to 100000")
 			},
 		},
 		{Use: "status CHANNEL CONSUMER REPLAY", Short: "Show the progress of a replay", Run: (*remote.Call).OperationStatus, Flags: remote.Follow},
@@ -144,10 +134,6 @@ ends this command but not the replay.`,
 func metadata(flags *pflag.FlagSet, those string) {
 	flags.StringToString("metadata", nil, those+" with the metadata header `NAME=VALUE`; may be given several times")
 	flags.Lookup("metadata").DefValue = "" // or the help would show [] as the default
-}
-
-func paced(flags *pflag.FlagSet) {
-	remote.Paced(flags, 100, "maximum jobs per second, from 1 to 100000")
 }
 
 // show is the verb that shows what the last word names.

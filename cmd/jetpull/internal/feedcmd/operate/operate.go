@@ -9,7 +9,6 @@ import (
 	"io"
 	"iter"
 	"math"
-	"slices"
 	"strconv"
 	"time"
 
@@ -63,7 +62,9 @@ func Commands(t *tables.DB) []*cobra.Command {
 				return err
 			}),
 		operation("reopen PARTITION", "Make a complete or failed partition available, and unsealed",
-			func(ctx context.Context, s *feed.Store, args []string, _ *outcome) error { return s.Reopen(ctx, args[0]) }),
+			func(ctx context.Context, s *feed.Store, args []string, _ *outcome) error {
+				return s.Reopen(ctx, args[0])
+			}),
 		operation("cancel PARTITION ITEM", "Cancel the attempt at an item that jetpull feed ps lists; it counts as failed",
 			func(ctx context.Context, s *feed.Store, args []string, o *outcome) error {
 				within, err := s.Cancel(ctx, args[0], args[1])
@@ -76,28 +77,18 @@ func Commands(t *tables.DB) []*cobra.Command {
 				return s.Delete(ctx, args[0], args[1:]...)
 			}),
 		operation("close PARTITION", "Complete a partition whose items are all complete",
-			func(ctx context.Context, s *feed.Store, args []string, _ *outcome) error { return s.ClosePartition(ctx, args[0]) }),
+			func(ctx context.Context, s *feed.Store, args []string, _ *outcome) error {
+				return s.ClosePartition(ctx, args[0])
+			}),
 	}
 }
 
 func newAddCommand(t *tables.DB) *cobra.Command {
 	var gate int
 	var seal bool
-	var at time.Time
-	var after time.Duration
 	cmd := &cobra.Command{
 		Use: "add PARTITION", Short: "Add an item for each line of stdin; creates the partition if it does not exist",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var opens []feed.Item // keep the gate closed
-			if !at.IsZero() {
-				opens = append(opens, feed.OpenAt(gate, at))
-			}
-			if after != 0 {
-				opens = append(opens, feed.OpenAfter(gate, after))
-			}
-			if len(opens) > 0 && gate == 0 {
-				return cli.Usage(errors.New("gate 0 is open from the beginning; give --open-at and --open-after with a --gate above it"))
-			}
 			text, err := cli.ArgumentOrInput(cmd, nil, 0)
 			if err != nil {
 				return err
@@ -106,8 +97,7 @@ func newAddCommand(t *tables.DB) *cobra.Command {
 			for line := range bytes.Lines(text) { // only the line's end is not part of an item
 				items = append(items, feed.Item{Gate: gate, Data: bytes.TrimSuffix(line, []byte("\n"))})
 			}
-			all := slices.Concat(opens, items)
-			if err := t.With(cmd.Context(), func(s *feed.Store) error { return addItems(cmd.Context(), s, args[0], all, seal) }); err != nil {
+			if err := t.With(cmd.Context(), func(s *feed.Store) error { return addItems(cmd.Context(), s, args[0], items, seal) }); err != nil {
 				return err
 			}
 			return cli.WriteJSON(cmd.OutOrStdout(), outcome{Partition: args[0], Items: new(len(items))})
@@ -115,8 +105,6 @@ func newAddCommand(t *tables.DB) *cobra.Command {
 	}
 	cli.Int(cmd.Flags(), &gate, "gate", 0, 0, math.MaxInt, "gate of the items; gate 0 is the first")
 	cmd.Flags().BoolVar(&seal, "seal", false, "seal the partition: it gets no more items")
-	cli.Time(cmd.Flags(), &at, "open-at", "keep the gate closed until this")
-	cli.Duration(cmd.Flags(), &after, "open-after", 0, 0, "keep the gate closed for this long after all items below the previous gate are complete")
 	return cmd
 }
 

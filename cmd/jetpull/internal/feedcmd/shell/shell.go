@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"regexp"
@@ -91,13 +92,29 @@ func said(text []byte) error {
 // failure is the error of a command, with the beginning of what it wrote to stderr.
 func failure(err error, stderr []byte) error {
 	if text := strings.TrimSpace(string(stderr)); text != "" {
-		err = fmt.Errorf("%w: %s", err, text)
+		err = &failed{err, text}
 	}
 	if child.IsDataErr(err) {
 		return feed.Permanent(err)
 	}
 	return err
 }
+
+// failed is the error of a command that wrote to stderr. The log has only the exit code: Processor.Stderr, which the user reads beside the
+// log, has shown the text already.
+type failed struct {
+	exit   error
+	stderr string
+}
+
+// Error is the exit code and the text.
+func (e *failed) Error() string { return e.exit.Error() + ": " + e.stderr }
+
+// Unwrap returns the exit code.
+func (e *failed) Unwrap() error { return e.exit }
+
+// LogValue implements [slog.LogValuer].
+func (e *failed) LogValue() slog.Value { return slog.StringValue(e.exit.Error()) }
 
 // bounded keeps the beginning of what is written to it.
 type bounded struct {
