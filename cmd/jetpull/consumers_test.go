@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/test/servertest"
 )
 
 // A pause is shown until it ends.
@@ -136,27 +135,5 @@ func TestPublishSchedule(t *testing.T) {
 		r := f.run(t, append([]string{"publish", "due.now", "x", "--schedule", "due.schedules.c"}, flags...)...)
 		require.Equal(t, cli.ExitUsage, r.code, "%q: %s", flags, r.err)
 		require.Contains(t, r.err, want)
-	}
-}
-
-// Schedules in a replicated work queue are lost on some servers if another stream sources it (nats-server #8423). The command warns of such a
-// stream, and of no other.
-func TestPublishScheduleInAReplicatedWorkQueue(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it starts three servers")
-	}
-	c := servertest.RunCluster(t)
-	server := c.Servers[0]
-	js := server.JetStream(t, server.Connect(t))
-	for _, replicas := range []int{1, 3} {
-		name := fmt.Sprint("jobs", replicas)
-		_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
-			Name: name, Subjects: []string{name + ".>"}, Retention: jetstream.WorkQueuePolicy, Replicas: replicas, AllowMsgSchedules: true,
-		})
-		require.NoError(t, err)
-		r := jetpullRun(t, "publish", "--nats", server.URL(), name+".run", "x", "--every", "1h", "--schedule", name+".schedules.a")
-		require.Equal(t, cli.ExitDone, r.code, r.err)
-		require.Contains(t, r.err, "scheduled under "+name+".schedules.a\n")
-		require.Equal(t, replicas > 1, strings.Contains(r.err, "(nats-server #8423)"), r.err)
 	}
 }

@@ -38,8 +38,7 @@ func New(g *client.Globals) *cobra.Command {
 		Long: `Serve the state of the consumers of an account: /metrics for Prometheus, and
 /v1/scale/STREAM/CONSUMER?per=N&max=M for the scaler metrics-api of KEDA. That divides
 the messages that wait, or are handled, by N: the number of messages that one process
-handles within the time that you want. A consumer that does not exist is an error with
-status 404, and one that cannot be asked is one with 503. jetpull console serves the same.`,
+handles within the time that you want. jetpull console serves the same.`,
 		Example: `  jetpull exporter
   jetpull exporter --nats nats://n1:4222 --listen 0.0.0.0:9091 --exporter-token secret`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

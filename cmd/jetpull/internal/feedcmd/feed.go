@@ -33,10 +33,9 @@ import (
 const help = `Run a watcher of the feed. It leases partitions and processes their items, gate by
 gate, until a signal stops it. Several watchers may share a database.
 
-With --handler, the watcher POSTs each item to a URL, with the headers Feed-Item,
-Feed-Partition, Feed-Gate, Feed-Attempt and Idempotency-Key. The answer is JSON:
-{"done": true}, or {"gate": 1} to continue at another gate. "data" replaces the
-item's data. Any status except 2xx is a failed attempt.
+With --handler, the watcher POSTs each item to a URL. The answer is JSON: {"done": true},
+or {"gate": 1} to continue at another gate. "data" replaces the item's data. Any status
+except 2xx is a failed attempt.
 
 With --exec, the watcher runs a shell command for each item, with the item on stdin
 and FEED_ITEM, FEED_PARTITION, FEED_GATE, FEED_ATTEMPT and IDEMPOTENCY_KEY in the

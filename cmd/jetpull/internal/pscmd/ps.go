@@ -31,10 +31,9 @@ func New(g *client.Globals) *cobra.Command {
 		Short: "List the messages that the workers of a consumer handle",
 		Long: `ps asks the workers of a consumer which messages they handle, since when, and how
 many more they have read ahead. The workers are those with a name: jetpull consume
---named, and in Go the option Named of Consume. It lists the answers that arrive
-within --wait. A worker that is slower is missing. If none answers, the exit code is 4:
-nobody can tell whether there is one. For a set of partitions, the consumers are
-NAME-0, NAME-1 and so on.
+--named, and in Go the option Named of Consume. A worker that does not answer within
+--wait is missing. If none answers, the exit code is 4. For a set of partitions, the
+consumers are NAME-0, NAME-1 and so on.
 
 With --json, it prints a line for each worker, with how many messages it has read ahead.`,
 		Example: `  jetpull ps ORDERS worker`,
@@ -49,8 +48,7 @@ func NewCancel(g *client.Globals) *cobra.Command {
 		Use:   "cancel STREAM CONSUMER SEQUENCE",
 		Short: "Cancel the handler that has a message",
 		Long: `cancel ends the context of the handler that has the message with that sequence of
-the stream, in a worker that jetpull ps lists. The handler decides what follows: a
-handler in Go sees the end of its context, and a command of jetpull consume gets
+the stream, in a worker that jetpull ps lists. A command of jetpull consume gets
 SIGTERM, as does a program of --worker that has the message. The message has failed
 then, and is retried as after any failure.`,
 		Example: `  jetpull cancel ORDERS worker 4711`,

@@ -131,14 +131,7 @@ func (p *plan) run(cmd *cobra.Command, g *client.Globals, args []string) error {
 		return err
 	}
 	if p.schedule.given() {
-		var warning string
-		err := l.Within(cmd.Context(), func(ctx context.Context) (err error) {
-			warning, err = p.schedule.store(ctx, l.JS, p)
-			return err
-		})
-		if err == nil && warning != "" {
-			cli.Notice(cmd.ErrOrStderr(), "warning: %s\n", warning)
-		}
+		err := l.Within(cmd.Context(), func(ctx context.Context) error { return p.schedule.store(ctx, l.JS, p) })
 		return p.report(cmd, g, 1, 0, err)
 	}
 	var bar *progress.Bar
