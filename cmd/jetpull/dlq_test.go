@@ -68,10 +68,10 @@ func TestDLQ(t *testing.T) {
 	r := jetpullRun(t, "dlq", "show", "D", "2", "-s", f.url)
 	require.Equal(t, cli.ExitDone, r.code, r.err)
 	for _, want := range []string{
-		`subject +s.0\n`, `stream +S\n`, `stream seq +1\n`, `consumer +c\n`, `attempts +1\n`,
-		`reason +the database is away\n`, `headers x-kind +one\n`, `data +1\n`,
+		`"subject": "s.0"`, `"stream": "S"`, `"stream_seq": 1,`, `"consumer": "c"`, `"attempts": 1,`, `"reason": "the database is away"`,
+		"\"X-Kind\": [\n      \"one\"\n    ]", `"data": "1"`,
 	} {
-		require.Regexp(t, want, r.out)
+		require.Contains(t, r.out, want)
 	}
 	require.Equal(t, cli.ExitError, jetpullRun(t, "dlq", "show", "D", "1", "-s", f.url).code, "it is none")
 
@@ -429,7 +429,6 @@ func TestPublishToTheServerNeedsForce(t *testing.T) {
 	f.publish(t, "a", "b")
 	for _, args := range [][]string{
 		{"$JS.API.STREAM.PURGE.S", ""},
-		{`{{"$JS"}}.API.STREAM.PURGE.S`, ""},
 		{"s.a", "x", "--every", "1h", "--schedule", "$JS.API.STREAM.PURGE.S"},
 	} {
 		r := f.run(t, append([]string{"publish"}, args...)...)

@@ -93,7 +93,7 @@ func TestFeedFromTheShell(t *testing.T) {
 	}
 	id := failed["id"].(string)
 	require.Contains(t, jetpullFeed(t, db, "", "show", "p", id).out, "no c")
-	require.Regexp(t, `gates\ngate +available +complete +failed\n─.*\n0 +0 +2 +1\n`, jetpullFeed(t, db, "", "show", "p").out)
+	require.Regexp(t, `"gate": 0,\s+"available": 0,\s+"complete": 2,\s+"failed": 1\s`, jetpullFeed(t, db, "", "show", "p").out)
 	for _, refused := range [][]string{{"advance", "p", "2"}, {"close", "p"}, {"retry", "p", "x"}, {"show", "x"}, {"ls", "x"}} {
 		r := jetpullFeed(t, db, "", refused...)
 		require.Equal(t, cli.ExitError, r.code, refused)

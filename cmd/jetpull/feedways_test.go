@@ -271,8 +271,8 @@ func TestFeedWaysAreAlike(t *testing.T) {
 			for _, it := range itemLines(t, db, "ls", "p", "--gate", "0") {
 				histories += jetpullFeed(t, db, "", "show", "p", it.ID).out
 			}
-			require.Len(t, regexp.MustCompile(`(?m)^\S+ \S+  0 .* never$`).FindAllString(histories, -1), 2, histories)
-			require.Len(t, regexp.MustCompile(`(?m)^\S+ \S+  0 .* busy$`).FindAllString(histories, -1), 1, histories)
+			require.Len(t, regexp.MustCompile(`(?m)^      "error": ".*never"$`).FindAllString(histories, -1), 2, histories)
+			require.Len(t, regexp.MustCompile(`(?m)^      "error": ".*busy"$`).FindAllString(histories, -1), 1, histories)
 		})
 	}
 }

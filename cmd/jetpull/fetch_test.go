@@ -164,7 +164,7 @@ func TestCreateMakesWhatIsMissing(t *testing.T) {
 	}
 	r := jetpullRun(t, "info", "NEW", "worker", "--embedded", dir)
 	require.Equal(t, cli.ExitDone, r.code, r.err)
-	require.Regexp(t, `stream +NEW\nconsumer +worker\n`, r.out)
+	require.Regexp(t, `"stream": "NEW",\s+"consumer": "worker",`, r.out)
 }
 
 // TestEmbeddedPortTaken checks that a port of another program is reported once, with what to do.
