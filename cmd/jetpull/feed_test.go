@@ -121,7 +121,7 @@ func TestFeedRefusesItsFlags(t *testing.T) {
 		{"--exec", "true", "--timeout", "0s"},
 		{"--exec", "true", "--log-level", "loud"},
 		{"--publish", "work"},
-		{"ls", "--gate", "1"},
+		{"ls", "--data"},
 		{"advance", "p", "x"},
 		{"add"},
 		{"add", ""},

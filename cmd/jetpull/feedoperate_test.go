@@ -48,15 +48,6 @@ func itemLines(t *testing.T, db string, args ...string) (list []itemLine) {
 	return list
 }
 
-// itemData is the data of the items of p at a gate, a line each.
-func itemData(t *testing.T, db, gate string) (data string) {
-	t.Helper()
-	for _, it := range itemLines(t, db, "ls", "p", "--gate", gate) {
-		data += *it.Data + "\n"
-	}
-	return data
-}
-
 // An operator sees how many items retry and skip changed, and what failed before a retry that succeeded.
 func TestRetryAndSkipSayWhatTheyDid(t *testing.T) {
 	db := newDB(t)
@@ -131,6 +122,7 @@ func TestListsHaveAHeader(t *testing.T) {
 	require.Equal(t, "id status gate attempt data", of[0])
 	require.Regexp(t, `^[A-Za-z0-9]{22} Available 0 0 plain$`, of[2])
 	require.Equal(t, result{err: "there are none\n"}, jetpullFeed(t, db, "", "ls", "p", "--status", "failed"))
+	require.Equal(t, []string{"plain", `{"a":1}`, "\xff\xfe", ""}, rows("ls", "p", "--data"), "data has no header")
 	r := jetpullFeed(t, db, "", "ls", "--status", "done")
 	require.Equal(t, cli.ExitUsage, r.code)
 	require.Contains(t, r.err, `--status "done": give Available, Complete or Failed`)
@@ -212,6 +204,37 @@ func TestPruneAndExport(t *testing.T) {
 	require.ElementsMatch(t, []string{"a", "b"}, exported)
 	require.NotZero(t, jetpullFeed(t, db, "", "show", "p").code)
 	require.Len(t, itemLines(t, db, "ls", "open"), 1)
+}
+
+// A gate that is to open later holds its items until then.
+func TestGateOpensLater(t *testing.T) {
+	db := newDB(t)
+	require.Zero(t, jetpullFeed(t, db, "a\n", "add", "p").code)
+	require.Zero(t, jetpullFeed(t, db, "b\n", "add", "p", "--gate", "2", "--open-after", "10ms", "--open-at", "2020-01-01T00:00:00Z", "--seal").code)
+	require.Zero(t, jetpullFeed(t, db, "c\n", "add", "later", "--gate", "1", "--open-at", "2999-01-01T00:00:00Z").code)
+	for want, wrong := range map[string][]string{
+		"gate 0 is open from the beginning":               {"--open-after", "1h"},
+		`--open-at "tomorrow" is not a time`:              {"--gate", "1", "--open-at", "tomorrow"},
+		`--open-at "" is not a time`:                      {"--gate", "1", "--open-at", ""},
+		"the year is 0":                                   {"--gate", "1", "--open-at", "0000-01-01T00:00:00Z"},
+		"--open-after -1s is not in 0s..8760h0m0s":        {"--gate", "1", "--open-after", "-1s"},
+		"--open-after 99999h0m0s is not in 0s..8760h0m0s": {"--gate", "1", "--open-after", "99999h"},
+	} {
+		r := jetpullFeed(t, db, "", append([]string{"add", "new"}, wrong...)...)
+		require.Equal(t, 2, r.code, r.err)
+		require.Contains(t, r.err, want)
+	}
+	var bodies sync.Map
+	stop := startWatcher(t, db, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		bodies.Store(string(body), true)
+		_, _ = io.WriteString(w, `{"done":true}`)
+	}, "--auto-close")
+	awaitStatus(t, db, "p", "Complete")
+	stop()
+	var got []string
+	bodies.Range(func(body, _ any) bool { got = append(got, body.(string)); return true })
+	require.ElementsMatch(t, []string{"a", "b"}, got)
 }
 
 // An item that another program has inserted below the gate is listed, and counted by the view.

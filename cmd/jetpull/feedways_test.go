@@ -91,11 +91,11 @@ func TestFeedExec(t *testing.T) {
 	require.Equal(t, 1, strings.Count(errOut.String(), "wrong"), "the log repeats it: %s", errOut.String())
 	require.Contains(t, errOut.String(), `"error":"exit status 65"`)
 	require.Regexp(t, `attempt 3 of p/[A-Za-z0-9]{22} [0-9a-f]{32}\n`, errOut.String())
-	require.Equal(t, "moves\n", itemData(t, db, "5"), "it waits for the failed ones")
+	require.Equal(t, "moves\n", jetpullFeed(t, db, "", "ls", "p", "--data", "--gate", "5").out, "it waits for the failed ones")
 	require.Zero(t, jetpullFeed(t, db, "", "skip", "p").code)
 	_, stop = watching(t, db, "--exec", `echo '{"done":true,"data":{"at":5}}'`)
 	require.Eventually(t, func() bool {
-		return itemData(t, db, "5") == `{"at":5}`+"\n"
+		return jetpullFeed(t, db, "", "ls", "p", "--data", "--gate", "5").out == `{"at":5}`+"\n"
 	}, 30*time.Second, 20*time.Millisecond)
 	stop()
 }
@@ -258,12 +258,12 @@ func TestFeedWaysAreAlike(t *testing.T) {
 			// A delay that the answer does not set is longer than the test.
 			_, stop := watching(t, db, append(way, "--auto-close", "--backoff", "1h", "--limit", "0=3,50/1s")...)
 			awaitStatus(t, db, "p", "Failed")
-			require.Equal(t, "last\n", itemData(t, db, "5"))
+			require.Equal(t, "last\n", jetpullFeed(t, db, "", "ls", "p", "--data", "--gate", "5").out)
 			require.NoError(t, os.WriteFile(repaired, nil, 0o600))
 			require.Zero(t, jetpullFeed(t, db, "", "retry", "p").code)
 			awaitStatus(t, db, "p", "Complete")
 			stop()
-			ended := itemData(t, db, "0") + itemData(t, db, "5")
+			ended := jetpullFeed(t, db, "", "ls", "p", "--data", "--gate", "0").out + jetpullFeed(t, db, "", "ls", "p", "--data", "--gate", "5").out
 			for _, data := range []string{"never", "never in a good answer", "busy", "plain", "last"} {
 				require.Contains(t, ended, `{"of":"`+data+`"}`+"\n")
 			}

@@ -92,12 +92,12 @@ func TestReceiversCommands(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ci.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"post_endpoint":"http://127.0.0.1:9/y","secrets":["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"],"max_retries":1}`), 0o600))
 	out = s.want(0, "receivers", "put", "c/i", "--file", file, "--max-retries", "7")
-	require.Regexp(t, `rate limit +200\nwindow size +2.5\nretry after +5\nmax retries +7\n`, out, "what is not given stays")
-	require.Regexp(t, `paused +true\nsecret count +1\n`, out)
+	require.Regexp(t, `"rate_limit": 200,\s+"window_size": 2.5,\s+"retry_after": 5,\s+"max_retries": 7,`, out, "what is not given stays")
+	require.Regexp(t, `"paused": true,\s+"secret_count": 1\b`, out)
 	require.NotContains(t, out, "whsec")
 	out = s.want(0, "receivers", "replace", "c/i", "--post-endpoint", "http://127.0.0.1:9/z")
-	require.Regexp(t, `rate limit +0\nwindow size +1\nretry after +5\nmax retries +5\n`, out, "what is not given has its default")
-	require.Regexp(t, `paused +false\nsecret count +1\n`, out)
+	require.Regexp(t, `"rate_limit": 0,\s+"window_size": 1,\s+"retry_after": 5,\s+"max_retries": 5,`, out, "what is not given has its default")
+	require.Regexp(t, `"paused": false,\s+"secret_count": 1\b`, out)
 	require.Empty(t, s.want(0, "receivers", "rm", "c/i"))
 	require.NotContains(t, s.want(0, "receivers", "ls"), "c/i")
 	code, _, errOut := s.do(t.Context(), "", "receivers", "show", "c/i")
@@ -200,8 +200,8 @@ func TestSendThatFails(t *testing.T) {
 	s.await(`: "disabled"`, "receivers", "show", "gone")
 	code, out, errOut = s.do(t.Context(), `{"enable":true}`, "receivers", "put", "gone", "--paused", "--file", "-")
 	require.Equal(t, 0, code, errOut)
-	require.Regexp(t, `retry after +7\n`, out)
-	require.Regexp(t, `state disabled +false\n`, s.want(0, "receivers", "show", "gone"))
+	require.Regexp(t, `"retry_after": 7,`, out)
+	require.Regexp(t, `"disabled": false`, s.want(0, "receivers", "show", "gone"))
 	for _, tt := range []struct {
 		code int
 		want string

@@ -86,25 +86,39 @@ func Commands(t *tables.DB) []*cobra.Command {
 func newAddCommand(t *tables.DB) *cobra.Command {
 	var gate int
 	var seal bool
+	var at time.Time
+	var after time.Duration
 	cmd := &cobra.Command{
 		Use: "add PARTITION", Short: "Add an item for each line of stdin; creates the partition if it does not exist",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			var items []feed.Item
+			if !at.IsZero() {
+				items = append(items, feed.OpenAt(gate, at))
+			}
+			if after != 0 {
+				items = append(items, feed.OpenAfter(gate, after))
+			}
+			opens := len(items) // they keep the gate closed
+			if opens > 0 && gate == 0 {
+				return cli.Usage(errors.New("gate 0 is open from the beginning; give --open-at and --open-after with a --gate above it"))
+			}
 			text, err := cli.ArgumentOrInput(cmd, nil, 0)
 			if err != nil {
 				return err
 			}
-			var items []feed.Item
 			for line := range bytes.Lines(text) { // only the line's end is not part of an item
 				items = append(items, feed.Item{Gate: gate, Data: bytes.TrimSuffix(line, []byte("\n"))})
 			}
 			if err := t.With(cmd.Context(), func(s *feed.Store) error { return addItems(cmd.Context(), s, args[0], items, seal) }); err != nil {
 				return err
 			}
-			return cli.WriteJSON(cmd.OutOrStdout(), outcome{Partition: args[0], Items: new(len(items))})
+			return cli.WriteJSON(cmd.OutOrStdout(), outcome{Partition: args[0], Items: new(len(items) - opens)})
 		},
 	}
 	cli.Int(cmd.Flags(), &gate, "gate", 0, 0, math.MaxInt, "gate of the items; gate 0 is the first")
 	cmd.Flags().BoolVar(&seal, "seal", false, "seal the partition: it gets no more items")
+	cli.Time(cmd.Flags(), &at, "open-at", "keep the gate closed until this")
+	cli.Duration(cmd.Flags(), &after, "open-after", 0, 0, "keep the gate closed for this long after all items below the previous gate are complete")
 	return cmd
 }
 

@@ -92,6 +92,7 @@ func ShownItem(it feed.Item) Item {
 // NewList is jetpull feed ls.
 func NewList(t *DB) *cobra.Command {
 	var gate int
+	var data bool
 	var q feed.Query
 	cmd := t.Command("ls [PARTITION]", "List partitions, or the items of one, oldest first",
 		func(cmd *cobra.Command, s *feed.Store, args []string) error {
@@ -100,8 +101,8 @@ func NewList(t *DB) *cobra.Command {
 				q.Gate = &gate
 			}
 			if len(args) == 0 {
-				if q.Gate != nil {
-					return cli.Usage(errors.New("--gate is for the items of a partition: name one"))
+				if q.Gate != nil || data {
+					return cli.Usage(errors.New("--gate and --data are for the items of a partition: name one"))
 				}
 				all := pages(ctx, q, s.Partitions, func(p feed.Partition) string { return p.ID })
 				return cli.List(cmd, t.JSON, []string{"id", "status", ">gate", "sealed", "owner"}, cli.Map(all, shown))
@@ -111,9 +112,21 @@ func NewList(t *DB) *cobra.Command {
 				return err
 			}
 			all := pages(ctx, q, s.Items, func(it feed.Item) string { return it.ID })
-			return cli.List(cmd, t.JSON, []string{"id", "status", ">gate", ">attempt", "data"}, cli.Map(all, ShownItem))
+			if !data {
+				return cli.List(cmd, t.JSON, []string{"id", "status", ">gate", ">attempt", "data"}, cli.Map(all, ShownItem))
+			}
+			for it, err := range all {
+				if err != nil {
+					return err
+				}
+				if _, err := cmd.OutOrStdout().Write(append(it.Data, '\n')); err != nil {
+					return err
+				}
+			}
+			return nil
 		})
 	cmd.Flags().IntVar(&gate, "gate", 0, "list only the items at this gate")
+	cmd.Flags().BoolVar(&data, "data", false, "print the items' data, each with a line's end, and nothing else")
 	cmd.Flags().Func("status", "list only what has the `STATUS` Available, Complete or Failed", func(text string) error {
 		for _, q.Status = range []feed.Status{feed.Available, feed.Complete, feed.Failed} {
 			if strings.EqualFold(string(q.Status), text) {
