@@ -17,7 +17,6 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consolecmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/serve"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
 	"github.com/jetpull/jetpull/console"
 )
 
@@ -32,8 +31,7 @@ processes on it share the work.
 The broker ignores NATS_URL and the selected context, so that the environment of
 a shell does not determine where messages are stored.
 
-` + serve.ConfigHelp + `
-` + tracing.Help
+` + serve.ConfigHelp
 
 // New is jetpull broker. *asJSON is set where a subcommand is to print JSON.
 func New(asJSON *bool) *cobra.Command {

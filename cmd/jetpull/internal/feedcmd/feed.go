@@ -17,14 +17,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
-	"go.opentelemetry.io/otel"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/operate"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/shell"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/tables"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
 	"github.com/jetpull/jetpull/feed"
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service"
@@ -45,9 +43,7 @@ exit code except 0 is a failed attempt. 65 (EX_DATAERR) is one without a retry.
 With --publish, the watcher publishes each item to a JetStream subject on --nats, for
 workers on other machines: see JetStreamHandler in package feed.
 
-The subcommands add items, show partitions and items, and retry or skip failed items.
-
-` + tracing.Help
+The subcommands add items, show partitions and items, and retry or skip failed items.`
 
 type flags struct {
 	handler, exec, publish             string
@@ -120,12 +116,7 @@ func run(cmd *cobra.Command, t *tables.DB, f *flags) (err error) {
 	}
 	errOut := pulling.NewPrinter(cmd.ErrOrStderr()) // shared by the log and all commands
 	log := service.NewLog(errOut, f.level)
-	stopTracing, err := tracing.Start(cmd.Context(), "jetpull-feed", log)
-	if err != nil {
-		return err
-	}
-	defer func() { stopTracing(context.WithoutCancel(cmd.Context())) }()
-	opts := append(f.options(log), feed.Tracer(otel.GetTracerProvider()))
+	opts := f.options(log)
 	var nc *nats.Conn
 	if f.nats != "" {
 		// A server that is down when this starts is waited for where it only brings wake-ups.
