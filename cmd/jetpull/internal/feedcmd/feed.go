@@ -189,10 +189,7 @@ func (f *flags) options(log *slog.Logger) []feed.WatcherOption {
 	opts := []feed.WatcherOption{
 		feed.Concurrency(f.concurrency), feed.Lease(f.lease), feed.Poll(f.pollMin, f.pollMax), feed.MaxPartitions(f.partitions),
 		feed.MaxRetries(f.retries), feed.Requeue(f.requeue), feed.DrainTimeout(f.drain), feed.Logger(log),
-		feed.Backoff(doubling(f.backoff)), feed.Limits(f.limits...),
-	}
-	if f.partitionConcurrency > 0 {
-		opts = append(opts, feed.PartitionConcurrency(f.partitionConcurrency))
+		feed.Backoff(doubling(f.backoff)), feed.Limits(f.limits...), feed.PartitionConcurrency(cmp.Or(f.partitionConcurrency, f.concurrency)),
 	}
 	if f.crashes > 0 {
 		opts = append(opts, feed.MaxCrashes(f.crashes))
