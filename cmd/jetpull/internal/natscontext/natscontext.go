@@ -1,7 +1,7 @@
 // Package natscontext reads the contexts of the nats command.
 //
 // The package natscontext of jsm.go reads the same files. It imports jsm.go, with an expression language and all schemas, which adds
-// 2.2 MB to the command. The natscontext of orbit.go ignores user_jwt, user_seed and the answers of nsc.
+// 2.2 MB to the command. The natscontext of orbit.go ignores user_jwt and user_seed.
 package natscontext
 
 import (
