@@ -39,7 +39,6 @@ func TestNothingIsMadeForAWrongCommandLine(t *testing.T) {
 		{"consume S c* ", `"c*" is not the name of a consumer`},
 		{"info S.x c", `"S.x" is not the name of a stream`},
 		{"unpin S c.x", `"c.x" is not the name of a consumer`},
-		{"unpin S c --group a.b", "--group: "},
 		{"fetch S c --create a..b", `--create "a..b" is not a subject`},
 		{"fetch S c --create a.>.b", `--create "a.>.b" is not a subject`},
 		{"fetch S c --create=", "--create is empty"},

@@ -10,41 +10,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/test/servertest"
 )
 
-func TestConsumersPauseAndResume(t *testing.T) {
+// A pause is shown until it ends.
+func TestInfoOfAPausedConsumer(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
-	f.publish(t, numbers(1)...)
-	r := f.run(t, "consumers", "pause", "S", "c")
-	require.Equal(t, cli.ExitUsage, r.code)
-	require.Contains(t, r.err, "one of the flags in the group [for until] is required")
-	r = f.run(t, "consumers", "pause", "S", "c", "--until", "2001-01-01T00:00:00Z")
-	require.Equal(t, cli.ExitUsage, r.code)
-	require.Contains(t, r.err, "--until 2001-01-01T00:00:00Z is in the past; give a later time")
-
-	r = f.run(t, "consumers", "pause", "S", "c", "--for", "1h")
-	require.Equal(t, cli.ExitDone, r.code, r.err)
-	require.Contains(t, r.out, "consumer c on stream S is paused until ")
-	require.True(t, f.info(t).Paused)
-	_, until, _ := strings.Cut(strings.TrimSpace(r.out), "until ")
-	at, err := time.Parse(time.RFC3339, until)
+	at := time.Now().Add(time.Hour).Truncate(time.Second)
+	_, err := f.js.PauseConsumer(t.Context(), "S", "c", at)
 	require.NoError(t, err)
-	require.Regexp(t, `(?m)^pause until +`+at.Format(time.DateTime)+`$`, f.run(t, "info", "S", "c").out)
+	require.Contains(t, f.run(t, "info", "S", "c").out, `"pause_until": "`+at.UTC().Format(time.RFC3339))
 	out, errOut, stop := f.start(t, "info", "S", "c", "--watch")
 	require.Eventually(t, func() bool { return strings.Contains(out.String(), "\npaused until  "+at.Format(time.DateTime)+"\n") }, 10*time.Second, 5*time.Millisecond)
 	require.Equal(t, cli.ExitDone, stop(), errOut.String())
-	require.Equal(t, cli.ExitNoMessages, f.run(t, "fetch", "S", "c", "--no-wait").code)
-
-	r = f.run(t, "consumers", "resume", "S", "c", "--json")
-	require.Equal(t, cli.ExitDone, r.code, r.err)
-	require.Equal(t, "{\"stream\":\"S\",\"consumer\":\"c\",\"paused\":false}\n", r.out)
-	require.Equal(t, cli.ExitDone, f.run(t, "fetch", "S", "c").code)
-	require.NotContains(t, f.run(t, "info", "S", "c").out, "pause until")
-
-	r = f.run(t, "consumers", "pause", "S", "nobody", "--for", "1h")
-	require.Equal(t, cli.ExitError, r.code)
-	require.Contains(t, r.err, `pause consumer "nobody" on stream "S"`)
+	_, err = f.js.ResumeConsumer(t.Context(), "S", "c")
+	require.NoError(t, err)
+	require.NotContains(t, f.run(t, "info", "S", "c").out, "pause_until")
 }
 
 func TestConsumersReset(t *testing.T) {
@@ -54,7 +34,7 @@ func TestConsumersReset(t *testing.T) {
 	require.Equal(t, cli.ExitDone, f.run(t, "fetch", "S", "c", "--settle", "none").code)
 	r := f.run(t, "consumers", "reset", "S", "c")
 	require.Equal(t, cli.ExitDone, r.code, r.err)
-	require.Equal(t, "consumer c on stream S delivers again from sequence 4\n", r.out)
+	require.Equal(t, `{"stream":"S","consumer":"c","reset_to":4}`+"\n", r.out)
 	require.Equal(t, "4\n", f.run(t, "fetch", "S", "c", "--raw").out, "at once, not after AckWait")
 	r = f.run(t, "consumers", "reset", "S", "c", "--to", "2", "--json")
 	require.Equal(t, cli.ExitDone, r.code, r.err)
@@ -156,27 +136,5 @@ func TestPublishSchedule(t *testing.T) {
 		r := f.run(t, append([]string{"publish", "due.now", "x", "--schedule", "due.schedules.c"}, flags...)...)
 		require.Equal(t, cli.ExitUsage, r.code, "%q: %s", flags, r.err)
 		require.Contains(t, r.err, want)
-	}
-}
-
-// Schedules in a replicated work queue are lost on some servers if another stream sources it (nats-server #8423). The command warns of such a
-// stream, and of no other.
-func TestPublishScheduleInAReplicatedWorkQueue(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it starts three servers")
-	}
-	c := servertest.RunCluster(t)
-	server := c.Servers[0]
-	js := server.JetStream(t, server.Connect(t))
-	for _, replicas := range []int{1, 3} {
-		name := fmt.Sprint("jobs", replicas)
-		_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
-			Name: name, Subjects: []string{name + ".>"}, Retention: jetstream.WorkQueuePolicy, Replicas: replicas, AllowMsgSchedules: true,
-		})
-		require.NoError(t, err)
-		r := jetpullRun(t, "publish", "--nats", server.URL(), name+".run", "x", "--every", "1h", "--schedule", name+".schedules.a")
-		require.Equal(t, cli.ExitDone, r.code, r.err)
-		require.Contains(t, r.err, "scheduled under "+name+".schedules.a\n")
-		require.Equal(t, replicas > 1, strings.Contains(r.err, "(nats-server #8423)"), r.err)
 	}
 }

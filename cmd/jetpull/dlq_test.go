@@ -68,10 +68,10 @@ func TestDLQ(t *testing.T) {
 	r := jetpullRun(t, "dlq", "show", "D", "2", "-s", f.url)
 	require.Equal(t, cli.ExitDone, r.code, r.err)
 	for _, want := range []string{
-		`subject +s.0\n`, `stream +S\n`, `stream seq +1\n`, `consumer +c\n`, `attempts +1\n`,
-		`reason +the database is away\n`, `headers x-kind +one\n`, `data +1\n`,
+		`"subject": "s.0"`, `"stream": "S"`, `"stream_seq": 1,`, `"consumer": "c"`, `"attempts": 1,`, `"reason": "the database is away"`,
+		"\"X-Kind\": [\n      \"one\"\n    ]", `"data": "1"`,
 	} {
-		require.Regexp(t, want, r.out)
+		require.Contains(t, r.out, want)
 	}
 	require.Equal(t, cli.ExitError, jetpullRun(t, "dlq", "show", "D", "1", "-s", f.url).code, "it is none")
 
@@ -398,11 +398,11 @@ func TestPublish(t *testing.T) {
 	require.Equal(t, `{"id":600}`, string(last.Data))
 	require.Equal(t, "1", last.Header.Get("A"))
 
-	r = jetpullRun(t, "publish", "s.a", "{{.Random 3}}", "--size", "10", "-j", "-s", f.url)
+	r = jetpullRun(t, "publish", "s.a", "a{{.Count}}{{b", "--size", "10", "-j", "-s", f.url)
 	require.Contains(t, r.out, `"published":1`)
 	sized, err := s.GetMsg(t.Context(), 601)
 	require.NoError(t, err)
-	require.Regexp(t, `^[a-z]{3} {7}$`, string(sized.Data))
+	require.Equal(t, "a1{{b     ", string(sized.Data))
 
 	require.Equal(t, cli.ExitError, jetpullRun(t, "publish", "new.a", "x", "--timeout", "2s", "-s", f.url).code, "no stream is over it")
 	require.Equal(t, cli.ExitDone, jetpullRun(t, "publish", "new.a", "x", "--create", "NEW", "-s", f.url).code)
@@ -430,7 +430,6 @@ func TestPublishToTheServerNeedsForce(t *testing.T) {
 	f.publish(t, "a", "b")
 	for _, args := range [][]string{
 		{"$JS.API.STREAM.PURGE.S", ""},
-		{`{{"$JS"}}.API.STREAM.PURGE.S`, ""},
 		{"s.a", "x", "--every", "1h", "--schedule", "$JS.API.STREAM.PURGE.S"},
 	} {
 		r := f.run(t, append([]string{"publish"}, args...)...)
@@ -450,14 +449,12 @@ func TestPublishToTheServerNeedsForce(t *testing.T) {
 	require.Equal(t, cli.ExitDone, r.code, r.err)
 }
 
-// TestPublishRefusesTemplates sees that a wrong template is refused before a stream is made.
-func TestPublishRefusesTemplates(t *testing.T) {
+// A subject with another word in braces is refused before a stream is made.
+func TestPublishRefusesOtherTemplates(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
-	for _, args := range [][]string{{"new.{{.Foo}}", "x"}, {"new.x", "{{"}, {"new.x", "{{.Random -1}}"}} {
-		r := jetpullRun(t, append([]string{"publish", "-s", f.url, "--create", "NEW"}, args...)...)
-		require.Equal(t, cli.ExitUsage, r.code, "%q", args)
-		require.Contains(t, r.err, "SUBJECT and BODY are templates: {{.Count}}, {{.Time}}, {{.UnixNano}}, {{.Random N}}")
-	}
+	r := jetpullRun(t, "publish", "-s", f.url, "--create", "NEW", "new.{{.Foo}}", "x")
+	require.Equal(t, cli.ExitUsage, r.code)
+	require.Contains(t, r.err, `"new.{{.Foo}}" is not a subject to publish to`)
 	_, err := f.js.Stream(t.Context(), "NEW")
 	require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
 }

@@ -53,9 +53,9 @@ func startWatcher(t *testing.T, db string, handler http.HandlerFunc, args ...str
 
 func TestFeedFromTheShell(t *testing.T) {
 	db := "sqlite:" + filepath.Join(t.TempDir(), "feed.db")
-	require.Equal(t, result{err: "3 items added to p\n"}, jetpullFeed(t, db, "a\n\nc", "add", "p"))
+	require.Equal(t, result{out: "{\"partition\":\"p\",\"items\":3}\n"}, jetpullFeed(t, db, "a\n\nc", "add", "p"))
 	require.Equal(t, result{out: "{\"partition\":\"p\",\"items\":1}\n"}, jetpullFeed(t, db, "last\n", "add", "p", "--gate", "2", "--seal", "--json"))
-	require.Equal(t, result{err: "1 item added to one\n"}, jetpullFeed(t, db, "a\n", "add", "one", "--gate", "1"))
+	require.Equal(t, result{out: "{\"partition\":\"one\",\"items\":1}\n"}, jetpullFeed(t, db, "a\n", "add", "one", "--gate", "1"))
 	r := jetpullFeed(t, db, "late\n", "add", "p")
 	require.Equal(t, cli.ExitError, r.code)
 	require.Contains(t, r.err, "sealed")
@@ -93,7 +93,7 @@ func TestFeedFromTheShell(t *testing.T) {
 	}
 	id := failed["id"].(string)
 	require.Contains(t, jetpullFeed(t, db, "", "show", "p", id).out, "no c")
-	require.Regexp(t, `gates\ngate +available +complete +failed\n─.*\n0 +0 +2 +1\n`, jetpullFeed(t, db, "", "show", "p").out)
+	require.Regexp(t, `"gate": 0,\s+"available": 0,\s+"complete": 2,\s+"failed": 1\s`, jetpullFeed(t, db, "", "show", "p").out)
 	for _, refused := range [][]string{{"advance", "p", "2"}, {"close", "p"}, {"retry", "p", "x"}, {"show", "x"}, {"ls", "x"}} {
 		r := jetpullFeed(t, db, "", refused...)
 		require.Equal(t, cli.ExitError, r.code, refused)

@@ -24,17 +24,9 @@ func TestInfo(t *testing.T) {
 	r := f.run(t, "info", "S", "c")
 	require.Equal(t, cli.ExitDone, r.code, r.err)
 	for _, want := range []string{
-		`(?m)^consumer +c$`,
-		`(?m)^ack policy +explicit$`,
-		`(?m)^ack wait +30$`,
-		`(?m)^max ack pending +1000$`,
-		`(?m)^max deliver +3$`,
-		`(?m)^filter +s.a$`,
-		`(?m)^pending +3$`,
-		`(?m)^ack pending +2$`,
-		`(?m)^delivered stream seq +2$`,
-		`(?m)^ack floor stream seq +0$`,
-		`(?m)^pins\ngroup\n─+\ng$`,
+		`"consumer": "c"`, `"ack_policy": "explicit"`, `"ack_wait": 30,`, `"max_ack_pending": 1000,`, `"max_deliver": 3,`, `"filter": \[\s+"s.a"\s`,
+		`"pending": 3,`, `"ack_pending": 2,`, `"delivered": \{\s+"consumer_seq": \d+,\s+"stream_seq": 2\b`, `"ack_floor": \{\s+"consumer_seq": 0,\s+"stream_seq": 0\b`,
+		`"group": "g"`,
 	} {
 		require.Regexp(t, want, r.out)
 	}
@@ -59,7 +51,7 @@ func TestInfoOfAPushConsumer(t *testing.T) {
 	require.NoError(t, err)
 	r := f.run(t, "info", "S", "push")
 	require.Equal(t, cli.ExitDone, r.code, r.err)
-	require.Regexp(t, `(?m)^push to +to.me\nack policy +none$`, r.out)
+	require.Regexp(t, `"push_to": "to.me",\s+"ack_policy": "none"`, r.out)
 }
 
 func TestInfoOfWhatIsNotThere(t *testing.T) {

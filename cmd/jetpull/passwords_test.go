@@ -29,7 +29,6 @@ func TestNoPasswordIsShown(t *testing.T) {
 		lines = append(
 			lines,
 			[]string{"broker", "--listen", "127.0.0.1:0", "--nats", server},
-			[]string{"broker", "--listen", "127.0.0.1:0", "--nats", server, "--context", "x"},
 			[]string{"relay", "--listen", "127.0.0.1:0", "--nats", server},
 			[]string{"consume", "--nats", server, "S", "c"},
 			[]string{"publish", "--nats", server, "s", "x"},

@@ -53,7 +53,6 @@ func TestMissingPermissions(t *testing.T) {
 		{"noinfo", "info S c", "$JS.API.CONSUMER.INFO.S.c"},
 		{"noinfo", "info S c --watch", "$JS.API.CONSUMER.INFO.S.c"},
 		{"noinfo", "dlq ls D", "$JS.API.STREAM.INFO.D"},
-		{"nochange", "consumers pause S c --for 1h", "$JS.API.CONSUMER.PAUSE.S.c"},
 		{"nochange", "consumers reset S c", "$JS.API.CONSUMER.RESET.S.c"},
 		{"nochange", "dlq purge D 1", "$JS.API.CONSUMER.CREATE.D"},
 		{"nochange", "publish new.a x --create NEW", "$JS.API.STREAM.CREATE.NEW"},
@@ -69,7 +68,7 @@ func TestMissingPermissions(t *testing.T) {
 	}
 	for _, line := range []string{
 		"consume S c --count 1", "consume S c --create s.>", "fetch S c", "publish s.a x", "publish s.a x --create S", "info S c", "dlq ls D", "dlq requeue D --all",
-		"consumers pause S c --for 1h", "partition ls P", "publish s.a x --every 1h --schedule s.schedule",
+		"consumers reset S c", "partition ls P", "publish s.a x --every 1h --schedule s.schedule",
 	} {
 		r := jetpullRun(t, append(strings.Fields(line), "--nats", srv.URL(), "--user", "nojs", "--password", "p")...)
 		require.Equal(t, cli.ExitError, r.code, "%s: %s", line, r.err)

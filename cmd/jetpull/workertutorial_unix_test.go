@@ -37,7 +37,7 @@ func TestTutorialOfTheWorker(t *testing.T) {
 		}
 	}
 	for part, want := range map[string]string{
-		"info": "pending                 0", "--count 2 -- cat": `{"id":2,"customer":"Grace"}`, "-- false": "1 dead-lettered",
+		"info": `"pending": 0,`, "--count 2 -- cat": `{"id":2,"customer":"Grace"}`, "-- false": "1 dead-lettered",
 		"dlq ls":      "command false: exit status 1",
 		"dlq requeue": "requeued 1", "--count 1 -- cat": `{"id":3,"customer":"Edsger"}`,
 	} {

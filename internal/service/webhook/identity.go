@@ -108,15 +108,23 @@ func load(dir string, files [len(identityFiles)]fileState) (*tls.Config, error) 
 	if files[2] == (fileState{}) {
 		return config, nil
 	}
-	pem, err := os.ReadFile(path(2))
+	var err error
+	config.RootCAs, err = Authorities(path(2))
+	return config, err
+}
+
+// Authorities are the system's certificate authorities, with those of a file in PEM.
+func Authorities(file string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	if config.RootCAs, err = x509.SystemCertPool(); err != nil {
+	roots, err := x509.SystemCertPool()
+	if err != nil {
 		return nil, fmt.Errorf("read the authorities of the system: %w", err)
 	}
-	if !config.RootCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s has no certificate in PEM", path(2))
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s has no certificate in PEM", file)
 	}
-	return config, nil
+	return roots, nil
 }

@@ -2,13 +2,10 @@ package cli
 
 import (
 	"cmp"
-	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"math"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -18,7 +15,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/jetpull/jetpull/internal/mask"
-	"github.com/jetpull/jetpull/internal/wire"
 )
 
 // MaxLong is the longest duration that a flag takes: a longer one is a mistake in units.
@@ -130,7 +126,7 @@ var forms = map[string]string{
 // refused is the error of a flag that there is not, with the one that could be meant, or of one with a value that it does not take.
 func refused(cmd *cobra.Command, err error) error {
 	if missing, ok := errors.AsType[*pflag.NotExistError](err); ok {
-		if near := nearest(cmd.Flags(), missing.GetSpecifiedName()); near != "" {
+		if near := nearest(cmd.Flags(), cmp.Or(missing.GetSpecifiedShortnames(), missing.GetSpecifiedName())); near != "" {
 			return fmt.Errorf("%w; did you mean --%s?", err, near)
 		}
 	}
@@ -198,22 +194,6 @@ func HeaderFlag(flags *pflag.FlagSet, add func(name, value string)) {
 	})
 }
 
-// Authorities are the system's certificate authorities, with those of a file in PEM.
-func Authorities(file string) (*x509.CertPool, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	roots, err := x509.SystemCertPool()
-	if err != nil {
-		roots = x509.NewCertPool()
-	}
-	if !roots.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("%s has no certificate in PEM", file)
-	}
-	return roots, nil
-}
-
 // CheckName refuses what cannot be the name of a stream or a consumer.
 func CheckName(of, name string) error {
 	if name == "" || strings.ContainsAny(name, " \t\r\n\f.*>/\\") {
@@ -255,28 +235,6 @@ func Arguments(cmd *cobra.Command, args []string) error {
 	return CheckName("stream", args[0])
 }
 
-// CompleteTime bounds the completion of a name: the user waits for it with a half-typed line.
-const CompleteTime = 2 * time.Second
-
-// Complete has the shell complete each argument of a command with names, by the word of the usage line that stands for it. The arguments before
-// it are passed too.
-func Complete(cmd *cobra.Command, names func(ctx context.Context, args []string, word string) ([]string, error)) {
-	words, _, most := Words(cmd.Use)
-	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) >= most {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), CompleteTime)
-		defer cancel()
-		found, err := names(ctx, args, words[min(len(args), len(words)-1)])
-		if err != nil {
-			cobra.CompDebugln(err.Error(), false)
-			return nil, cobra.ShellCompDirectiveError
-		}
-		return found, cobra.ShellCompDirectiveNoFileComp
-	}
-}
-
 // Subject has a flag refuse what is no subject. One to publish to has no wildcards.
 func Subject(flags *pflag.FlagSet, name string, value *string, wildcards bool) {
 	Checked(flags, name, func() error {
@@ -288,12 +246,4 @@ func Subject(flags *pflag.FlagSet, name string, value *string, wildcards bool) {
 		}
 		return nil
 	})
-}
-
-// CheckGroup refuses what cannot be the name of a priority group.
-func CheckGroup(name string) error {
-	if err := wire.ValidGroup(name); err != nil {
-		return Usage(fmt.Errorf("--group: %w", err))
-	}
-	return nil
 }

@@ -154,6 +154,18 @@ func (s *screen) over(picture string) string {
 	return text + strings.ReplaceAll(picture, "\n", "\x1b[K\n") + "\x1b[J"
 }
 
+// ArgumentOrInput is args[n], or standard input if there are fewer.
+func ArgumentOrInput(cmd *cobra.Command, args []string, n int) ([]byte, error) {
+	if len(args) > n {
+		return []byte(args[n]), nil
+	}
+	text, err := io.ReadAll(Input(cmd))
+	if err != nil {
+		return nil, fmt.Errorf("read standard input: %w", err)
+	}
+	return text, nil
+}
+
 // Input is a command's standard input, whose reads end with [ErrInterrupted] when the command is interrupted. It says on a terminal that the
 // command waits for what the user types.
 func Input(cmd *cobra.Command) io.Reader {

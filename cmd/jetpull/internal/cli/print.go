@@ -2,12 +2,11 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
-	"fmt"
 	"io"
 	"iter"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,15 +33,7 @@ func List[V any](cmd *cobra.Command, asJSON bool, columns []string, objects iter
 
 // ListOr is List with a text of its own for a reader, where there are no objects.
 func ListOr[V any](cmd *cobra.Command, asJSON bool, columns []string, objects iter.Seq2[V, error], none string) error {
-	n, err := list(cmd.OutOrStdout(), asJSON, columns, objects)
-	if err == nil && n == 0 && !asJSON {
-		Notice(cmd.ErrOrStderr(), "%s\n", none)
-	}
-	return err
-}
-
-// list returns how many objects it has printed.
-func list[V any](out io.Writer, asJSON bool, columns []string, objects iter.Seq2[V, error]) (n int, err error) {
+	out, n := cmd.OutOrStdout(), 0
 	header, paths, widths := make([]string, len(columns)), make([]string, len(columns)), make([]int, len(columns))
 	for i, column := range columns {
 		name, width, cut := strings.Cut(column, ":")
@@ -55,36 +46,38 @@ func list[V any](out io.Writer, asJSON bool, columns []string, objects iter.Seq2
 	var rows [][]string
 	for object, err := range objects {
 		if err != nil {
-			return n, err
+			return err
 		}
 		n++
 		if asJSON {
 			if err := WriteJSON(out, object); err != nil {
-				return n, err
+				return err
 			}
 			continue
 		}
-		fields, err := fieldsOf(object)
-		if err != nil {
-			return n, err
+		text, err := httpserve.Encode(object)
+		var fields map[string]json.RawMessage
+		if err := cmp.Or(err, json.Unmarshal(text, &fields)); err != nil {
+			return err
 		}
 		row := make([]string, len(paths))
 		for i, path := range paths {
-			if at := slices.IndexFunc(fields, func(f field) bool { return f.path == path }); at >= 0 {
-				row[i] = first(widths[i], cell(fields[at].value))
-			}
+			row[i] = first(widths[i], cell(at(fields, path)))
 		}
 		if rows = append(rows, row); len(rows) == partOfList {
 			if err := progress.Table(out, header, rows); err != nil {
-				return n, err
+				return err
 			}
 			rows = nil
 		}
 	}
-	if len(rows) == 0 {
-		return n, nil
+	switch {
+	case n == 0 && !asJSON:
+		Notice(cmd.ErrOrStderr(), "%s\n", none)
+	case len(rows) > 0:
+		return progress.Table(out, header, rows)
 	}
-	return n, progress.Table(out, header, rows)
+	return nil
 }
 
 // All are the values of a slice, for [List].
@@ -113,107 +106,31 @@ func Map[V, W any](values iter.Seq2[V, error], f func(V) W) iter.Seq2[W, error] 
 	}
 }
 
-// Show prints an object, which its JSON describes: as JSON, or a field on a line, without those that are empty. A list of objects in it
-// is a table below.
+// Show prints an object as JSON: on one line, or a field on a line for a reader.
 func Show(out io.Writer, asJSON bool, object any) error {
 	if asJSON {
 		return WriteJSON(out, object)
 	}
-	fields, err := fieldsOf(object)
-	if err != nil {
-		return err
+	line, err := httpserve.Encode(object)
+	var text bytes.Buffer
+	if err == nil {
+		err = json.Indent(&text, line, "", "  ")
 	}
-	var rows [][]string
-	var lists []field
-	for _, f := range fields {
-		var items []json.RawMessage
-		switch {
-		case f.value[0] == '{': // its own fields follow
-		case bytes.HasPrefix(f.value, []byte("[{")):
-			lists = append(lists, f)
-		case json.Unmarshal(f.value, &items) == nil:
-			for _, item := range items {
-				rows = append(rows, []string{f.name, cell(item)})
-			}
-		case cell(f.value) != "":
-			rows = append(rows, []string{f.name, cell(f.value)})
-		}
+	if err == nil {
+		_, err = io.WriteString(out, progress.Escape(text.String()))
 	}
-	if err := progress.Table(out, []string{"field", "value"}, rows); err != nil {
-		return err
-	}
-	for _, f := range lists {
-		if err := below(out, f); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// below prints a list of objects, with a column for each field that one of them has, except those that are objects.
-func below(out io.Writer, f field) error {
-	var items []json.RawMessage
-	if err := json.Unmarshal(f.value, &items); err != nil {
-		return err
-	}
-	var columns []string
-	for _, item := range items {
-		fields, err := fieldsOf(item)
-		if err != nil {
-			return err
-		}
-		for _, f := range fields {
-			if !strings.Contains(f.path, ".") && f.value[0] != '{' && !slices.Contains(columns, f.path) {
-				columns = append(columns, f.path)
-			}
-		}
-	}
-	if _, err := fmt.Fprintf(out, "\n%s\n", progress.Readable(f.name)); err != nil {
-		return err
-	}
-	_, err := list(out, false, columns, All(items))
 	return err
 }
 
-// field is a field of an object, or of an object in it.
-type field struct {
-	path, name string // with dots, and in words
-	value      json.RawMessage
-}
-
-// fieldsOf are the fields of what JSON describes as an object, in their order, those of an object in it behind it.
-func fieldsOf(object any) ([]field, error) {
-	text, err := httpserve.Encode(object)
-	if err != nil {
-		return nil, err
+// at is the field at a path, nil if there is none.
+func at(fields map[string]json.RawMessage, path string) json.RawMessage {
+	first, rest, nested := strings.Cut(path, ".")
+	if !nested {
+		return fields[first]
 	}
-	return flatten(text, "", "")
-}
-
-func flatten(object json.RawMessage, path, name string) (all []field, err error) {
-	in := json.NewDecoder(bytes.NewReader(object))
-	if begin, err := in.Token(); err != nil || begin != json.Delim('{') {
-		return nil, fmt.Errorf("%.100q is no object", object)
-	}
-	for in.More() {
-		key, err := in.Token()
-		if err != nil {
-			return nil, err
-		}
-		f := field{path: path + fmt.Sprint(key), name: name + title(fmt.Sprint(key))}
-		if err := in.Decode(&f.value); err != nil {
-			return nil, err
-		}
-		all = append(all, f)
-		if f.value[0] == '{' {
-			inner, err := flatten(f.value, f.path+".", f.name+" ")
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, inner...)
-		}
-	}
-	return all, nil
+	var inner map[string]json.RawMessage
+	_ = json.Unmarshal(fields[first], &inner) // a value that is no object has no fields
+	return at(inner, rest)
 }
 
 // title is a field's name in words.

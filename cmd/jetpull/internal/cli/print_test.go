@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"strconv"
 	"strings"
@@ -78,19 +77,30 @@ func TestShow(t *testing.T) {
 	require.NoError(t, Show(&out, false, printed{
 		ID: "a", Count: 7, State: map[string]any{"deep": map[string]any{"X-Key": 1.5}}, Tags: []string{"b", "c"}, Parts: []part{{"d", 0}, {"e", 2}},
 	}))
-	require.Equal(t, `field             value
-────────────────  ─────
-id                a
-item count        7
-state deep x-key  1.5
-tags              b
-tags              c
-
-parts
-name  size
-────  ────
-d
-e     2
+	require.Equal(t, `{
+  "id": "a",
+  "madeAt": "0001-01-01T00:00:00Z",
+  "item_count": 7,
+  "empty": null,
+  "state": {
+    "deep": {
+      "X-Key": 1.5
+    }
+  },
+  "tags": [
+    "b",
+    "c"
+  ],
+  "parts": [
+    {
+      "name": "d"
+    },
+    {
+      "name": "e",
+      "size": 2
+    }
+  ],
+  "nobody": null
+}
 `, out.String())
-	require.ErrorContains(t, Show(&out, false, json.RawMessage(`[1]`)), "is no object")
 }

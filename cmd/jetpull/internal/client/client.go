@@ -200,23 +200,36 @@ func (g *Globals) complete(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("context", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return natscontext.Names(), cobra.ShellCompDirectiveNoFileComp
 	}) // the flag exists
-	cli.Complete(cmd, g.names)
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		names, err := g.names(cmd, args)
+		if err != nil {
+			cobra.CompDebugln(err.Error(), false)
+			return nil, cobra.ShellCompDirectiveError
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
 }
 
-// names are those of the streams, or of the consumers of the stream that args begin with, by the word that stands for them.
-func (g *Globals) names(ctx context.Context, args []string, word string) (names []string, err error) {
-	if word != "STREAM" && word != "CONSUMER" {
+// completeTime bounds the completion of a name: the user waits for it with a half-typed line.
+const completeTime = 2 * time.Second
+
+// names are those of the streams, or of the consumers of the stream that args begin with, by the word of the usage line that stands for them.
+func (g *Globals) names(cmd *cobra.Command, args []string) (names []string, err error) {
+	words, _, _ := cli.Words(cmd.Use)
+	if len(args) >= len(words) || words[len(args)] != "STREAM" && words[len(args)] != "CONSUMER" {
 		return nil, nil
 	}
 	t := g.Target
-	t.Timeout = cli.CompleteTime
+	t.Timeout = completeTime
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
+	defer cancel()
 	l, err := t.Open(ctx, "complete", io.Discard)
 	if err != nil {
 		return nil, err
 	}
 	defer l.Close()
 	list := jetstream.ConsumerNameLister(l.JS.StreamNames(ctx))
-	if word == "CONSUMER" {
+	if len(args) > 0 {
 		s, err := l.JS.Stream(ctx, args[0])
 		if err != nil {
 			return nil, err

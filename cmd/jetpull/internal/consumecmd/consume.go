@@ -51,34 +51,19 @@ the command for each message, with the payload on standard input.
 The command's exit code settles the message:
   0          acknowledged
   65         (EX_DATAERR) terminated: never delivered again
-  any other  the command runs again, after --retry-delays and up to --max-attempts.
-             With --ordered-by later messages of the key wait for that, and
-             JETPULL_DELIVERED does not grow
+  any other  the command runs again, after --retry-delays and up to --max-attempts
 
-With --worker, the command is started once for each of --concurrency, and goes on. It
-reads messages as lines of JSON and writes outcomes as lines of JSON:
-  {"id":7,"subject":"orders.new","data":"…","attempt":1}
-  {"id":7,"outcome":"ack"}
-Other outcomes are nak, term and progress. A command that ends is started again. See
+With --worker, the command is started once for each of --concurrency, reads messages and
+writes outcomes as lines of JSON: see
 https://github.com/jetpull/jetpull/blob/main/docs/command.md#workers-in-any-language.
-
-With --max-crashes N, a message is given up when N processes have ended while they had
-it: consume itself, from the first redelivery on, or programs of --worker. The bucket
-jetpull-crashes counts them for a day, and is created if it is missing. Give 2 or
-more: with 1, messages that were handled at the same time can be given up too.
-
-With --json, consume prints a line with the outcome of each message on standard
-output, and the output of commands goes to standard error.
+With --json, consume prints the outcome of each message as a line of JSON, and the
+output of commands goes to standard error.
 
 The command's environment has JETPULL_STREAM, JETPULL_CONSUMER, JETPULL_DOMAIN,
 JETPULL_SUBJECT, JETPULL_STREAM_SEQ, JETPULL_CONSUMER_SEQ, JETPULL_DELIVERED,
 JETPULL_PENDING, JETPULL_TIME, JETPULL_HEADERS (all headers, as JSON), and
 JETPULL_HEADER_NAME for the first value of each header. A message stays in
-progress for as long as its command runs.
-
-After an interrupt or SIGTERM, unstarted messages go back to the server, and running
-commands have --drain-timeout to finish. Then their process groups get SIGTERM and
-SIGKILL, and their messages go back too. A second signal kills them at once.
+progress for as long as its command runs. A second interrupt kills running commands.
 
 consume refuses a consumer with ack policy all: create it with the explicit policy.`,
 		Example: `  jetpull consume ORDERS worker

@@ -132,9 +132,8 @@ func newShow(g *client.Globals) *cobra.Command {
 					if err != nil {
 						return err
 					}
-					whole := head(l)
-					whole.Headers, whole.Payload = l.Header, cli.PayloadOf(l.Data)
-					return cli.Show(cmd.OutOrStdout(), g.JSON, whole)
+					l.Payload = cli.PayloadOf(l.Data)
+					return cli.Show(cmd.OutOrStdout(), g.JSON, l)
 				}
 				return fmt.Errorf(noLetter, args[0], args[1])
 			})
@@ -154,10 +153,7 @@ func newRequeue(g *client.Globals) *cobra.Command {
 original subjects, or to --to, and states the subjects first. The stream that a dead
 letter names as its origin must have the subject. Subjects that begin with $, and
 inboxes, are refused. It deletes a dead letter when a stream has confirmed
-the message. The message keeps its headers, but is new to the stream: consumers
-deliver it for the first time. After an interrupt, run the same command again for the
-rest. If a message was published and its dead letter not yet deleted, the message is
-stored only once within the stream's duplicate window.`,
+the message. After an interrupt, run the same command again for the rest.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := requeue.Subject(d.to, ""); d.to != "" && err != nil {
 				return cli.Usage(fmt.Errorf("--to: %w", err))

@@ -7,9 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/letters"
 	"github.com/jetpull/jetpull/internal/wire"
 )
@@ -38,26 +35,9 @@ func (d *dlq) letters(ctx context.Context, payloads bool) iter.Seq2[*letters.Let
 	}
 }
 
-// letter is a dead letter as it is printed.
-type letter struct {
-	Sequence uint64      `json:"seq"`
-	Time     time.Time   `json:"time"`
-	Subject  string      `json:"subject"`
-	Stream   string      `json:"stream,omitempty"`
-	Origin   uint64      `json:"stream_seq"`
-	Consumer string      `json:"consumer,omitempty"`
-	Attempts int         `json:"attempts"`
-	Reason   string      `json:"reason,omitempty"`
-	Gone     bool        `json:"payload_gone,omitempty"`
-	Size     int         `json:"size"`
-	Headers  nats.Header `json:"headers,omitempty"`
-	cli.Payload
-}
-
-// head is a letter without its headers and its payload.
-func head(l *letters.Letter) letter {
-	return letter{
-		Sequence: l.Sequence, Time: l.Time, Subject: l.Subject, Stream: l.Stream, Origin: l.Origin, Consumer: l.Consumer, Attempts: l.Attempts,
-		Reason: l.Reason, Gone: l.Gone, Size: l.Size,
-	}
+// head is a dead letter without its headers.
+func head(l *letters.Letter) letters.Letter {
+	short := *l
+	short.Header = nil
+	return short
 }

@@ -38,8 +38,7 @@ func New(g *client.Globals) *cobra.Command {
 		Long: `Serve the state of the consumers of an account: /metrics for Prometheus, and
 /v1/scale/STREAM/CONSUMER?per=N&max=M for the scaler metrics-api of KEDA. That divides
 the messages that wait, or are handled, by N: the number of messages that one process
-handles within the time that you want. A consumer that does not exist is an error with
-status 404, and one that cannot be asked is one with 503. jetpull console serves the same.`,
+handles within the time that you want. jetpull console serves the same.`,
 		Example: `  jetpull exporter
   jetpull exporter --nats nats://n1:4222 --listen 0.0.0.0:9091 --exporter-token secret`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -60,9 +59,8 @@ func run(cmd *cobra.Command, g *client.Globals, listen, token string) error {
 		return cli.Usage(errors.New("--listen " + listen + " can be reached from other machines, and anybody could read the names and counts of " +
 			"consumers: add --exporter-token or $" + envToken + ", or listen on 127.0.0.1"))
 	}
-	t := g.Target
-	t.NoWait = true
-	l, err := t.Open(cmd.Context(), "exporter", cmd.ErrOrStderr())
+	g.Target.NoWait = true
+	l, err := g.Target.Open(cmd.Context(), "exporter", cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}

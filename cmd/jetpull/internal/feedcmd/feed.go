@@ -17,14 +17,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
-	"go.opentelemetry.io/otel"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/operate"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/shell"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/tables"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
 	"github.com/jetpull/jetpull/feed"
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service"
@@ -33,10 +31,9 @@ import (
 const help = `Run a watcher of the feed. It leases partitions and processes their items, gate by
 gate, until a signal stops it. Several watchers may share a database.
 
-With --handler, the watcher POSTs each item to a URL, with the headers Feed-Item,
-Feed-Partition, Feed-Gate, Feed-Attempt and Idempotency-Key. The answer is JSON:
-{"done": true}, or {"gate": 1} to continue at another gate. "data" replaces the
-item's data. Any status except 2xx is a failed attempt.
+With --handler, the watcher POSTs each item to a URL. The answer is JSON: {"done": true},
+or {"gate": 1} to continue at another gate. "data" replaces the item's data. Any status
+except 2xx is a failed attempt.
 
 With --exec, the watcher runs a shell command for each item, with the item on stdin
 and FEED_ITEM, FEED_PARTITION, FEED_GATE, FEED_ATTEMPT and IDEMPOTENCY_KEY in the
@@ -46,9 +43,7 @@ exit code except 0 is a failed attempt. 65 (EX_DATAERR) is one without a retry.
 With --publish, the watcher publishes each item to a JetStream subject on --nats, for
 workers on other machines: see JetStreamHandler in package feed.
 
-The subcommands add items, show partitions and items, and retry or skip failed items.
-
-` + tracing.Help
+The subcommands add items, show partitions and items, and retry or skip failed items.`
 
 type flags struct {
 	handler, exec, publish             string
@@ -121,12 +116,7 @@ func run(cmd *cobra.Command, t *tables.DB, f *flags) (err error) {
 	}
 	errOut := pulling.NewPrinter(cmd.ErrOrStderr()) // shared by the log and all commands
 	log := service.NewLog(errOut, f.level)
-	stopTracing, err := tracing.Start(cmd.Context(), "jetpull-feed", log)
-	if err != nil {
-		return err
-	}
-	defer func() { stopTracing(context.WithoutCancel(cmd.Context())) }()
-	opts := append(f.options(log), feed.Tracer(otel.GetTracerProvider()))
+	opts := f.options(log)
 	var nc *nats.Conn
 	if f.nats != "" {
 		// A server that is down when this starts is waited for where it only brings wake-ups.
@@ -199,10 +189,7 @@ func (f *flags) options(log *slog.Logger) []feed.WatcherOption {
 	opts := []feed.WatcherOption{
 		feed.Concurrency(f.concurrency), feed.Lease(f.lease), feed.Poll(f.pollMin, f.pollMax), feed.MaxPartitions(f.partitions),
 		feed.MaxRetries(f.retries), feed.Requeue(f.requeue), feed.DrainTimeout(f.drain), feed.Logger(log),
-		feed.Backoff(doubling(f.backoff)), feed.Limits(f.limits...),
-	}
-	if f.partitionConcurrency > 0 {
-		opts = append(opts, feed.PartitionConcurrency(f.partitionConcurrency))
+		feed.Backoff(doubling(f.backoff)), feed.Limits(f.limits...), feed.PartitionConcurrency(cmp.Or(f.partitionConcurrency, f.concurrency)),
 	}
 	if f.crashes > 0 {
 		opts = append(opts, feed.MaxCrashes(f.crashes))

@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
@@ -19,60 +18,18 @@ import (
 
 // NewConsumers returns the command consumers, whose subcommands change what a consumer delivers.
 func NewConsumers(g *client.Globals) *cobra.Command {
-	cmd := &cobra.Command{Use: "consumers", Short: "List consumers, or pause, resume or reset one"}
-	cmd.AddCommand(newList(g), newPause(g), newResume(g), newReset(g))
+	cmd := &cobra.Command{Use: "consumers", Short: "List consumers, or reset one"}
+	cmd.AddCommand(newList(g), newReset(g))
 	return cmd
 }
 
-// outcome is what came of a command, as --json prints it.
+// outcome is what came of a command. It is printed as a line of JSON.
 type outcome struct {
-	Stream     string     `json:"stream"`
-	Consumer   string     `json:"consumer"`
-	Paused     *bool      `json:"paused,omitempty"` // of pause and resume
-	PauseUntil *time.Time `json:"pause_until,omitempty"`
-	ResetTo    uint64     `json:"reset_to,omitempty"` // the first sequence that is delivered again
-	Group      string     `json:"group,omitempty"`    // whose pin was taken
-	Unpinned   string     `json:"unpinned,omitempty"` // the pin, if there was one
-}
-
-func newPause(g *client.Globals) *cobra.Command {
-	var long time.Duration
-	var until time.Time
-	cmd := change(g, &cobra.Command{
-		Use:   "pause STREAM CONSUMER",
-		Short: "Stop deliveries for a time",
-		Long: `pause makes the server deliver no message of a consumer until --until, or for the
-time of --for. Messages that were delivered can be acknowledged meanwhile. The
-consumer resumes by itself, or with jetpull consumers resume.`,
-		Example: `  jetpull consumers pause ORDERS worker --for 1h
-  jetpull consumers pause ORDERS worker --until 2027-01-31T18:00:00Z`,
-	}, func(ctx context.Context, js jetstream.JetStream, args []string, o *outcome) (string, error) {
-		end := until
-		if end.IsZero() {
-			end = time.Now().Add(long)
-		}
-		r, err := js.PauseConsumer(ctx, args[0], args[1], end)
-		if err != nil {
-			return "", err
-		}
-		o.Paused, o.PauseUntil = &r.Paused, &r.PauseUntil
-		return "is paused until " + r.PauseUntil.Local().Format(time.RFC3339), nil
-	})
-	cli.Duration(cmd.Flags(), &long, "for", 0, time.Second, "pause for a `DURATION` such as 1h, at least 1s")
-	cli.Future(cmd.Flags(), &until, "until", "pause until a")
-	cli.Exclusive(cmd, "for", "until")
-	cmd.MarkFlagsOneRequired("for", "until")
-	return cmd
-}
-
-func newResume(g *client.Globals) *cobra.Command {
-	return change(g, &cobra.Command{
-		Use: "resume STREAM CONSUMER", Short: "Resume deliveries", Example: `  jetpull consumers resume ORDERS worker`,
-	}, func(ctx context.Context, js jetstream.JetStream, args []string, o *outcome) (string, error) {
-		_, err := js.ResumeConsumer(ctx, args[0], args[1])
-		o.Paused = new(false)
-		return "delivers messages", err
-	})
+	Stream   string `json:"stream"`
+	Consumer string `json:"consumer"`
+	ResetTo  uint64 `json:"reset_to,omitempty"` // the first sequence that is delivered again
+	Group    string `json:"group,omitempty"`    // whose pin was taken
+	Unpinned string `json:"unpinned,omitempty"` // the pin, if there was one
 }
 
 func newReset(g *client.Globals) *cobra.Command {
@@ -87,13 +44,12 @@ handled can be delivered again. The next sequence of the stream skips all that i
 stores. It needs a server 2.14 or later.`,
 		Example: `  jetpull consumers reset ORDERS worker
   jetpull consumers reset ORDERS worker --to 1200`,
-	}, func(ctx context.Context, js jetstream.JetStream, args []string, o *outcome) (string, error) {
+	}, func(ctx context.Context, js jetstream.JetStream, args []string, o *outcome) error {
 		r, err := reset(ctx, js, args[0], args[1], uint64(to))
-		if err != nil {
-			return "", err
+		if err == nil {
+			o.ResetTo = r.ResetSeq
 		}
-		o.ResetTo = r.ResetSeq
-		return fmt.Sprintf("delivers again from sequence %d", r.ResetSeq), nil
+		return err
 	})
 	cli.Int(cmd.Flags(), &to, "to", 0, 1, math.MaxInt, "deliver again from `SEQUENCE` of the stream; by default from the acknowledgement floor")
 	return cmd
@@ -121,8 +77,7 @@ func reset(ctx context.Context, js jetstream.JetStream, stream, name string, to 
 
 // NewUnpin returns the command unpin.
 func NewUnpin(g *client.Globals) *cobra.Command {
-	var group string
-	cmd := change(g, &cobra.Command{
+	return change(g, &cobra.Command{
 		Use:   "unpin STREAM CONSUMER [GROUP]",
 		Short: "Take the pin of a priority group from the client that holds it",
 		Long: `unpin takes the pin of a priority group with the pinned_client policy from the
@@ -131,28 +86,21 @@ with the next message. GROUP can be left out if the consumer has only one group.
 With another policy, or without such a group, the command fails and changes nothing.`,
 		Example: `  jetpull unpin ORDERS worker
   jetpull unpin ORDERS worker primary`,
-	}, func(ctx context.Context, js jetstream.JetStream, args []string, o *outcome) (string, error) {
+	}, func(ctx context.Context, js jetstream.JetStream, args []string, o *outcome) error {
 		info, err := infoOf(ctx, js, args[0], args[1])
+		if err == nil {
+			o.Group, err = pinGroup(info, strings.Join(args[2:], ""))
+		}
 		if err != nil {
-			return "", err
-		}
-		if len(args) == 3 {
-			group = args[2]
-		}
-		if o.Group, err = pinGroup(info, group); err != nil {
-			return "", err
+			return err
 		}
 		for _, state := range info.PriorityGroups {
 			if state.Group == o.Group {
 				o.Unpinned = state.PinnedClientID
 			}
 		}
-		text := fmt.Sprintf("is unpinned in group %s; the pin was %s", o.Group, cmp.Or(o.Unpinned, "nobody's"))
-		return text, jetpull.Unpin(ctx, js, args[0], args[1], o.Group)
+		return jetpull.Unpin(ctx, js, args[0], args[1], o.Group)
 	})
-	cmd.Flags().StringVar(&group, "group", "", "priority `GROUP` whose pin is taken; the same as the argument")
-	cli.Checked(cmd.Flags(), "group", func() error { return cli.CheckGroup(group) })
-	return cmd
 }
 
 // pinGroup checks the group to unpin, or finds the only one that there is.
@@ -162,25 +110,24 @@ func pinGroup(info *jetstream.ConsumerInfo, group string) (string, error) {
 	case info.Config.PriorityPolicy != jetstream.PriorityPolicyPinned:
 		return "", cli.Usage(fmt.Errorf("consumer %s has no pins: its priority policy is not pinned_client", info.Name))
 	case group == "" && len(groups) > 1:
-		return "", cli.Usage(fmt.Errorf("consumer %s has the groups %s; name one with --group", info.Name, strings.Join(groups, ", ")))
+		return "", cli.Usage(fmt.Errorf("consumer %s has the groups %s; name one", info.Name, strings.Join(groups, ", ")))
 	case group != "" && !slices.Contains(groups, group):
 		return "", cli.Usage(fmt.Errorf("consumer %s has no group %q; it has %s", info.Name, group, strings.Join(groups, ", ")))
 	}
 	return cmp.Or(group, groups[0]), nil
 }
 
-// operation changes a consumer, whose stream and name args begin with. It completes the outcome for --json, and returns it as a text.
-type operation func(ctx context.Context, js jetstream.JetStream, args []string, o *outcome) (string, error)
+// operation changes a consumer, whose stream and name args begin with, and completes the outcome.
+type operation func(ctx context.Context, js jetstream.JetStream, args []string, o *outcome) error
 
 // change has cmd run f within the timeout for requests, and print the outcome.
 func change(g *client.Globals, cmd *cobra.Command, f operation) *cobra.Command {
 	cmd.RunE = g.With(func(ctx context.Context, l *client.Link, cmd *cobra.Command, args []string) error {
 		o := outcome{Stream: args[0], Consumer: args[1]}
-		text, err := f(ctx, l.JS, args, &o)
-		if err != nil {
+		if err := f(ctx, l.JS, args, &o); err != nil {
 			return fmt.Errorf("%s consumer %q on stream %q: %w", cmd.Name(), args[1], args[0], err)
 		}
-		return cli.Answer(cmd, g.JSON, o, "consumer %s on stream %s %s\n", args[1], args[0], text)
+		return cli.WriteJSON(cmd.OutOrStdout(), o)
 	})
 	return cmd
 }

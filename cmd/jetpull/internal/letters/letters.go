@@ -13,30 +13,31 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/internal/requeue"
 )
 
-// Letter is a dead letter. The stream has stored its sequence and its time. All else is what the publisher of the dead letter has written, which
-// can be anybody who may publish to the stream.
+// Letter is a dead letter, as it is printed. The stream has stored its sequence and its time. All else is what the publisher of the dead letter
+// has written, which can be anybody who may publish to the stream.
 type Letter struct {
 	// Sequence is that of the dead letter in its stream, and Time is when it was stored.
-	Sequence uint64
-	Time     time.Time
+	Sequence uint64    `json:"seq"`
+	Time     time.Time `json:"time"`
 	// Subject is what the message was published to, Stream is the stream that it was in, and Origin is its sequence there.
-	Subject string
-	Stream  string
-	Origin  uint64
+	Subject string `json:"subject"`
+	Stream  string `json:"stream,omitempty"`
+	Origin  uint64 `json:"stream_seq"`
 	// Consumer is the one whose messages were handled, Attempts is how often this one was tried, and Reason is the last error.
-	Consumer string
-	Attempts int
-	Reason   string
+	Consumer string `json:"consumer,omitempty"`
+	Attempts int    `json:"attempts"`
+	Reason   string `json:"reason,omitempty"`
 	// Gone says that the message was too large for a dead letter, which has no payload then.
-	Gone bool
+	Gone bool `json:"payload_gone,omitempty"`
+	Size int  `json:"size"` // of the payload, in bytes
 	// Header has the headers of the message, without those of the dead letter and of the server.
-	Header nats.Header
-	// Data is the payload, and Size is how many bytes it has.
-	Data []byte
-	Size int
+	Header      nats.Header `json:"headers,omitempty"`
+	Data        []byte      `json:"-"` // the payload
+	cli.Payload             // for who prints it
 }
 
 // Read returns the dead letters that a stream had when its cached info was read, in the order of their sequences. Other messages of the stream are

@@ -1,18 +1,16 @@
 // Package natscontext reads the contexts of the nats command.
 //
 // The package natscontext of jsm.go reads the same files. It imports jsm.go, with an expression language and all schemas, which adds
-// 2.2 MB to the command. The natscontext of orbit.go ignores user_jwt, user_seed and the answers of nsc.
+// 2.2 MB to the command. The natscontext of orbit.go ignores user_jwt and user_seed.
 package natscontext
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -49,7 +47,7 @@ type Context struct {
 }
 
 // Load reads a context by its name or by the path of its file.
-func Load(ctx context.Context, name string) (*Context, error) {
+func Load(name string) (*Context, error) {
 	path := name
 	if !filepath.IsAbs(name) {
 		if name == "" || name != filepath.Base(name) || strings.Contains(name, "..") {
@@ -69,38 +67,7 @@ func Load(ctx context.Context, name string) (*Context, error) {
 		return nil, fmt.Errorf("context %s is not as the nats command writes it: %w", path, err)
 	}
 	c.Creds = os.ExpandEnv(c.Creds)
-	if err := c.check(); err != nil {
-		return nil, err
-	}
-	return c, c.askNSC(ctx)
-}
-
-// askNSC gets the credentials and, where the context has none, the servers from the nsc command.
-func (c *Context) askNSC(ctx context.Context) error {
-	if c.NSC == "" {
-		return nil
-	}
-	out, err := exec.CommandContext(ctx, "nsc", "generate", "profile", c.NSC).Output()
-	if err != nil {
-		return fmt.Errorf("context %s has \"nsc\": %q, and nsc generate profile failed: %w", c.Path, c.NSC, err)
-	}
-	var profile struct {
-		Creds    string `json:"user_creds"`
-		Operator struct {
-			Service []string `json:"service"`
-		} `json:"operator"`
-	}
-	if err := json.Unmarshal(out, &profile); err != nil {
-		return fmt.Errorf("context %s: what nsc generate profile %s printed is no profile: %w", c.Path, c.NSC, err)
-	}
-	if profile.Creds == "" {
-		return fmt.Errorf("context %s: nsc has no credentials for %s", c.Path, c.NSC)
-	}
-	c.Creds = profile.Creds
-	if c.URL == "" {
-		c.URL = strings.Join(profile.Operator.Service, ",")
-	}
-	return nil
+	return c, c.check()
 }
 
 // Selected is the name of the context that the nats command has
@@ -140,13 +107,16 @@ func home() string {
 }
 
 func (c *Context) check() error {
+	for _, refused := range [][3]string{
+		{"socks_proxy", c.SOCKSProxy, "use --nats with an address that can be reached directly"},
+		{"windows_cert_store", c.WindowsCertStore, `name certificate files under "cert" and "key"`},
+		{"nsc", c.NSC, `name a file of nsc generate creds under "creds"`},
+	} {
+		if refused[1] != "" {
+			return cli.Usage(fmt.Errorf("context %s has %q: %q, which is not supported; %s", c.Path, refused[0], refused[1], refused[2]))
+		}
+	}
 	switch {
-	case c.SOCKSProxy != "":
-		return cli.Usage(fmt.Errorf("context %s has \"socks_proxy\": %q, which is not supported; use --nats with an address that can be reached directly",
-			c.Path, c.SOCKSProxy))
-	case c.WindowsCertStore != "":
-		return cli.Usage(fmt.Errorf("context %s has \"windows_cert_store\": %q, which is not supported; name certificate files under \"cert\" and "+
-			"\"key\"", c.Path, c.WindowsCertStore))
 	case (c.Cert == "") != (c.Key == ""):
 		return cli.Usage(fmt.Errorf("context %s has one of \"cert\" and \"key\" and needs both", c.Path))
 	case c.UserJWT == "" && c.UserSeed != "":

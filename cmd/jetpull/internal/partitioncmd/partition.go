@@ -1,11 +1,9 @@
-// Package partitioncmd implements the commands that show, resize and delete sets of partitions.
+// Package partitioncmd implements the commands that show and delete sets of partitions.
 package partitioncmd
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,7 +18,7 @@ import (
 func New(g *client.Globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "partition",
-		Short: "Show, resize or delete a set of partitions: order per key over several processes",
+		Short: "Show or delete a set of partitions: order per key over several processes",
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use:     "ls SET",
@@ -33,7 +31,7 @@ func New(g *client.Globals) *cobra.Command {
 			}
 			return cli.List(cmd, g.JSON, columns, cli.All(rows))
 		}),
-	}, newWatch(g), newResize(g), &cobra.Command{
+	}, newWatch(g), &cobra.Command{
 		Use:   "rm SET",
 		Short: "Delete a set: its consumers and its bucket, but no messages",
 		Long: `rm deletes the consumers and the bucket of a set, but no messages. It is refused
@@ -44,7 +42,7 @@ set that is opened again begins with the first message of its stream.`,
 			if err := set.Delete(ctx); err != nil {
 				return err
 			}
-			return cli.Answer(cmd, g.JSON, map[string]string{"deleted": args[0]}, "deleted set %s\n", args[0])
+			return cli.WriteJSON(cmd.OutOrStdout(), map[string]string{"deleted": args[0]})
 		}),
 	})
 	return cmd
@@ -60,31 +58,6 @@ func newWatch(g *client.Globals) *cobra.Command {
 	}
 	cli.Interval(cmd.Flags(), &interval)
 	return cmd
-}
-
-func newResize(g *client.Globals) *cobra.Command {
-	return &cobra.Command{
-		Use:   "resize SET PARTITIONS",
-		Short: "Change the number of partitions of a set without members and messages",
-		Long: `resize changes the number of partitions of a set, also in the SubjectTransform of
-its stream. A key belongs to another partition then, so first stop the publishers,
-let the members handle all messages, and stop the members. resize is refused
-while the set has members, or messages that were not handled. Afterwards start
-the members with the new number. A resize that failed can be repeated.`,
-		Example: `  jetpull partition resize billing 128`,
-		RunE: withSet(g, func(ctx context.Context, set *partition.Set, cmd *cobra.Command, args []string) error {
-			partitions, err := strconv.Atoi(args[1])
-			if err != nil {
-				return cli.Usage(fmt.Errorf("PARTITIONS %q is not a number", args[1]))
-			}
-			before := set.Config().Partitions
-			if err := set.Resize(ctx, partitions); err != nil {
-				return err
-			}
-			return cli.Answer(cmd, g.JSON, map[string]any{"set": args[0], "before": before, "partitions": partitions},
-				"set %s has %s, and had %d\n", args[0], progress.Plural(partitions, "partition"), before)
-		}),
-	}
 }
 
 // withSet is the RunE of a command that calls f with the set that its first argument names, within the timeout for requests.

@@ -31,12 +31,11 @@ func New(g *client.Globals) *cobra.Command {
 		Short: "List the messages that the workers of a consumer handle",
 		Long: `ps asks the workers of a consumer which messages they handle, since when, and how
 many more they have read ahead. The workers are those with a name: jetpull consume
---named, and in Go the option Named of Consume. It lists the answers that arrive
-within --wait. A worker that is slower is missing. If none answers, the exit code is 4:
-nobody can tell whether there is one. For a set of partitions, the consumers are
-NAME-0, NAME-1 and so on.
+--named, and in Go the option Named of Consume. A worker that does not answer within
+--wait is missing. If none answers, the exit code is 4. For a set of partitions, the
+consumers are NAME-0, NAME-1 and so on.
 
-With --json, it prints a line for each worker.`,
+With --json, it prints a line for each worker, with how many messages it has read ahead.`,
 		Example: `  jetpull ps ORDERS worker`,
 		RunE:    c.list,
 	})
@@ -49,8 +48,7 @@ func NewCancel(g *client.Globals) *cobra.Command {
 		Use:   "cancel STREAM CONSUMER SEQUENCE",
 		Short: "Cancel the handler that has a message",
 		Long: `cancel ends the context of the handler that has the message with that sequence of
-the stream, in a worker that jetpull ps lists. The handler decides what follows: a
-handler in Go sees the end of its context, and a command of jetpull consume gets
+the stream, in a worker that jetpull ps lists. A command of jetpull consume gets
 SIGTERM, as does a program of --worker that has the message. The message has failed
 then, and is retried as after any failure.`,
 		Example: `  jetpull cancel ORDERS worker 4711`,
@@ -70,35 +68,28 @@ type row struct {
 	running.Message
 }
 
-// tally is how many messages a worker has, as ps lists it.
-type tally struct {
-	Worker, Host, Instance string
-	PID, Running, Waiting  int
-}
-
 func (c *command) list(cmd *cobra.Command, args []string) error {
 	workers, err := ask[running.List](c, cmd, args, running.ListSubject(args[0], args[1]), "")
 	if err != nil {
 		return err
 	}
 	var rows []row
-	var tallies []tally
+	more, waiting := 0, 0
 	for _, w := range workers {
 		for _, m := range w.Running {
 			rows = append(rows, row{w.Name, w.Host, w.PID, m})
 		}
-		tallies = append(tallies, tally{w.Name, w.Host, w.Instance, w.PID, len(w.Running) + w.More, w.Waiting})
+		more, waiting = more+w.More, waiting+w.Waiting
 	}
 	if c.JSON {
 		return cli.List(cmd, true, nil, cli.All(workers))
 	}
 	slices.SortStableFunc(rows, func(a, b row) int { return a.Since.Compare(b.Since) })
 	columns := []string{"Worker", "Host", ">PID", ">sequence", "subject", "since", ">attempt"}
-	err = errors.Join(cli.ListOr(cmd, false, columns, cli.All(rows), "no message is handled now"),
-		cli.Answer(cmd, false, nil, "\n"),
-		cli.List(cmd, false, []string{"Worker", "Host", ">PID", "Instance", ">Running", ">Waiting"}, cli.All(tallies)))
+	err = cli.ListOr(cmd, false, columns, cli.All(rows), "no message is handled now")
 	if !c.Quiet {
-		cli.Notice(cmd.ErrOrStderr(), "%s answered within %v\n", progress.Plural(len(workers), "worker"), c.wait)
+		cli.Notice(cmd.ErrOrStderr(), "%s answered within %v: %s more running, %s read ahead\n", progress.Plural(len(workers), "worker"), c.wait,
+			progress.Count(more), progress.Count(waiting))
 	}
 	return err
 }
@@ -117,14 +108,7 @@ func (c *command) cancel(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("no handler has message %d: %s of consumer %s on stream %s answered within %v. It may be handled already, wait, or be "+
 			"with a worker without a name", seq, progress.Plural(len(workers), "worker"), args[1], args[0], c.wait)
 	}
-	if c.JSON {
-		return cli.List(cmd, true, nil, cli.All(had))
-	}
-	for _, w := range had {
-		err = errors.Join(err, cli.Answer(cmd, false, nil, "the handler of message %d was cancelled in worker %s, process %d on %s\n", seq,
-			progress.Readable(w.Name), w.PID, progress.Readable(w.Host)))
-	}
-	return err
+	return cli.List(cmd, true, nil, cli.All(had))
 }
 
 // ask returns the answers of the workers of the consumer that args name. None is an error.

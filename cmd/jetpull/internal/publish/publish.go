@@ -11,10 +11,9 @@ import (
 	"io"
 	"iter"
 	"math"
-	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
-	"text/template"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -29,13 +28,14 @@ import (
 )
 
 type plan struct {
-	subject, body text
-	header        nats.Header
-	count, size   int // of messages, and in bytes of each payload, which is filled up with spaces; 0: as large as the body
-	create        string
-	lines, null   bool // of standard input are messages, or what zero bytes end
-	force         bool // allows subjects of the server
-	schedule      schedule
+	subject     string
+	body        func(n int) []byte
+	header      nats.Header
+	count, size int // of messages, and in bytes of each payload, which is filled up with spaces; 0: as large as the body
+	create      string
+	lines, null bool // of standard input are messages, or what zero bytes end
+	force       bool // allows subjects of the server
+	schedule    schedule
 }
 
 // New returns the command publish.
@@ -46,9 +46,8 @@ func New(g *client.Globals) *cobra.Command {
 		Short: "Publish messages to a stream, and wait until they are stored",
 		Long: `publish publishes to SUBJECT, and waits until the stream has stored the messages.
 Without BODY it publishes its standard input as one message, with --lines each line as
-a message, or with --null what is before each zero byte. SUBJECT and BODY are
-templates: {{.Count}} is the number of the message, {{.Time}} and {{.UnixNano}} are the
-current time, and {{.Random 10}} is ten random letters.
+a message, or with --null what is before each zero byte. In SUBJECT and BODY, {{.Count}}
+is the number of the message.
 
 With --at, --every or --cron the stream stores a schedule on --schedule SUBJECT, and
 publishes the message when it is due. To end the schedule, delete the message on that
@@ -56,14 +55,14 @@ subject. If a consumer covers both subjects, it also receives the schedule: use 
 
 With --create NAME and --count 0 it creates the stream and publishes nothing.`,
 		Example: `  jetpull publish orders.new '{"id":{{.Count}}}' --count 1000
-  jetpull publish 'orders.{{.Random 2}}' x --size 1024 --create ORDERS --embedded ./data
+  jetpull publish 'orders.{{.Count}}' x --size 1024 --create ORDERS --embedded ./data
   jetpull publish orders.new --lines < orders.jsonl
   jetpull publish reports.due daily --cron '0 0 6 * * *' --schedule reports.daily --create REPORTS`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 || len(args) > 2 {
 				return cli.Usage(fmt.Errorf("usage: %s, but the arguments are %q", cmd.UseLine(), args))
 			}
-			if !strings.Contains(args[0], "{{") && !server.IsValidPublishSubject(args[0]) {
+			if first := numbered(args[0], 1); strings.Contains(first, "{{") || !server.IsValidPublishSubject(first) {
 				return cli.Usage(fmt.Errorf("%q is not a subject to publish to", args[0]))
 			}
 			return nil
@@ -87,10 +86,8 @@ With --create NAME and --count 0 it creates the stream and publishes nothing.`,
 
 // complete reads what the arguments and standard input say.
 func (p *plan) complete(cmd *cobra.Command, args []string) (err error) {
-	if p.subject, err = parse("subject", args[0]); err != nil {
-		return cli.Usage(err)
-	}
-	_, err = p.address(fields{Count: 1})
+	p.subject = args[0]
+	_, err = p.address(1)
 	if err := cmp.Or(err, p.schedule.check(args[0], p.count), p.checkLines(cmd, args)); err != nil {
 		return cli.Usage(err)
 	}
@@ -98,17 +95,12 @@ func (p *plan) complete(cmd *cobra.Command, args []string) (err error) {
 		return nil // no body
 	}
 	if len(args) == 2 {
-		if p.body, err = parse("body", args[1]); err != nil {
-			return cli.Usage(err)
-		}
+		p.body = func(n int) []byte { return []byte(numbered(args[1], n)) }
 		return nil
 	}
-	body, err := io.ReadAll(cli.Input(cmd))
-	if err != nil {
-		return fmt.Errorf("read the body: %w", err)
-	}
-	p.body = func(fields) ([]byte, error) { return bytes.Clone(body), nil }
-	return nil
+	body, err := cli.ArgumentOrInput(cmd, nil, 0)
+	p.body = func(int) []byte { return bytes.Clone(body) }
+	return err
 }
 
 // checkLines refuses what does not go with --lines, and --count 0 where it would do nothing.
@@ -120,8 +112,8 @@ func (p *plan) checkLines(cmd *cobra.Command, args []string) error {
 		return nil
 	case len(args) == 2 || cmd.Flags().Changed("count") || p.size > 0 || p.schedule.given():
 		return errors.New("with --lines and --null the messages are on standard input: give no body, --count, --size or schedule")
-	case strings.Contains(args[0], "{{"):
-		return fmt.Errorf("with --lines and --null all messages go to one subject, and %q is a template", args[0])
+	case strings.Contains(args[0], counter):
+		return fmt.Errorf("with --lines and --null all messages go to one subject, and %q has %s", args[0], counter)
 	}
 	return nil
 }
@@ -139,21 +131,14 @@ func (p *plan) run(cmd *cobra.Command, g *client.Globals, args []string) error {
 		return err
 	}
 	if p.schedule.given() {
-		var warning string
-		err := l.Within(cmd.Context(), func(ctx context.Context) (err error) {
-			warning, err = p.schedule.store(ctx, l.JS, p)
-			return err
-		})
-		if err == nil && warning != "" {
-			cli.Notice(cmd.ErrOrStderr(), "warning: %s\n", warning)
-		}
+		err := l.Within(cmd.Context(), func(ctx context.Context) error { return p.schedule.store(ctx, l.JS, p) })
 		return p.report(cmd, g, 1, 0, err)
 	}
 	var bar *progress.Bar
 	if p.count > 1 || p.lines || p.null {
 		bar = g.Bar(cmd, int64(p.count))
 	}
-	begin, messages := time.Now(), p.templates
+	begin, messages := time.Now(), p.counted
 	if p.lines || p.null {
 		messages = p.parts(cli.Input(cmd))
 	}
@@ -193,7 +178,7 @@ func (p *plan) makeStream(ctx context.Context, l *client.Link, subject string) e
 		first += ".>"
 	}
 	over, err := l.EnsureStream(ctx, jetstream.StreamConfig{Name: p.create, Subjects: []string{first}, AllowMsgSchedules: p.schedule.given()})
-	if err != nil || over == nil || strings.Contains(subject, "{{") {
+	if err != nil || over == nil || strings.Contains(subject, counter) {
 		return err
 	}
 	if !slices.ContainsFunc(over, func(filter string) bool { return wire.Matches(filter, subject) }) {
@@ -202,8 +187,8 @@ func (p *plan) makeStream(ctx context.Context, l *client.Link, subject string) e
 	return nil
 }
 
-// templates are --count messages that are made of the templates.
-func (p *plan) templates(yield func(*nats.Msg, error) bool) {
+// counted are --count messages.
+func (p *plan) counted(yield func(*nats.Msg, error) bool) {
 	for i := range p.count {
 		m, err := p.message(i + 1)
 		if !yield(m, err) || err != nil {
@@ -213,16 +198,11 @@ func (p *plan) templates(yield func(*nats.Msg, error) bool) {
 }
 
 func (p *plan) message(n int) (*nats.Msg, error) {
-	now := time.Now()
-	with := fields{Count: n, Time: now.Format(time.RFC3339Nano), UnixNano: now.UnixNano()}
-	subject, err := p.address(with)
+	subject, err := p.address(n)
 	if err != nil {
 		return nil, err
 	}
-	body, err := p.body(with)
-	if err != nil {
-		return nil, err
-	}
+	body := p.body(n)
 	if fill := p.size - len(body); fill > 0 {
 		body = append(body, bytes.Repeat([]byte{' '}, fill)...)
 	}
@@ -230,54 +210,20 @@ func (p *plan) message(n int) (*nats.Msg, error) {
 }
 
 // address is the subject of a message. The server acts on messages to its own subjects: $JS.API.STREAM.PURGE.ORDERS purges ORDERS.
-func (p *plan) address(with fields) (string, error) {
-	subject, err := p.subject(with)
-	for _, s := range []string{string(subject), p.schedule.under} {
-		if err == nil && strings.HasPrefix(s, "$") && !p.force {
-			err = fmt.Errorf("subject %s belongs to the server, which may act on the message: add --force if that is what you want", s)
+func (p *plan) address(n int) (string, error) {
+	subject := numbered(p.subject, n)
+	for _, s := range []string{subject, p.schedule.under} {
+		if strings.HasPrefix(s, "$") && !p.force {
+			return "", fmt.Errorf("subject %s belongs to the server, which may act on the message: add --force if that is what you want", s)
 		}
 	}
-	return string(subject), err
+	return subject, nil
 }
 
-type text func(fields) ([]byte, error)
+// counter stands for the number of a message, in SUBJECT and BODY.
+const counter = "{{.Count}}"
 
-// parse reads a template, and tries it: a wrong one is found before anything is made.
-func parse(name, content string) (text, error) {
-	t, err := template.New(name).Parse(content)
-	execute := func(with fields) ([]byte, error) {
-		var b bytes.Buffer
-		err := t.Execute(&b, with)
-		return b.Bytes(), err
-	}
-	if err == nil {
-		_, err = execute(fields{Count: 1})
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w; SUBJECT and BODY are templates: {{.Count}}, {{.Time}}, {{.UnixNano}}, {{.Random N}}", err)
-	}
-	return execute, nil
-}
-
-// fields are what a template can use.
-type fields struct {
-	Count    int // of the message, from 1
-	Time     string
-	UnixNano int64
-}
-
-// Random is a text of n letters.
-func (fields) Random(n int) (string, error) {
-	const most = 1 << 20
-	if n < 0 || n > most {
-		return "", fmt.Errorf("Random %d is not in 0..%d letters", n, most)
-	}
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = 'a' + byte(rand.IntN(26))
-	}
-	return string(b), nil
-}
+func numbered(text string, n int) string { return strings.ReplaceAll(text, counter, strconv.Itoa(n)) }
 
 const (
 	// longestLine is the size of the largest payload that --lines reads: the most that a server can be configured for.
@@ -289,7 +235,7 @@ const (
 // parts are a message for each line of a reader, or for what is before each zero byte.
 func (p *plan) parts(in io.Reader) iter.Seq2[*nats.Msg, error] {
 	return func(yield func(*nats.Msg, error) bool) {
-		subject, err := p.address(fields{Count: 1})
+		subject, err := p.address(1)
 		scan := bufio.NewScanner(in)
 		scan.Buffer(make([]byte, 0, 64<<10), longestLine)
 		if p.null {

@@ -72,35 +72,27 @@ func (s *schedule) options(target string) []jetstream.PublishOpt {
 	return opts
 }
 
-// store stores the schedule, and returns a warning, or "".
-func (s *schedule) store(ctx context.Context, js jetstream.JetStream, p *plan) (warning string, err error) {
+// store stores the schedule.
+func (s *schedule) store(ctx context.Context, js jetstream.JetStream, p *plan) error {
 	m, err := p.message(1)
 	if err != nil {
-		return "", err
+		return err
 	}
 	target := m.Subject
 	m.Subject = s.under
-	ack, err := js.PublishMsg(ctx, m, s.options(target)...)
+	_, err = js.PublishMsg(ctx, m, s.options(target)...)
 	if refused, ok := errors.AsType[*jetstream.APIError](err); ok && s.cron != "" {
 		switch refused.ErrorCode {
 		case schedulePatternInvalid:
-			return "", cli.Usage(fmt.Errorf("--cron %q is not a pattern of six fields, seconds first, such as '0 0 6 * * *', nor @hourly, @daily, "+
+			return cli.Usage(fmt.Errorf("--cron %q is not a pattern of six fields, seconds first, such as '0 0 6 * * *', nor @hourly, @daily, "+
 				"@weekly, @monthly or @yearly: %w", s.cron, err))
 		case scheduleTimeZoneInvalid:
-			return "", cli.Usage(fmt.Errorf("--time-zone %q is not known to the server: give a name such as Europe/Berlin: %w", s.zone, err))
+			return cli.Usage(fmt.Errorf("--time-zone %q is not known to the server: give a name such as Europe/Berlin: %w", s.zone, err))
 		}
 	}
 	if err != nil {
-		return "", fmt.Errorf("schedule under %s: %w; the stream needs AllowMsgSchedules and both subjects, and --create NAME makes such a stream",
+		return fmt.Errorf("schedule under %s: %w; the stream needs AllowMsgSchedules and both subjects, and --create NAME makes such a stream",
 			s.under, err)
 	}
-	stream, err := js.Stream(ctx, ack.Stream)
-	if err != nil {
-		return "", fmt.Errorf("the schedule is stored in stream %s, but its configuration cannot be read: %w", ack.Stream, err)
-	}
-	if c := stream.CachedInfo().Config; c.Retention == jetstream.WorkQueuePolicy && c.Replicas > 1 {
-		return fmt.Sprintf("stream %s is a work queue with %d replicas: if another stream sources %s from it, some servers lose schedules (nats-server "+
-			"#8423)", ack.Stream, c.Replicas, target), nil
-	}
-	return "", nil
+	return nil
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consolecmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/serve"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
 	"github.com/jetpull/jetpull/console"
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
@@ -36,9 +35,7 @@ Without --nats the relay runs a NATS server in this process, with its store in
 the work.
 
 ` + serve.ConfigHelp + `
-The subcommands are clients of a running relay. echo is a receiver for trying it out.
-
-` + tracing.Help
+The subcommands are clients of a running relay. echo is a receiver for trying it out.`
 
 // New makes the command jetpull relay. *asJSON is set where a subcommand is to print JSON.
 func New(asJSON *bool) *cobra.Command {

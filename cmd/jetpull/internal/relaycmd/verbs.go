@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -22,9 +21,9 @@ import (
 )
 
 var words = map[string]remote.Word{
-	"RECEIVER":  {Kind: "receiver", Item: "/v1/receivers/RECEIVER", List: "/v1/receivers", Ls: "receivers ls"},
-	"SENDER":    {Kind: "sender", Item: "/v1/senders/SENDER", List: "/v1/senders", Ls: "senders ls"},
-	"OPERATION": {Kind: "operation", Item: "/v1/operations/OPERATION", List: "/v1/operations", Ls: "operations ls"},
+	"RECEIVER":  {Kind: "receiver", Item: "/v1/receivers/RECEIVER", Ls: "receivers ls"},
+	"SENDER":    {Kind: "sender", Item: "/v1/senders/SENDER", Ls: "senders ls"},
+	"OPERATION": {Kind: "operation", Item: "/v1/operations/OPERATION", Ls: "operations ls"},
 }
 
 func clients(asJSON *bool) []*cobra.Command {
@@ -38,7 +37,6 @@ func clients(asJSON *bool) []*cobra.Command {
 			return nil, client.New(base, token, nil).Call(ctx, r.Method, r.Path, r.Body, answer)
 		},
 		Words: words, Field: snake, Page: page,
-		Choices: map[string][]string{"order": {"none", "source", "receiver"}, "unknown-outcome": {"at_least_once", "at_most_once"}},
 		Operation: func(answer json.RawMessage) (o remote.Operation, err error) {
 			err = json.Unmarshal(answer, &o)
 			o.Running = o.State == "running"
@@ -202,11 +200,8 @@ this in the background: an interrupt ends this command but not the operation.`,
 				body["ids"] = ids
 			}
 			matched, err := c.Operate("/v1/failed:"+verb, body)
-			switch {
-			case err == nil && matched < len(ids):
+			if err == nil && matched < len(ids) {
 				return fmt.Errorf("%d of %s not found on the list of failed messages, which failed ls shows", len(ids)-matched, progress.Plural(len(ids), "ID"))
-			case err == nil && matched == 0:
-				return c.Exists()
 			}
 			return err
 		},
@@ -253,14 +248,11 @@ takes up to 1,000 messages.`,
 }
 
 // complete makes the message that the command line describes.
-func complete(c *remote.Call, m *client.Message, text bool) (err error) {
-	payload := []byte(c.Names["PAYLOAD"])
-	if len(c.Args) == 0 {
-		if payload, err = io.ReadAll(cli.Input(c.Cmd)); err != nil {
-			return fmt.Errorf("read the payload: %w", err)
-		}
-	}
+func complete(c *remote.Call, m *client.Message, text bool) error {
+	payload, err := cli.ArgumentOrInput(c.Cmd, c.Args, 0)
 	switch {
+	case err != nil:
+		return err
 	case text:
 		m.Payload = string(payload)
 	case !json.Valid(payload):

@@ -43,8 +43,6 @@ type API struct {
 
 	// Words are what the words in capitals of usage lines stand for.
 	Words map[string]Word
-	// Choices are the values of flags that have few.
-	Choices map[string][]string
 	// Field is the field or the parameter that a flag sets.
 	Field func(flag string) string
 	// Page reads a page of a list, and the path of the next page; "" after the last.

@@ -54,11 +54,16 @@ func (c *Call) Operate(path string, body map[string]any) (matched int, err error
 		}
 	}
 	if dry {
-		return o.Matched, cli.Answer(c.Cmd, *c.JSON, answer, "%s %s\n", progress.Count(o.Matched), c.Units)
+		matched, err = o.Matched, cli.Answer(c.Cmd, *c.JSON, answer, "%s %s\n", progress.Count(o.Matched), c.Units)
+	} else {
+		at := header.Get("Location")
+		c.Names[c.OperationWord] = cmp.Or(o.ID, at[strings.LastIndexByte(at, '/')+1:])
+		matched, err = c.follow(answer, !c.Is("detach"))
 	}
-	at := header.Get("Location")
-	c.Names[c.OperationWord] = cmp.Or(o.ID, at[strings.LastIndexByte(at, '/')+1:])
-	return c.follow(answer, !c.Is("detach"))
+	if err == nil && matched == 0 {
+		err = c.Exists()
+	}
+	return matched, err
 }
 
 // OperationStatus shows an operation, with --follow until its end.

@@ -28,7 +28,6 @@ import (
 type Word struct {
 	Kind string // "scheduled message"
 	Item string // the path of one
-	List string // and of all, to complete its name
 	Ls   string // the command that lists all
 }
 
@@ -105,23 +104,14 @@ func (a *API) verb(v Verb) *cobra.Command {
 		cmd.Flags().String("file", "", "`FILE` with the configuration as JSON; - for standard input")
 		cli.NotEmpty(cmd.Flags(), "file", "a file, or - for standard input")
 	}
-	for name, values := range a.Choices {
-		if cmd.Flags().Lookup(name) != nil {
-			_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
-		}
-	}
 	if v.Columns != nil {
 		cli.Int(cmd.Flags(), new(int), "limit", 100, 0, math.MaxInt32, "list at most this many; 0: all")
 	}
-	call := func(cmd *cobra.Command, args []string) *Call {
-		c := &Call{API: a, Verb: v, Cmd: cmd, Names: map[string]string{}, Args: args}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, run := &Call{API: a, Verb: v, Cmd: cmd, Names: map[string]string{}, Args: args}, v.Run
 		for i, word := range order[:min(len(order), len(args))] {
 			c.Names[word] = args[i]
 		}
-		return c
-	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c, run := call(cmd, args), v.Run
 		switch {
 		case run == nil && v.Columns != nil:
 			run = (*Call).List
@@ -130,9 +120,6 @@ func (a *API) verb(v Verb) *cobra.Command {
 		}
 		return c.explain(run(c))
 	}
-	cli.Complete(cmd, func(ctx context.Context, args []string, word string) ([]string, error) {
-		return call(cmd, args).names(ctx, a.Words[word])
-	})
 	return cmd
 }
 
@@ -360,30 +347,6 @@ func (c *Call) explain(err error) error {
 		return fmt.Errorf("no answer from %s within %v: %w", mask.URL(c.base()), c.timeout, context.DeadlineExceeded)
 	}
 	return err
-}
-
-// names are those that a word can stand for.
-func (c *Call) names(ctx context.Context, of Word) (names []string, err error) {
-	if of.List == "" {
-		return nil, nil
-	}
-	items, err := c.Items(ctx, c.To(of.List), 100)
-	for _, item := range items {
-		names = append(names, nameOf(item))
-	}
-	return names, err
-}
-
-// nameOf is the name of an item of a list: of a link the last part, of an object its ID, or its name if it has none.
-func nameOf(item json.RawMessage) string {
-	var link string
-	if json.Unmarshal(item, &link) == nil {
-		name, _ := url.PathUnescape(link[strings.LastIndexByte(link, '/')+1:]) // the server has escaped it
-		return name
-	}
-	var object struct{ ID, Name string }
-	_ = json.Unmarshal(item, &object) // the list was read as JSON
-	return cmp.Or(object.ID, object.Name)
 }
 
 // readFile reads a file, or standard input for "-".

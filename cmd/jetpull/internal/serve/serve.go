@@ -1,4 +1,4 @@
-// Package serve runs a system as a process: its configuration, log and traces, start and stop.
+// Package serve runs a system as a process: its configuration and log, start and stop.
 package serve
 
 import (
@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
@@ -78,11 +77,6 @@ const stopTime = 45 * time.Second
 
 func (p Process) run(cmd *cobra.Command, log *slog.Logger) error {
 	ctx := cmd.Context()
-	stopTracing, err := tracing.Start(ctx, "jetpull-"+cmd.Name(), log)
-	if err != nil {
-		return err
-	}
-	defer func() { stopTracing(context.WithoutCancel(ctx)) }()
 	n, err := p.Start(ctx, log)
 	if err != nil {
 		return fmt.Errorf("%s: %w", cmd.Name(), err)

@@ -17,23 +17,20 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jetpull/jetpull/broker/client"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
 	"github.com/jetpull/jetpull/internal/service/httpclient"
+	"github.com/jetpull/jetpull/internal/service/webhook"
 )
 
 var words = map[string]remote.Word{
-	"PRODUCER": {Kind: "producer", Item: "/producer/PRODUCER", List: "/producers", Ls: "producers ls"},
-	"CHANNEL":  {Kind: "channel", Item: "/channel/CHANNEL", List: "/channels", Ls: "channels ls"},
-	"ACCESS":   {Kind: "access token", Item: "/channel/CHANNEL/access/ACCESS", List: "/channel/CHANNEL/access", Ls: "access ls CHANNEL"},
-	"CONSUMER": {Kind: "consumer", Item: "/channel/CHANNEL/consumer/CONSUMER", List: "/channel/CHANNEL/consumers", Ls: "consumers ls CHANNEL"},
-	"MESSAGE":  {Kind: "message", Item: "/channel/CHANNEL/message/MESSAGE", List: "/channel/CHANNEL/messages", Ls: "messages ls CHANNEL"},
-	"SCHEDULED": {
-		Kind: "scheduled message", Item: "/channel/CHANNEL/scheduled-message/SCHEDULED", List: "/channel/CHANNEL/scheduled-messages",
-		Ls: "scheduled ls CHANNEL",
-	},
-	"REPLAY": {Kind: "replay", Item: "/channel/CHANNEL/consumer/CONSUMER/replay/REPLAY", List: "/replays", Ls: "replay ls CHANNEL CONSUMER"},
+	"PRODUCER":  {Kind: "producer", Item: "/producer/PRODUCER", Ls: "producers ls"},
+	"CHANNEL":   {Kind: "channel", Item: "/channel/CHANNEL", Ls: "channels ls"},
+	"ACCESS":    {Kind: "access token", Item: "/channel/CHANNEL/access/ACCESS", Ls: "access ls CHANNEL"},
+	"CONSUMER":  {Kind: "consumer", Item: "/channel/CHANNEL/consumer/CONSUMER", Ls: "consumers ls CHANNEL"},
+	"MESSAGE":   {Kind: "message", Item: "/channel/CHANNEL/message/MESSAGE", Ls: "messages ls CHANNEL"},
+	"SCHEDULED": {Kind: "scheduled message", Item: "/channel/CHANNEL/scheduled-message/SCHEDULED", Ls: "scheduled ls CHANNEL"},
+	"REPLAY":    {Kind: "replay", Item: "/channel/CHANNEL/consumer/CONSUMER/replay/REPLAY", Ls: "replay ls CHANNEL CONSUMER"},
 }
 
 // envSecret is the environment variable of the broker itself that has the secret of signatures.
@@ -59,10 +56,6 @@ func API(asJSON *bool) *remote.API {
 			return header, explain(err)
 		},
 		Words: words, Field: camel, Page: page, Linked: linked,
-		Choices: map[string][]string{
-			"status": {"QUEUED", "INFLIGHT", "DELIVERED", "DEAD"}, "type": {"push", "pull"}, "role": {"read", "publish", "manage"},
-			"settle": {"delivered", "dead", "none"},
-		},
 		Operation: replay, Units: "jobs", OperationWord: "REPLAY",
 		OperationShow: "replay status --follow CHANNEL CONSUMER REPLAY", OperationCancel: "replay cancel CHANNEL CONSUMER REPLAY",
 	}
@@ -72,7 +65,7 @@ func API(asJSON *bool) *remote.API {
 func httpClient(secret, ca string) (*http.Client, error) {
 	h := httpclient.New(nil)
 	if ca != "" {
-		roots, err := cli.Authorities(natscontext.ExpandHome(ca))
+		roots, err := webhook.Authorities(natscontext.ExpandHome(ca))
 		if err != nil {
 			return nil, fmt.Errorf("--tlsca: %w", err)
 		}

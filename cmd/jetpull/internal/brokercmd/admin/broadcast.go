@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -50,12 +49,10 @@ Otherwise they are read from the broker, which does not show tokens that it stor
 				}
 			})
 		},
-		Run: func(c *remote.Call) (err error) {
-			payload := []byte(c.Names["PAYLOAD"])
-			if len(c.Args) == 2 {
-				if payload, err = io.ReadAll(cli.Input(c.Cmd)); err != nil {
-					return fmt.Errorf("read the payload: %w", err)
-				}
+		Run: func(c *remote.Call) error {
+			payload, err := cli.ArgumentOrInput(c.Cmd, c.Args, 2)
+			if err != nil {
+				return err
 			}
 			given, err := tokens(c)
 			if err != nil && !errors.Is(err, client.ErrDenied) { // an access token to publish shows no tokens, and needs none

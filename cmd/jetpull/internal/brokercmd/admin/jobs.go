@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"sync"
 
 	"github.com/jetpull/jetpull/broker/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
@@ -92,65 +91,42 @@ func cancelScheduled(c *remote.Call) error {
 	return err
 }
 
-// each calls f for each message that is named, until it fails, or once with "" for --all. Messages or the flag have to be given.
-func each(c *remote.Call, f func(message string) error) error {
-	messages := c.Args[2:]
-	switch {
-	case c.Is("all") == (len(messages) > 0):
-		return cli.Usage(errors.New("give messages, whose IDs jobs ls shows, or --all"))
-	case len(messages) == 0:
-		return f("")
-	}
-	for _, message := range messages {
-		c.Names["MESSAGE"] = message
-		if err := f(message); err != nil {
-			return fmt.Errorf("message %q: %w", message, err)
-		}
-	}
-	return nil
-}
-
 func purge(c *remote.Call) error {
-	once := sync.OnceValues(func() (http.Header, error) { return tokens(c) })
+	messages := c.Args[2:]
+	if c.Is("all") == (len(messages) > 0) {
+		return cli.Usage(errors.New("give messages, whose IDs jobs ls shows, or --all"))
+	}
+	header, err := tokens(c)
+	if err != nil {
+		return err
+	}
 	remove := func(what string, view any) (json.RawMessage, error) {
-		header, err := once()
-		if err != nil {
-			return nil, err
-		}
-		answer, _, err := c.Ask(c.Cmd.Context(), remote.Request{Method: http.MethodDelete, Path: c.To(words["CONSUMER"].Item) + what, Header: header}, view)
+		r := remote.Request{Method: http.MethodDelete, Path: c.To(words["CONSUMER"].Item) + what, Header: header}
+		answer, _, err := c.Ask(c.Cmd.Context(), r, view)
 		return answer, err
 	}
-	return each(c, func(message string) error {
-		if message == "" {
-			var purged struct{ DeletedCount int }
-			answer, err := remove("/dlq", &purged)
-			if err != nil {
-				return err
-			}
-			return cli.Answer(c.Cmd, *c.JSON, answer, "%s deleted\n", progress.Plural(purged.DeletedCount, "dead job"))
-		}
-		id, view, err := job(c, message)
+	if len(messages) == 0 {
+		var purged struct{ DeletedCount int }
+		answer, err := remove("/dlq", &purged)
 		if err != nil {
 			return err
 		}
+		return cli.Answer(c.Cmd, *c.JSON, answer, "%s deleted\n", progress.Plural(purged.DeletedCount, "dead job"))
+	}
+	for _, c.Names["MESSAGE"] = range messages {
+		id, view, err := job(c, c.Names["MESSAGE"])
 		var has struct{ Status string }
-		if json.Unmarshal(view, &has) == nil && has.Status != "DEAD" {
-			return fmt.Errorf("its job is not dead, but %s", has.Status)
+		if err == nil && json.Unmarshal(view, &has) == nil && has.Status != "DEAD" {
+			err = fmt.Errorf("its job is not dead, but %s", has.Status)
 		}
-		_, err = remove("/job/"+id, nil)
-		return err
-	})
-}
-
-// requeue is a replay of dead jobs: of all, or of one after the other.
-func requeue(c *remote.Call) error {
-	return each(c, func(message string) error {
-		jobs, err := c.Operate(c.To(replaysPath), map[string]any{"status": "DEAD", "message": message})
-		if err == nil && jobs == 0 && message != "" {
-			err = errors.New("its job is not dead")
+		if err == nil {
+			_, err = remove("/job/"+id, nil)
 		}
-		return err
-	})
+		if err != nil {
+			return fmt.Errorf("message %q: %w", c.Names["MESSAGE"], err)
+		}
+	}
+	return nil
 }
 
 func purgeQueued(c *remote.Call) error {
@@ -158,9 +134,7 @@ func purgeQueued(c *remote.Call) error {
 	return err
 }
 
-var replaysPath = words["CONSUMER"].Item + "/replay"
-
 func startReplay(c *remote.Call) error {
-	_, err := c.Operate(c.To(replaysPath), c.Given())
+	_, err := c.Operate(c.To(words["CONSUMER"].Item+"/replay"), c.Given())
 	return err
 }

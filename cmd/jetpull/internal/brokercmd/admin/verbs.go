@@ -47,7 +47,7 @@ var Nouns = []remote.Noun{
 		{Use: "resume CHANNEL CONSUMER", Short: "Resume a paused consumer", Method: http.MethodPost, Path: words["CONSUMER"].Item + "/resume"},
 	}},
 	{Name: "access", Short: "Show, configure and delete the access tokens of channels", Verbs: []remote.Verb{
-		{Use: "ls CHANNEL", Short: "List the access tokens of a channel", Path: words["ACCESS"].List, Columns: []string{"ID", "Name", "Role", "ChangedAt"}},
+		{Use: "ls CHANNEL", Short: "List the access tokens of a channel", Path: "/channel/CHANNEL/access", Columns: []string{"ID", "Name", "Role", "ChangedAt"}},
 		show("CHANNEL ACCESS", "an access token"),
 		put("put CHANNEL ACCESS", "an access token", []string{"token"}, func(flags *pflag.FlagSet) {
 			flags.String("role", "", "what the token allows: read, publish or manage")
@@ -56,7 +56,7 @@ var Nouns = []remote.Noun{
 	}},
 	{Name: "messages", Short: "Search and show messages", Verbs: []remote.Verb{
 		{
-			Use: "ls CHANNEL", Short: "List the messages of a channel, newest first", Path: words["MESSAGE"].List,
+			Use: "ls CHANNEL", Short: "List the messages of a channel, newest first", Path: "/channel/CHANNEL/messages",
 			Columns: []string{"ID", "ReceivedAt", "ProducedBy", "EventType", "ContentType", "Payload"},
 			Flags: func(flags *pflag.FlagSet) {
 				flags.String("id", "", "only the message with this `ID`")
@@ -70,13 +70,13 @@ var Nouns = []remote.Noun{
 	}},
 	{Name: "scheduled", Short: "Show and cancel scheduled messages", Verbs: []remote.Verb{
 		{
-			Use: "ls CHANNEL", Short: "List the scheduled messages of a channel", Path: words["SCHEDULED"].List,
+			Use: "ls CHANNEL", Short: "List the scheduled messages of a channel", Path: "/channel/CHANNEL/scheduled-messages",
 			Columns: []string{"messageId", "dispatchSchedule", "status", "producedBy", "eventType", "payload"},
 		},
 		show("CHANNEL SCHEDULED", "a scheduled message"),
 		{Use: "cancel CHANNEL SCHEDULED", Short: "Cancel a scheduled message", Run: cancelScheduled},
 	}},
-	{Name: "jobs", Short: "Show jobs, requeue or delete dead ones, and delete queued ones", Verbs: []remote.Verb{
+	{Name: "jobs", Short: "Show jobs, and delete dead or queued ones", Verbs: []remote.Verb{
 		{
 			Use: "ls CHANNEL CONSUMER", Short: "List the jobs of a consumer, newest message first", Path: jobsPath,
 			Columns: []string{"MessageID", "Status", "StatusChangedAt", ">Retries", ">Attempts", "Due"},
@@ -88,16 +88,6 @@ var Nouns = []remote.Noun{
 		{
 			Use: "attempts CHANNEL CONSUMER MESSAGE", Short: "List the callbacks of a push job, newest first", Run: attempts,
 			Columns: []string{">Attempt", "StartedAt", ">Duration", ">StatusCode", "Error", "ResponseBody"},
-		},
-		{
-			Use: "requeue CHANNEL CONSUMER [MESSAGE...]", Short: "Queue dead jobs again", Run: requeue,
-			Long: `Queue the dead jobs of these messages again, or all with --all. Each can be
-retried as often as a new job. The broker does this as a replay, at --rate. An
-interrupt ends this command but not the replay; see jetpull broker replay.`,
-			Flags: func(flags *pflag.FlagSet) {
-				flags.Bool("all", false, "all dead jobs of the consumer")
-				paced(flags)
-			},
 		},
 		{
 			Use: "purge CHANNEL CONSUMER [MESSAGE...]", Short: "Delete dead jobs that have no retries left", Run: purge,
@@ -119,7 +109,7 @@ see jetpull broker replay, which shows and cancels it.`,
 	}},
 	{Name: "replay", Short: "Queue dead or delivered jobs again", Verbs: []remote.Verb{
 		{
-			Use: "ls [CHANNEL] [CONSUMER]", Short: "List the running replays and purges, and the last ones that ended", Path: words["REPLAY"].List,
+			Use: "ls [CHANNEL] [CONSUMER]", Short: "List the running replays and purges, and the last ones that ended", Path: "/replays",
 			Columns: []string{"ChannelID", "ConsumerID", "ID", "Kind", "State", ">Count", ">Replayed", ">Purged", ">Skipped", ">Failed", "CreatedAt"},
 		},
 		{
@@ -133,7 +123,7 @@ ends this command but not the replay.`,
 				metadata(flags, "only jobs of messages")
 				cli.Past(flags, new(time.Time), "since", "only jobs of messages received since")
 				cli.Past(flags, new(time.Time), "until", "only jobs of messages received before")
-				paced(flags)
+				remote.Paced(flags, 100, "maximum jobs per second, from 1 to 100000")
 			},
 		},
 		{Use: "status CHANNEL CONSUMER REPLAY", Short: "Show the progress of a replay", Run: (*remote.Call).OperationStatus, Flags: remote.Follow},
@@ -144,10 +134,6 @@ ends this command but not the replay.`,
 func metadata(flags *pflag.FlagSet, those string) {
 	flags.StringToString("metadata", nil, those+" with the metadata header `NAME=VALUE`; may be given several times")
 	flags.Lookup("metadata").DefValue = "" // or the help would show [] as the default
-}
-
-func paced(flags *pflag.FlagSet) {
-	remote.Paced(flags, 100, "maximum jobs per second, from 1 to 100000")
 }
 
 // show is the verb that shows what the last word names.

@@ -9,7 +9,6 @@ import (
 	"io"
 	"iter"
 	"math"
-	"slices"
 	"strconv"
 	"time"
 
@@ -19,80 +18,69 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/tables"
 	"github.com/jetpull/jetpull/feed"
 	"github.com/jetpull/jetpull/internal/appendfile"
-	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
-// outcome is what came of a command, as --json prints it.
+// outcome is what came of a command. It is printed as a line of JSON.
 type outcome struct {
-	Partition string `json:"partition"`
-	Items     *int   `json:"items,omitempty"` // that were added or changed
+	Partition string  `json:"partition"`
+	Items     *int    `json:"items,omitempty"`  // that were added or changed
+	Within    float64 `json:"within,omitempty"` // how long a cancelled attempt can go on, in seconds
 }
 
 // Commands are the commands that add items, and operate what has failed.
 func Commands(t *tables.DB) []*cobra.Command {
-	// An operation returns what it has done, as a text and as a number of items; nil: it is about the partition.
-	operation := func(use, short string, f func(context.Context, *feed.Store, []string) (*int, string, error)) *cobra.Command {
+	operation := func(use, short string, f func(ctx context.Context, s *feed.Store, args []string, o *outcome) error) *cobra.Command {
 		return t.Command(use, short, func(cmd *cobra.Command, s *feed.Store, args []string) error {
-			n, did, err := f(cmd.Context(), s, args)
-			switch {
-			case err != nil:
+			o := outcome{Partition: args[0]}
+			if err := f(cmd.Context(), s, args, &o); err != nil {
 				return err
-			case t.JSON:
-				return cli.WriteJSON(cmd.OutOrStdout(), outcome{args[0], n})
 			}
-			cli.Notice(cmd.ErrOrStderr(), "%s\n", did)
-			return nil
+			return cli.WriteJSON(cmd.OutOrStdout(), o)
 		})
 	}
 	return []*cobra.Command{
 		operation("advance PARTITION GATE", "Move a partition to a gate; all below it must be complete",
-			func(ctx context.Context, s *feed.Store, args []string) (*int, string, error) {
+			func(ctx context.Context, s *feed.Store, args []string, _ *outcome) error {
 				gate, err := strconv.Atoi(args[1])
 				if err != nil {
-					return nil, "", cli.Usage(fmt.Errorf("gate %q is not a whole number", args[1]))
+					return cli.Usage(fmt.Errorf("gate %q is not a whole number", args[1]))
 				}
-				return nil, fmt.Sprintf("%s is at gate %d", progress.Readable(args[0]), gate), s.Advance(ctx, args[0], gate)
+				return s.Advance(ctx, args[0], gate)
 			}),
 		newAddCommand(t),
 		newPruneCommand(t),
 		operation("retry PARTITION [ITEM...]", "Make failed items available again: the named ones, or all",
-			func(ctx context.Context, s *feed.Store, args []string) (*int, string, error) {
+			func(ctx context.Context, s *feed.Store, args []string, o *outcome) error {
 				n, err := s.RetryFailed(ctx, args[0], args[1:]...)
-				return &n, changed(n, args[0], "made Available again"), err
+				o.Items = &n
+				return err
 			}),
 		operation("skip PARTITION [ITEM...]", "Make failed items complete: the named ones, or all",
-			func(ctx context.Context, s *feed.Store, args []string) (*int, string, error) {
+			func(ctx context.Context, s *feed.Store, args []string, o *outcome) error {
 				n, err := s.SkipFailed(ctx, args[0], args[1:]...)
-				return &n, changed(n, args[0], "skipped, and now Complete"), err
+				o.Items = &n
+				return err
 			}),
 		operation("reopen PARTITION", "Make a complete or failed partition available, and unsealed",
-			func(ctx context.Context, s *feed.Store, args []string) (*int, string, error) {
-				return nil, progress.Readable(args[0]) + " is Available and unsealed", s.Reopen(ctx, args[0])
+			func(ctx context.Context, s *feed.Store, args []string, _ *outcome) error {
+				return s.Reopen(ctx, args[0])
 			}),
 		operation("cancel PARTITION ITEM", "Cancel the attempt at an item that jetpull feed ps lists; it counts as failed",
-			func(ctx context.Context, s *feed.Store, args []string) (*int, string, error) {
+			func(ctx context.Context, s *feed.Store, args []string, o *outcome) error {
 				within, err := s.Cancel(ctx, args[0], args[1])
-				return nil, fmt.Sprintf("the watcher ends the attempt at %s of %s within %v", progress.Readable(args[1]), progress.Readable(args[0]),
-					within.Round(time.Millisecond)), err
+				o.Within = within.Seconds()
+				return err
 			}),
 		operation("delete PARTITION ITEM...", "Delete items that wait, and that no watcher may have read",
-			func(ctx context.Context, s *feed.Store, args []string) (*int, string, error) {
-				n := len(args) - 1
-				return &n, fmt.Sprintf("%s of %s deleted", progress.Plural(n, "item"), progress.Readable(args[0])), s.Delete(ctx, args[0], args[1:]...)
+			func(ctx context.Context, s *feed.Store, args []string, o *outcome) error {
+				o.Items = new(len(args) - 1)
+				return s.Delete(ctx, args[0], args[1:]...)
 			}),
 		operation("close PARTITION", "Complete a partition whose items are all complete",
-			func(ctx context.Context, s *feed.Store, args []string) (*int, string, error) {
-				return nil, progress.Readable(args[0]) + " is Complete", s.ClosePartition(ctx, args[0])
+			func(ctx context.Context, s *feed.Store, args []string, _ *outcome) error {
+				return s.ClosePartition(ctx, args[0])
 			}),
 	}
-}
-
-// changed says how many Failed items of a partition an operation changed.
-func changed(n int, partition, did string) string {
-	if n == 0 {
-		return fmt.Sprintf("no item of %s is Failed", progress.Readable(partition))
-	}
-	return fmt.Sprintf("%s of %s %s", progress.Plural(n, "item"), progress.Readable(partition), did)
 }
 
 func newAddCommand(t *tables.DB) *cobra.Command {
@@ -103,30 +91,28 @@ func newAddCommand(t *tables.DB) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "add PARTITION", Short: "Add an item for each line of stdin; creates the partition if it does not exist",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var opens []feed.Item // keep the gate closed
+			var items []feed.Item
 			if !at.IsZero() {
-				opens = append(opens, feed.OpenAt(gate, at))
+				items = append(items, feed.OpenAt(gate, at))
 			}
 			if after != 0 {
-				opens = append(opens, feed.OpenAfter(gate, after))
+				items = append(items, feed.OpenAfter(gate, after))
 			}
-			if len(opens) > 0 && gate == 0 {
+			opens := len(items) // they keep the gate closed
+			if opens > 0 && gate == 0 {
 				return cli.Usage(errors.New("gate 0 is open from the beginning; give --open-at and --open-after with a --gate above it"))
 			}
-			items, err := readItems(cli.Input(cmd), gate)
+			text, err := cli.ArgumentOrInput(cmd, nil, 0)
 			if err != nil {
 				return err
 			}
-			all := slices.Concat(opens, items)
-			err = t.With(cmd.Context(), func(s *feed.Store) error { return addItems(cmd.Context(), s, args[0], all, seal) })
-			switch {
-			case err != nil:
-				return err
-			case t.JSON:
-				return cli.WriteJSON(cmd.OutOrStdout(), outcome{args[0], new(len(items))})
+			for line := range bytes.Lines(text) { // only the line's end is not part of an item
+				items = append(items, feed.Item{Gate: gate, Data: bytes.TrimSuffix(line, []byte("\n"))})
 			}
-			cli.Notice(cmd.ErrOrStderr(), "%s added to %s\n", progress.Plural(len(items), "item"), progress.Readable(args[0]))
-			return nil
+			if err := t.With(cmd.Context(), func(s *feed.Store) error { return addItems(cmd.Context(), s, args[0], items, seal) }); err != nil {
+				return err
+			}
+			return cli.WriteJSON(cmd.OutOrStdout(), outcome{Partition: args[0], Items: new(len(items) - opens)})
 		},
 	}
 	cli.Int(cmd.Flags(), &gate, "gate", 0, 0, math.MaxInt, "gate of the items; gate 0 is the first")
@@ -146,11 +132,7 @@ func newPruneCommand(t *tables.DB) *cobra.Command {
 			export = func(_ feed.Partition, items iter.Seq2[feed.Item, error]) error { return exportItems(file, items) }
 		}
 		done, err := s.Prune(cmd.Context(), age, export)
-		if t.JSON {
-			return errors.Join(err, cli.WriteJSON(cmd.OutOrStdout(), map[string]int{"partitions": done.Partitions, "items": done.Items}))
-		}
-		cli.Notice(cmd.ErrOrStderr(), "%s deleted, with %s\n", progress.Plural(done.Partitions, "partition"), progress.Plural(done.Items, "item"))
-		return err
+		return errors.Join(err, cli.WriteJSON(cmd.OutOrStdout(), map[string]int{"partitions": done.Partitions, "items": done.Items}))
 	})
 	cmd.Flags().DurationVar(&age, "older-than", 0, "for how long a partition has been closed, such as 720h")
 	cli.Range(cmd.Flags(), "older-than", &age, 0, math.MaxInt64)
@@ -177,18 +159,6 @@ func exportItems(file string, items iter.Seq2[feed.Item, error]) error {
 		err = fmt.Errorf("--export: %w", err)
 	}
 	return err
-}
-
-// readItems reads an item a line. Only the line's end is not part of it.
-func readItems(in io.Reader, gate int) (items []feed.Item, err error) {
-	text, err := io.ReadAll(in)
-	if err != nil {
-		return nil, fmt.Errorf("read stdin: %w", err)
-	}
-	for line := range bytes.Lines(text) {
-		items = append(items, feed.Item{Gate: gate, Data: bytes.TrimSuffix(line, []byte("\n"))})
-	}
-	return items, nil
 }
 
 func addItems(ctx context.Context, s *feed.Store, partition string, items []feed.Item, seal bool) error {

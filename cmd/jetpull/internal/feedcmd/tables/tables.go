@@ -96,7 +96,7 @@ func NewList(t *DB) *cobra.Command {
 	var q feed.Query
 	cmd := t.Command("ls [PARTITION]", "List partitions, or the items of one, oldest first",
 		func(cmd *cobra.Command, s *feed.Store, args []string) error {
-			ctx, out := cmd.Context(), cmd.OutOrStdout()
+			ctx := cmd.Context()
 			if cmd.Flags().Changed("gate") {
 				q.Gate = &gate
 			}
@@ -119,7 +119,7 @@ func NewList(t *DB) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if _, err := out.Write(append(it.Data, '\n')); err != nil {
+				if _, err := cmd.OutOrStdout().Write(append(it.Data, '\n')); err != nil {
 					return err
 				}
 			}
@@ -223,9 +223,8 @@ func NewPs(t *DB) *cobra.Command {
 		columns := []string{"partition", "item", ">gate", ">attempt", "since", "host", ">pid", "watcher:8"}
 		return cli.ListOr(cmd, t.JSON, columns, rows, "no item is listed as running")
 	})
-	cmd.Long = `List the items that watchers process, those that have run longest first, with the
-process. A watcher reports them three times in the length of --lease, so one that
-began since the last report is missing. jetpull feed cancel cancels one.`
+	cmd.Long = `List the items that watchers process, those that have run longest first. A watcher
+reports them three times in the length of --lease. jetpull feed cancel cancels one.`
 	return cmd
 }
 
@@ -251,12 +250,10 @@ func NewWatch(t *DB) *cobra.Command {
 	cmd := t.Command("watch", "Show the progress of partitions, until interrupted", func(cmd *cobra.Command, s *feed.Store, _ []string) error {
 		return watch(cmd, t.JSON, s, every)
 	})
-	cmd.Long = fmt.Sprintf(`Show the first %d partitions that are not complete, and what the last ones came to,
-until interrupted. Items at the partition's gate are processed now; those above
-wait for it, and those below were inserted too late by another program: nobody
-processes them. The rate is of steps: of items that passed to a higher gate, were
-complete or are to be processed again, in a second. An owner is shown by the
-first letters of its ID; --json has it whole.`, viewLimit)
+	cmd.Long = fmt.Sprintf(`Show the first %d partitions that are not complete, and what the last ones came to.
+Items at the partition's gate are processed now; those above wait for it, and those
+below were inserted too late by another program: nobody processes them. The rate is of
+items that passed to a higher gate, were complete or are to be processed again.`, viewLimit)
 	cli.Interval(cmd.Flags(), &every)
 	return cmd
 }
