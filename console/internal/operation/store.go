@@ -21,8 +21,8 @@ type Store[T any] struct {
 	keep Keep // nil: this process alone has the values
 }
 
-// NewStore makes a store whose keys begin with prefix where they are kept. In memory are at most as many values as most, those of the greatest keys, or
-// all if it is 0. Later reports whether a value of this process counts instead of one of the same key that was kept.
+// NewStore makes a store whose keys begin with prefix where they are kept. In memory are at most as many values as most, those of the greatest keys,
+// or all if it is 0. Later reports whether a value of this process counts instead of one of the same key that was kept.
 func NewStore[T any](prefix string, most int, later func(own, kept T) bool) *Store[T] {
 	return &Store[T]{prefix: prefix, most: most, later: later, all: map[string]T{}}
 }
