@@ -117,7 +117,7 @@ func (p *Pool[M]) known(id ID) (*entry[M], Settlement) {
 // delivery settles the message.
 func (e *entry[M]) replace(m M, delivered uint64) {
 	e.latest, e.delivered = m, max(e.delivered, delivered) // a server that crashed counts from 1 again
-	if !e.taken {
+	if e.worker == nil {
 		e.msg = m
 	}
 }

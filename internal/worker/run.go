@@ -51,11 +51,12 @@ const DrainGrace = time.Second
 
 // Run handles messages until ctx or the call ends, and drains. It returns an error if the drain timed out.
 func (p *Pool[M]) Run(ctx context.Context) error {
-	handlers, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var cancel context.CancelFunc
+	p.handlers, cancel = context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	q := &p.queue
 	q.mu.Lock()
-	q.begin = func(s *slot[M]) { p.workers.Go(func() { p.work(ctx, handlers, s) }) }
+	q.begin = func(s *slot[M]) { p.workers.Go(func() { p.work(ctx, s) }) }
 	q.started = 1
 	q.begin(&q.slots[0])
 	q.mu.Unlock()
@@ -138,29 +139,35 @@ func (p *Pool[M]) Next(ctx context.Context) (m M, ok bool) {
 	return m, false
 }
 
-// work handles messages until the queue is stopped and empty. call is the context of the call, and handlers that of its handlers. If a
-// handler ends its goroutine (runtime.Goexit), another takes the worker's place.
-func (p *Pool[M]) work(call, handlers context.Context, s *slot[M]) {
+// work handles messages until the queue is stopped and empty. ctx is that of the call. If a handler ends its goroutine (runtime.Goexit), another takes
+// the worker's place.
+func (p *Pool[M]) work(ctx context.Context, s *slot[M]) {
 	clean := false
 	defer func() {
 		if !clean {
-			p.workers.Go(func() { p.work(call, handlers, s) })
+			p.workers.Go(func() { p.work(ctx, s) })
 		}
 	}()
 	for more := true; more; {
-		if call.Err() != nil {
+		if ctx.Err() != nil {
 			p.End(nil) // no message is begun after the end of ctx
 		}
-		if p.set.Batch > 0 {
-			more = p.handleBatch(handlers, s)
-		} else if e := p.queue.next(s, 0); e != nil {
-			p.handle(handlers, s, e)
-		} else {
-			more = false
+		if more = p.fill(s); more {
+			p.handle(s)
 		}
 	}
 	clean = true
 	p.End(nil)
+}
+
+// fill gives a worker its next message, or its next batch: when it is full, when its first message has waited for BatchDelay, or when there are no
+// more messages. It reports false if there is none.
+func (p *Pool[M]) fill(s *slot[M]) bool {
+	e := p.queue.next(s, 0)
+	for first := e; e != nil && len(s.es) < p.set.Batch; {
+		e = p.queue.next(s, max(1, first.arrived+p.set.BatchDelay))
+	}
+	return len(s.es) > 0
 }
 
 // Close ends the pool. Messages that are still handled are settled by their workers.

@@ -168,8 +168,8 @@ func (s *stage) do(ctx context.Context, m *msg) error {
 	return errors.New(do)
 }
 
-// begin goes by the plan too: wait=5s, refuse or oops (a panic). Else the message begins.
-func (s *stage) begin(_ context.Context, m *msg) (func(), error) {
+// check goes by the plan too: wait=5s, refuse or oops (a panic). Else the message begins.
+func (s *stage) check(ctx context.Context, m *msg) (context.Context, func(), error) {
 	s.mu.Lock()
 	do := ""
 	if plan := s.plan[m.id.Seq]; len(plan) > 0 && (strings.HasPrefix(plan[0], "wait=") || plan[0] == "refuse" || plan[0] == "oops") {
@@ -178,14 +178,14 @@ func (s *stage) begin(_ context.Context, m *msg) (func(), error) {
 	s.mu.Unlock()
 	switch {
 	case do == "refuse":
-		return nil, &Refusal{"too late"}
+		return nil, nil, &Refusal{"too late"}
 	case do == "oops":
 		panic(do)
 	case do != "":
 		s.note("w%d", m.id.Seq)
-		return nil, &Wait{Until: For(script.Duration(strings.TrimPrefix(do, "wait=")))}
+		return nil, nil, &Wait{Until: For(script.Duration(strings.TrimPrefix(do, "wait=")))}
 	}
-	return func() { s.note("e%d", m.id.Seq) }, nil
+	return ctx, func() { s.note("e%d", m.id.Seq) }, nil
 }
 
 // verdict is an error that asks for something.
@@ -349,7 +349,7 @@ func (s *stage) open(ws script.Words) {
 		}
 	}
 	if ws.Has("asks") {
-		ops.Begin = s.begin
+		ops.Checks = []Check[*msg]{s.check}
 	}
 	set := Settings{
 		Workers: max(1, ws.Number("workers", 0)), Prefetch: ws.Number("prefetch", 0), KeepAlive: !ws.Has("keepalive=off"),
