@@ -243,18 +243,12 @@ func (r *run) handBack(m *Msg) {
 func (r *run) Deliver(ms []pull.Message, done bool, err error) {
 	if len(ms) > 0 {
 		r.pending.Store(int64(ms[len(ms)-1].(*Msg).ack().Pending))
-	}
-	var arrived [64]*Msg
-	for some := range slices.Chunk(ms, len(arrived)) {
-		for i, m := range some {
-			arrived[i] = m.(*Msg)
-			if r.set.run.ManualAck {
-				arrived[i].run = r
+		if r.set.run.ManualAck {
+			for _, m := range ms {
+				m.(*Msg).run = r
 			}
 		}
-		r.pool.Deliver(arrived[:len(some)])
-	}
-	if len(ms) > 0 {
+		r.pool.Deliver(ms)
 		r.sub.arrived()
 	}
 	if !done || err == nil {

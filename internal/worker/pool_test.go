@@ -50,7 +50,7 @@ func TestWorkersStartWithMessages(t *testing.T) {
 		s.run(ops, Settings{Workers: 64, Prefetch: 100, DrainTimeout: time.Second}, consumer(nil))
 		seq := 0
 		for _, step := range []struct{ n, started int }{{0, 1}, {1, 1}, {1, 2}, {3, 5}, {95, 64}} { // the first takes the first
-			var ms []*msg
+			var ms []pull.Message
 			for range step.n {
 				seq++
 				ms = append(ms, &msg{id: ID{Seq: uint64(seq)}})
@@ -351,7 +351,7 @@ func TestABatchIsAdmittedAtOnce(t *testing.T) {
 		}
 		ops.Failure, ops.Confirm = func(err error, _ *msg) error { return err }, s.confirm
 		s.run(ops, Settings{Workers: 1, Batch: 3, DrainTimeout: time.Second}, consumer(nil))
-		s.arrive([]*msg{{id: ID{Seq: 1}}, {id: ID{Seq: 2}}, {id: ID{Seq: 3}}})
+		s.deliver(script.Words{"in", "1", "2", "3"})
 		time.Sleep(9 * time.Second)
 		synctest.Wait()
 		require.Equal(t, []time.Duration{3 * time.Second, 3 * time.Second}, admitted)

@@ -31,6 +31,10 @@ type msg struct {
 	settled   atomic.Uint32 // a Settlement, by its handler
 }
 
+// Sequence and Nak make a pull.Message of it.
+func (m *msg) Sequence() uint64 { return m.id.Seq }
+func (m *msg) Nak() error       { return nil }
+
 // stage is a pool and a server that only takes notes. It is also the pool's log.
 type stage struct {
 	t      *testing.T
@@ -400,7 +404,7 @@ func (s *stage) run(ops Ops[*msg], set Settings, c Consumer) {
 }
 
 func (s *stage) deliver(ws script.Words) {
-	var ms []*msg
+	var ms []pull.Message
 	for _, w := range ws[1:] {
 		if seq, err := strconv.ParseUint(w, 10, 64); err == nil { // or key=value
 			ms = append(ms, &msg{
@@ -412,7 +416,7 @@ func (s *stage) deliver(ws script.Words) {
 	s.arrive(ms)
 }
 
-func (s *stage) arrive(ms []*msg) {
+func (s *stage) arrive(ms []pull.Message) {
 	s.arrived = pull.Credit{N: s.arrived.N + len(ms), Bytes: s.arrived.Bytes + 10*len(ms)}
 	s.pool.Deliver(ms)
 }
