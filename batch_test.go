@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/natstest"
 	"github.com/jetpull/jetpull/internal/natstest/stage"
 )
 
@@ -215,5 +216,27 @@ func TestConsumeBatchRefuses(t *testing.T) {
 			require.True(t, errors.As(call(), &wrong), name)
 			require.Equal(t, name, wrong.Option)
 		}
+	})
+}
+
+// A message of a batch that is cancelled before the handler begins does not keep the others out of the batch.
+func TestACancelledMessageKeepsNoOtherOutOfItsBatch(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		first := true
+		cancel := func() error {
+			_, err := w.NC.Request("jetpull.cancel.S.C", []byte("1"), second)
+			return err
+		}
+		r, b := w.consumeBatch(2, second, func(context.Context, []*jetpull.Msg) error {
+			if first {
+				first = false
+				return errBroken
+			}
+			return nil
+		}, jetpull.RetryDelays(0), jetpull.Named("batches"), jetpull.MaxCrashes(2, &natstest.Bucket{Before: cancel}))
+		w.Publish(2)
+		stage.Pass(100 * milli)
+		require.Equal(t, []string{"1 2 at 0s", "1 2 at 0s"}, b.since(0))
+		require.NoError(t, r.stop())
 	})
 }
