@@ -76,22 +76,6 @@ func TestConsumeBatch(t *testing.T) {
 	})
 }
 
-// The next batch fills while one is handled, and the delay of its first message counts from its arrival.
-func TestTheNextBatchFillsMeanwhile(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		r, b := w.consumeBatch(2, second, func(context.Context, []*jetpull.Msg) error {
-			<-time.After(5 * second)
-			return nil
-		})
-		w.Publish(2)
-		stage.Pass(second)
-		w.Publish(1)
-		stage.Pass(5 * second)
-		require.Equal(t, []string{"1 2 at 0s", "3 at 5s"}, b.since(0))
-		require.NoError(t, r.stop())
-	})
-}
-
 // Each message of a batch has its own result: those that failed are retried, given up or ended, and the others are not handled again.
 func TestMessagesOfABatchFail(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
@@ -169,36 +153,6 @@ func TestAcknowledgementsOfABatchAreRepeated(t *testing.T) {
 		require.Empty(t, w.C().Unsettled())
 		require.Zero(t, w.Model.Messages("D"))
 	}, jetpull.DrainTimeout(time.Minute))
-}
-
-// No two messages of a key are in one batch, and their order is kept.
-func TestABatchHasOneMessageOfAKey(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		r, b := w.consumeBatch(4, 100*milli, all, jetpull.OrderedBy(func(m *jetpull.Msg) string { return string(m.Data()) }))
-		for _, key := range []string{"a", "b", "a", "a", "c"} {
-			w.PublishTo("s.x", nil, key)
-		}
-		stage.Pass(5 * second)
-		require.NoError(t, r.stop())
-		require.Equal(t, []string{"1 2 5 at 100ms", "3 at 100ms", "4 at 100ms"}, b.since(0))
-	})
-}
-
-// The drain cancels a batch, and hands it back: that is no attempt.
-func TestABatchThatTheDrainCancels(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		r, _ := w.consumeBatch(2, second, func(ctx context.Context, _ []*jetpull.Msg) error {
-			<-ctx.Done()
-			return context.Cause(ctx)
-		}, jetpull.MaxAttempts(1), jetpull.DrainTimeout(second))
-		w.Publish(3)
-		stage.Pass(second / 2)
-		require.ErrorIs(t, r.stop(), jetpull.ErrDrainTimeout)
-		stage.Pass(second)
-		require.Zero(t, w.sub.Stats().Failed)
-		require.Len(t, w.C().Unsettled(), 3)
-		require.Empty(t, w.C().Held())
-	})
 }
 
 func TestConsumeBatchRefuses(t *testing.T) {

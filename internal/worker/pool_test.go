@@ -297,9 +297,15 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// Batches where something fails, may not begin, or ends.
+// Batches that wait, and where something fails, may not begin, or ends.
 func TestBatches(t *testing.T) {
 	playAll(t, map[string]string{
+		"the next one fills meanwhile, and its delay counts from its first message": `
+			pool batch=2 delay=1s; do 1 5s; in 1 2; +1s -> b1,2 | in 3; +5s -> @4s ack1; @4s ack2; @4s b3; @4s ack3`,
+		"one message of a key, in order": `
+			pool keyed batch=4 delay=1s; in 1 key=a; in 2 key=b; in 3 key=a; +9s -> @1s b1,2; @1s ack1; @1s ack2; @1s b3; @1s ack3`,
+		"that the drain cancels is no attempt": `
+			pool attempts=1 batch=2 delay=1s drain=1s; do 1 hang; do 2 hang; in 1 2 3 -> b1,2 | stop; +1s -> back3; @1s back1; @1s back2; @1s run: 2 ran, 0 left, 0 unstarted, 0 unsettled`,
 		"a message that may not begin is in a later batch": `
 			pool asks batch=2; do 2 wait=1s; in 1 2; +1s -> w2; b1; e1; ack1; @1s b2; @1s e2; @1s ack2`,
 		"in the drain it holds up no other": `
