@@ -3,42 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
 )
-
-// Wait is the error of a message that cannot begin yet. It is tried again, and that is no attempt.
-type Wait struct {
-	Until func(context.Context) // returns when it is to be tried again, and when the context ends
-	Err   error                 // what went wrong; nil: nothing
-}
-
-// For is the Until of a message that is tried again after a time.
-func For(d time.Duration) func(context.Context) {
-	return func(ctx context.Context) {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-	}
-}
-
-// Error says why.
-func (w *Wait) Error() string { return fmt.Sprintf("cannot begin yet: %v", w.Err) }
-
-// Unwrap returns Err.
-func (w *Wait) Unwrap() error { return w.Err }
-
-// Refusal is the error of a message that is given up before its handler begins.
-type Refusal struct{ Reason string }
-
-// Error is the reason.
-func (r *Refusal) Error() string { return r.Reason }
-
-// Is says that no other attempt can succeed.
-func (r *Refusal) Is(target error) bool { return target == ErrFinal }
 
 // ask asks whether e may begin, by one of Ops.Checks, and returns the context of its handler. One that has to wait is held, without a worker.
 func (p *Pool[M]) ask(ctx context.Context, e *entry[M], may Check[M]) context.Context {
@@ -85,30 +50,6 @@ func (p *Pool[M]) hold(e *entry[M], w *Wait) {
 			return
 		}
 	}
-	q.putBack(e)
-	e.waits = w
-	q.waits++
-	p.workers.Go(func() { p.wakeAfter(until, e, w) })
+	p.wait(until, e, w)
 	q.mu.Unlock()
-}
-
-// wakeAfter makes a message ready when it can be tried again, unless it was handed back meanwhile.
-func (p *Pool[M]) wakeAfter(until context.Context, e *entry[M], w *Wait) {
-	w.Until(until)
-	p.queue.mu.Lock()
-	defer p.queue.mu.Unlock()
-	if e.waits == w {
-		e.waits = nil
-		p.queue.waits--
-		p.queue.wake(e)
-	}
-}
-
-// giveBack hands back a message that its worker has not begun.
-func (p *Pool[M]) giveBack(e *entry[M]) {
-	p.queue.mu.Lock()
-	p.queue.remove(e)
-	consumer := p.queue.consumer
-	p.queue.mu.Unlock()
-	p.handBack(consumer, e)
 }

@@ -29,8 +29,7 @@ type entry[M any] struct {
 	arrived pull.At
 	since   pull.At  // when it arrived, or was last reported in progress
 	retries int      // in place
-	due     pull.At  // when it is retried in place; 0: it is not
-	waits   *Wait    // it could not begin; nil: it is ready, or was not tried
+	waits   *Wait    // for its retry, or to begin; nil: it is ready, or was not tried
 	worker  *slot[M] // that has it, or had it when it was parked; nil: it waits
 	parked  bool     // its handler has returned without settling it
 	insists bool     // its worker waits for its dead letter to be stored
@@ -74,7 +73,7 @@ type queue[M any] struct {
 	lines  map[string]*line[M]
 	free   []*entry[M]
 	parked int // messages that their handlers have left unsettled
-	waits  int // messages that could not begin, and are not tried again yet
+	waits  int // messages that wait for their retry, or could not begin, and are not tried again yet
 
 	// The workers, under mu.
 	slots   []slot[M]
@@ -348,7 +347,7 @@ func (q *queue[M]) unstarted(keep func(*entry[M]) bool) (out []*entry[M]) {
 	}
 	q.waits = 0
 	for _, e := range waiting {
-		if e.due, e.waits = 0, nil; keep(e) {
+		if e.waits = nil; keep(e) {
 			q.enqueue(e)
 		} else {
 			q.remove(e)

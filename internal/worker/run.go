@@ -16,14 +16,13 @@ func New[M any](ops Ops[M], set Settings, consumer Consumer) *Pool[M] {
 	p.keyless.Start = ops.Report.Notifier.Start
 	q := &p.queue
 	q.ops, q.some.L = &p.ops, &q.mu
-	q.consumer = consumer
 	q.lines, q.slots = map[string]*line[M]{}, make([]slot[M], set.Workers)
 	q.held.prev, q.held.next = &q.held, &q.held
 	q.quota = cmp.Or(set.StopAfter, math.MaxInt)
 	q.window = window{
 		fixed: set.Prefetch, workers: set.Workers * max(1, set.Batch), bytes: set.PrefetchBytes,
-		bound: consumer.WindowMost, waitMost: consumer.Shortest / 4,
 	}
+	p.Follow(consumer)
 	q.window.restart()
 	if set.Workers > 1 && ops.Handle != nil {
 		p.acks = newAckBatch(ops.Ack, ops.Report.Error)

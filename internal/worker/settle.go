@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -120,10 +121,31 @@ func (p *Pool[M]) delay(c Consumer, attempts int) time.Duration {
 	return d + time.Duration((rand.Float64()*2-1)*float64(d)/5)
 }
 
-// putBack takes e from its worker, to be handled later. The queue's lock is held.
-func (q *queue[M]) putBack(e *entry[M]) {
+// wait takes e from its worker, and makes it ready when it can be tried again, unless it was handed back meanwhile. The queue's lock is held.
+func (p *Pool[M]) wait(ctx context.Context, e *entry[M], w *Wait) {
+	q := &p.queue
 	q.leave(e)
-	e.worker, e.end, e.err, e.msg = nil, nil, nil, e.latest
+	e.worker, e.end, e.err, e.msg, e.waits = nil, nil, nil, e.latest, w
+	q.waits++
+	p.workers.Go(func() {
+		w.Until(ctx)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if e.waits == w {
+			e.waits = nil
+			q.waits--
+			q.wake(e)
+		}
+	})
+}
+
+// giveBack hands back a message that its worker has.
+func (p *Pool[M]) giveBack(e *entry[M]) {
+	p.queue.mu.Lock()
+	p.queue.remove(e)
+	consumer := p.queue.consumer
+	p.queue.mu.Unlock()
+	p.handBack(consumer, e)
 }
 
 // retryInPlace keeps e, first of its key, until its delay is over. It reports false if the call has ended.
@@ -134,12 +156,10 @@ func (p *Pool[M]) retryInPlace(e *entry[M], delay time.Duration) bool {
 		q.mu.Unlock()
 		return false
 	}
-	q.putBack(e)
+	m := e.latest
 	e.retries++
 	e.since = p.ops.Now()
-	e.due = max(1, e.since+delay)
-	p.checkWithin(e.since, delay)
-	m := e.msg
+	p.wait(p.open, e, &Wait{Until: For(delay)})
 	q.mu.Unlock()
 	_ = p.ops.InProgress(m) // its handler may have taken nearly all of AckWait, without KeepAlive
 	return true
