@@ -113,7 +113,7 @@ func Unpin(ctx context.Context, js jetstream.JetStream, stream, consumer, group 
 	before, begun := js.Conn().LastError(), time.Now()
 	reply, err := js.Conn().RequestWithContext(ctx, subject, fmt.Appendf(nil, `{"group":%q}`, group)) // which is valid
 	if err != nil {
-		return requestError(js.Conn(), before, "unpin", subject, unconnected(js.Conn(), begun, err))
+		return requestError(js.Conn(), before, begun, "unpin", subject, err)
 	}
 	var answer struct {
 		Error *jetstream.APIError `json:"error"`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -26,13 +27,12 @@ func (p *Pool[M]) handle(s *slot[M]) {
 			}
 		}
 	}
-	begun := 0
 	for _, e := range s.es {
 		if e.begins() {
-			begun++
+			s.ms = append(s.ms, e.msg)
 		}
 	}
-	if begun > 0 {
+	if len(s.ms) > 0 {
 		p.call(ctx, s)
 	} else {
 		p.settle(s, nil)
@@ -63,17 +63,11 @@ func (p *Pool[M]) call(ctx context.Context, s *slot[M]) {
 		}
 		p.settle(s, err)
 	}()
-	if p.ops.HandleBatch == nil {
-		err = p.ops.Handle(ctx, s.es[0].msg)
-		return
+	if p.ops.HandleBatch != nil {
+		err = p.ops.HandleBatch(ctx, slices.Clone(s.ms))
+	} else {
+		err = p.ops.Handle(ctx, s.ms[0])
 	}
-	var ms []M
-	for _, e := range s.es {
-		if e.begins() {
-			ms = append(ms, e.msg)
-		}
-	}
-	err = p.ops.HandleBatch(ctx, ms)
 }
 
 // settle settles the messages of a worker whose handler has returned err. Those that failed come last.

@@ -53,6 +53,7 @@ type line[M any] struct {
 // slot is what a worker has.
 type slot[M any] struct {
 	es    []*entry[M] // that are handled together; nil in the place of one that it has left
+	ms    []M         // of those, the ones whose handler begins
 	acked []M         // those that it is to confirm
 	n     int         // messages handled in this sample
 	since pull.At     // when the sample began; 0: there was none
@@ -294,7 +295,8 @@ func (q *queue[M]) finish(s *slot[M]) {
 			s.n++
 		}
 	}
-	s.es = s.es[:0]
+	clear(s.ms)
+	s.es, s.ms = s.es[:0], s.ms[:0]
 }
 
 // leave takes e from its worker.

@@ -71,14 +71,12 @@ type attempt struct {
 // that has the consumer alone hands it back at the end without a delay: with one, the next client would get later messages of its key before it.
 func (p *Pool[M]) again(e *entry[M], try attempt, delay time.Duration) {
 	m, id, last := e.msg, e.id, p.isLast(e) // once it waits for its retry, e is another worker's
-	if p.ops.Key != nil && !last && p.retryInPlace(e, delay) {
-		p.ops.Failed(m, try.number, Retried, delay, try.err)
-		return
+	if p.ops.Key == nil || last || !p.retryInPlace(e, delay) {
+		if try.alone {
+			delay = 0
+		}
+		p.ops.Report.Error(p.ops.Nak(p.removeEntry(e), delay))
 	}
-	if try.alone {
-		delay = 0
-	}
-	p.ops.Report.Error(p.ops.Nak(p.removeEntry(e), delay))
 	if !last {
 		p.ops.Failed(m, try.number, Retried, delay, try.err)
 		return
@@ -187,7 +185,7 @@ func (p *Pool[M]) giveUp(e *entry[M], try attempt, delay time.Duration) {
 	e.insists = true
 	p.checkWithin(p.ops.Now(), 0) // its handler may have taken nearly all of AckWait, without KeepAlive
 	p.queue.mu.Unlock()
-	ended := p.open.Done()
+	until := p.open
 	for wait := deadLetterPause; ; wait = min(2*wait, deadLetterPauseMost) {
 		err := p.ops.DeadLetter(p.handlers, e.msg, reason, try.number)
 		if err == nil {
@@ -199,13 +197,8 @@ func (p *Pool[M]) giveUp(e *entry[M], try attempt, delay time.Duration) {
 			p.again(e, try, delay)
 			return
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ended:
-			ended, wait = nil, deadLetterPause/2 // the call ends: try again at once
-		case <-p.handlers.Done():
+		if For(wait)(until); until.Err() != nil {
+			until, wait = p.handlers, deadLetterPause/2 // the call ends: try again at once
 		}
-		timer.Stop()
 	}
 }
