@@ -36,19 +36,19 @@ func (s *Subscription) Pin() (id string, ok bool) {
 }
 
 // pinChanged passes a change of the pin on to the callbacks. It is called before a message of the pin is delivered.
-func (s *Subscription) pinChanged(group, id string, gained bool) {
+func (s *Subscription) pinChanged(pin pull.Pin) {
 	f := s.defaults.onUnpin
-	if gained {
+	if pin.Gained {
 		f = s.defaults.onPin
 	}
-	waits := gained && f != nil
+	waits := pin.Gained && f != nil
 	if waits {
 		s.calls.pinning.Add(1)
 	}
 	s.notifier.Post(func() {
-		s.defaults.log().Info("jetpull: pin changed", "stream", s.stream, "consumer", s.consumer, "group", group, "id", id, "pinned", gained)
+		s.defaults.log().Info("jetpull: pin changed", "stream", s.stream, "consumer", s.consumer, "group", pin.Group, "id", pin.ID, "pinned", pin.Gained)
 		if f != nil {
-			f(PinEvent{Group: group, ID: id})
+			f(PinEvent{Group: pin.Group, ID: pin.ID})
 		}
 		if waits && s.calls.pinning.Add(-1) == 0 {
 			for _, r := range s.openRuns() {

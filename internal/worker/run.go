@@ -128,17 +128,14 @@ func (p *Pool[M]) Left() time.Duration {
 // Next returns the next message for a caller that settles it itself. The last one counts as handled. It
 // reports false when the call has ended.
 func (p *Pool[M]) Next(ctx context.Context) (m M, ok bool) {
-	if ctx.Err() != nil {
-		p.End(nil)
-	}
-	if e := p.queue.next(&p.queue.slots[0], 0); e != nil {
-		return e.msg, true
+	if s := &p.queue.slots[0]; p.fill(ctx, s) {
+		return s.es[0].msg, true
 	}
 	p.End(nil)
 	return m, false
 }
 
-// work handles messages until the queue is stopped and empty. ctx is that of the call. If a handler ends its goroutine (runtime.Goexit), another takes
+// work handles messages until the queue is stopped and empty. If a handler ends its goroutine (runtime.Goexit), another takes
 // the worker's place.
 func (p *Pool[M]) work(ctx context.Context, s *slot[M]) {
 	clean := false
@@ -147,21 +144,19 @@ func (p *Pool[M]) work(ctx context.Context, s *slot[M]) {
 			p.workers.Go(func() { p.work(ctx, s) })
 		}
 	}()
-	for more := true; more; {
-		if ctx.Err() != nil {
-			p.End(nil) // no message is begun after the end of ctx
-		}
-		if more = p.fill(s); more {
-			p.handle(s)
-		}
+	for p.fill(ctx, s) {
+		p.handle(s)
 	}
 	clean = true
 	p.End(nil)
 }
 
 // fill gives a worker its next message, or its next batch: when it is full, when its first message has waited for BatchDelay, or when there are no
-// more messages. It reports false if there is none.
-func (p *Pool[M]) fill(s *slot[M]) bool {
+// more messages. It reports false if there is none. No message is begun after the end of ctx, which is that of the call.
+func (p *Pool[M]) fill(ctx context.Context, s *slot[M]) bool {
+	if ctx.Err() != nil {
+		p.End(nil)
+	}
 	e := p.queue.next(s, 0)
 	for first := e; e != nil && len(s.es) < p.set.Batch; {
 		e = p.queue.next(s, max(1, first.arrived+p.set.BatchDelay))
