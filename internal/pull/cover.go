@@ -122,9 +122,9 @@ func (e *Engine) dropSilent(now At) {
 	}
 }
 
-// gather makes p the pull of first and the calls like it that no pull covers, and returns how many messages they want. A no-wait pull is for those that
-// have not looked, and a long one for those that found nothing. The long pull of a NoWait call is brief: its no-wait pull was not answered, and at
-// MaxAckPending the server answers when the pull expires.
+// gather makes p the pull of first and the calls like it that no pull covers, and returns how many messages they want. A no-wait pull is for those
+// that have not looked, and a long one for those that found nothing. The long pull of a NoWait call is brief: its no-wait pull was not answered, and
+// at MaxAckPending the server answers when the pull expires.
 func (s *share) gather(now At, p *pull, first *Demand, limits *Limits) (batch int) {
 	shortest, longest, heartbeat := first.Deadline, first.Deadline, true
 	for _, d := range s.demands {

@@ -46,6 +46,7 @@ func (p *Pool[M]) hold(e *entry[M], w *Wait) {
 		until = p.handlers
 		if until.Err() != nil || !p.set.DrainBuffered && !q.consumer.isLast(e.delivered) {
 			q.mu.Unlock()
+			e.back = true
 			p.giveBack(e)
 			return
 		}

@@ -16,8 +16,7 @@ type Verdict struct {
 	After     time.Duration
 }
 
-// handle runs the handler for those of a worker's messages that may begin, and settles each by its own result. Dead letters can take long, so they come
-// after the acknowledgements.
+// handle runs the handler for those of a worker's messages that may begin, and settles each by its own result.
 func (p *Pool[M]) handle(s *slot[M]) {
 	ctx := p.handlers // what ends the context of one message ends that of its batch
 	for _, check := range p.ops.Checks {
@@ -40,7 +39,7 @@ func (p *Pool[M]) handle(s *slot[M]) {
 }
 
 // begins reports whether nothing is known that keeps the message of a worker from its handler.
-func (e *entry[M]) begins() bool { return e != nil && e.err == nil }
+func (e *entry[M]) begins() bool { return e != nil && e.err == nil && !e.back }
 
 // call calls the handler, and then settle with its result, even if the handler panics or ends its goroutine. A handler that has run for
 // HandlerTimeout has failed, whatever it returns.
@@ -70,7 +69,7 @@ func (p *Pool[M]) call(ctx context.Context, s *slot[M]) {
 	}
 }
 
-// settle settles the messages of a worker whose handler has returned err. Those that failed come last.
+// settle settles the messages of a worker whose handler has returned err. Those that failed come last, because dead letters can take long.
 func (p *Pool[M]) settle(s *slot[M], err error) {
 	for _, e := range s.es {
 		if !e.begins() {
@@ -156,8 +155,9 @@ func (p *Pool[M]) fail(e *entry[M], err error) {
 	p.again(e, try, delay)
 }
 
-// cancelled reports whether a handler's error follows from the end of its call, which has cancelled the handlers' context. Such an error is no attempt, so MaxAttempts,
-// events, counters and dead letters do not see it. The handler's own time limit, and an error that says that no attempt can succeed, count.
+// cancelled reports whether a handler's error follows from the end of its call, which has cancelled the handlers' context. Such an error is no
+// attempt, so MaxAttempts, events, counters and dead letters do not see it. The handler's own time limit, and an error that says that no attempt can
+// succeed, count.
 func (p *Pool[M]) cancelled(err error) bool {
 	return p.handlers.Err() != nil && !errors.Is(err, ErrHandlerTimeout) && !errors.Is(err, ErrFinal)
 }

@@ -21,7 +21,8 @@ func (p *Pool[M]) checkSoon(now pull.At) {
 	}
 }
 
-// check is called each quarter of AckWait while something is held or remembered, and when a message begins to wait for its dead letter. If acknowledgements are refused it ends the call, before the server redelivers what was handled.
+// check is called each quarter of AckWait while something is held or remembered, and when a message begins to wait for its dead letter.
+// If acknowledgements are refused it ends the call, before the server redelivers what was handled.
 func (p *Pool[M]) check() {
 	q, disturbed := &p.queue, p.ops.Report.Disturbed()
 	q.mu.Lock()

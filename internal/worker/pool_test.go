@@ -304,6 +304,8 @@ func TestBatches(t *testing.T) {
 			pool batch=2 delay=1s; do 1 5s; in 1 2; +1s -> b1,2 | in 3; +5s -> @4s ack1; @4s ack2; @4s b3; @4s ack3`,
 		"one message of a key, in order": `
 			pool keyed batch=4 delay=1s; in 1 key=a; in 2 key=b; in 3 key=a; +9s -> @1s b1,2; @1s ack1; @1s ack2; @1s b3; @1s ack3`,
+		"the end hands back a message that may not begin": `
+			pool asks batch=2 delay=1m; do 1 wait=1s; in 1 -> | stop -> w1; back1; run`,
 		"that the drain cancels is no attempt": `
 			pool attempts=1 batch=2 delay=1s drain=1s; do 1 hang; do 2 hang; in 1 2 3 -> b1,2 | stop; +1s -> back3; @1s back1; @1s back2; @1s run: 2 ran, 0 left, 0 unstarted, 0 unsettled`,
 		"a message that may not begin is in a later batch": `

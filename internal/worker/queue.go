@@ -36,9 +36,10 @@ type entry[M any] struct {
 	gone    bool     // it is not held any more, and only its worker has it
 
 	// Its worker's.
-	end func() // called when the handler has returned; nil: nothing
-	err error  // why it may not begin, or why its handler failed
-	how Settlement
+	end  func() // called when the handler has returned; nil: nothing
+	back bool   // it could not begin at the end of the call, and was handed back
+	err  error  // why it may not begin, or why its handler failed
+	how  Settlement
 
 	prev, next *entry[M] // in the list of all that are held
 	behind     *entry[M] // the next in the ready queue, or in the line of its key
@@ -215,8 +216,8 @@ func (q *queue[M]) over() bool {
 }
 
 // next returns the next message of a worker that has handled its last ones; nil when the queue is stopped, or
-// StopAfter is reached. Unless until is 0, the message is handled with those that the worker has, and next does not wait beyond until, or for one that
-// is held when the queue is stopped. A worker that has to wait first returns credit, without the lock.
+// StopAfter is reached. Unless until is 0, the message is handled with those that the worker has, and next does not wait beyond until, or for one
+// that is held when the queue is stopped. A worker that has to wait first returns credit, without the lock.
 func (q *queue[M]) next(s *slot[M], until pull.At) *entry[M] {
 	q.mu.Lock()
 	if until == 0 {

@@ -24,8 +24,8 @@ func (p *Pool[M]) acknowledge(e *entry[M]) {
 // confirmPause is how long after acknowledgements that were not confirmed they are sent again.
 const confirmPause = 100 * time.Millisecond
 
-// confirm acknowledges the messages of a batch, and repeats that until each is confirmed, the handlers' context ends, or nothing can be sent any more.
-// When the call has ended for an error, such as the consumer's end, it repeats nothing.
+// confirm acknowledges the messages of a batch, and repeats that until each is confirmed, the handlers' context ends, or nothing can be sent any
+// more. When the call has ended for an error, such as the consumer's end, it repeats nothing.
 func (p *Pool[M]) confirm(s *slot[M]) {
 	ms := s.acked
 	s.acked = nil
