@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/natstest"
 	"github.com/jetpull/jetpull/internal/natstest/stage"
 )
 
@@ -72,22 +73,6 @@ func TestConsumeBatch(t *testing.T) {
 		require.Equal(t, []string{"8 at 2.1s"}, b.since(3))
 		require.Empty(t, w.C().Unsettled())
 		require.Equal(t, stage.UpTo(8), w.Acked("+ACK"))
-	})
-}
-
-// The next batch fills while one is handled, and the delay of its first message counts from its arrival.
-func TestTheNextBatchFillsMeanwhile(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		r, b := w.consumeBatch(2, second, func(context.Context, []*jetpull.Msg) error {
-			<-time.After(5 * second)
-			return nil
-		})
-		w.Publish(2)
-		stage.Pass(second)
-		w.Publish(1)
-		stage.Pass(5 * second)
-		require.Equal(t, []string{"1 2 at 0s", "3 at 5s"}, b.since(0))
-		require.NoError(t, r.stop())
 	})
 }
 
@@ -170,36 +155,6 @@ func TestAcknowledgementsOfABatchAreRepeated(t *testing.T) {
 	}, jetpull.DrainTimeout(time.Minute))
 }
 
-// No two messages of a key are in one batch, and their order is kept.
-func TestABatchHasOneMessageOfAKey(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		r, b := w.consumeBatch(4, 100*milli, all, jetpull.OrderedBy(func(m *jetpull.Msg) string { return string(m.Data()) }))
-		for _, key := range []string{"a", "b", "a", "a", "c"} {
-			w.PublishTo("s.x", nil, key)
-		}
-		stage.Pass(5 * second)
-		require.NoError(t, r.stop())
-		require.Equal(t, []string{"1 2 5 at 100ms", "3 at 100ms", "4 at 100ms"}, b.since(0))
-	})
-}
-
-// The drain cancels a batch, and hands it back: that is no attempt.
-func TestABatchThatTheDrainCancels(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		r, _ := w.consumeBatch(2, second, func(ctx context.Context, _ []*jetpull.Msg) error {
-			<-ctx.Done()
-			return context.Cause(ctx)
-		}, jetpull.MaxAttempts(1), jetpull.DrainTimeout(second))
-		w.Publish(3)
-		stage.Pass(second / 2)
-		require.ErrorIs(t, r.stop(), jetpull.ErrDrainTimeout)
-		stage.Pass(second)
-		require.Zero(t, w.sub.Stats().Failed)
-		require.Len(t, w.C().Unsettled(), 3)
-		require.Empty(t, w.C().Held())
-	})
-}
-
 func TestConsumeBatchRefuses(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		for name, call := range map[string]func() error{
@@ -215,5 +170,27 @@ func TestConsumeBatchRefuses(t *testing.T) {
 			require.True(t, errors.As(call(), &wrong), name)
 			require.Equal(t, name, wrong.Option)
 		}
+	})
+}
+
+// A message of a batch that is cancelled before the handler begins does not keep the others out of the batch.
+func TestACancelledMessageKeepsNoOtherOutOfItsBatch(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		first := true
+		cancel := func() error {
+			_, err := w.NC.Request("jetpull.cancel.S.C", []byte("1"), second)
+			return err
+		}
+		r, b := w.consumeBatch(2, second, func(context.Context, []*jetpull.Msg) error {
+			if first {
+				first = false
+				return errBroken
+			}
+			return nil
+		}, jetpull.RetryDelays(0), jetpull.Named("batches"), jetpull.MaxCrashes(2, &natstest.Bucket{Before: cancel}))
+		w.Publish(2)
+		stage.Pass(100 * milli)
+		require.Equal(t, []string{"1 2 at 0s", "1 2 at 0s"}, b.since(0))
+		require.NoError(t, r.stop())
 	})
 }

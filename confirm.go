@@ -83,15 +83,8 @@ func confirmAll(ctx context.Context, msgs []*Msg) (errs []error) {
 	return errs
 }
 
-// confirmation is an acknowledgement that is to be confirmed.
-type confirmation struct {
-	msg  *Msg
-	open bool  // it is on its way
-	err  error // the last answer, which was no confirmation, or why it ended without one
-}
-
-// confirm acknowledges messages of one Subscription. Each has a reply subject that ends in its index.
-func confirm(ctx context.Context, s *Subscription, msgs []*Msg) (errs []error) {
+// confirm acknowledges messages of one Subscription, and returns the error of each. Each has a reply subject that ends in its index.
+func confirm(ctx context.Context, s *Subscription, msgs []*Msg) []error {
 	inbox, before := s.nc.NewInbox()+".", s.nc.LastError()
 	in := make(chan *nats.Msg, 8*len(msgs)) // an answer to each time that one is sent, for 5 s and a little more
 	sub, err := s.nc.ChanSubscribe(inbox+"*", in)
@@ -99,66 +92,63 @@ func confirm(ctx context.Context, s *Subscription, msgs []*Msg) (errs []error) {
 		return []error{fmt.Errorf("jetpull: confirm %d acks: %w", len(msgs), closedError(err))}
 	}
 	defer func() { _ = sub.Unsubscribe() }() // it fails on a closed connection, where nothing is subscribed
-	acks, open := make([]confirmation, len(msgs)), 0
+	// open are those on their way. The error of such a one is its last answer, which was no confirmation.
+	errs, open, left := make([]error, len(msgs)), make([]bool, len(msgs)), 0
 	for i, m := range msgs {
-		acks[i].msg = m
-		if m.claim() {
-			acks[i].open = true
-			open++
+		if open[i] = m.claim(); open[i] {
+			left++
 		} else {
-			acks[i].err = jetstream.ErrMsgAlreadyAckd
+			errs[i] = jetstream.ErrMsgAlreadyAckd
 		}
 	}
-	giveUp := func(a *confirmation, err error) { // it can be acknowledged again
-		a.msg.unclaim()
-		a.open, a.err = false, err
-		open--
+	giveUp := func(i int, err error) { // it can be acknowledged again
+		msgs[i].unclaim()
+		open[i], errs[i] = false, err
+		left--
 	}
 	send := func() {
-		for i := range acks {
-			a := &acks[i]
-			if !a.open {
+		for i, m := range msgs {
+			if !open[i] {
 				continue
 			}
-			if err := s.nc.PublishRequest(a.msg.raw.Reply, inbox+strconv.Itoa(i), wire.VerbAck); err != nil {
-				giveUp(a, closedError(err))
+			if err := s.nc.PublishRequest(m.raw.Reply, inbox+strconv.Itoa(i), wire.VerbAck); err != nil {
+				giveUp(i, closedError(err))
 			}
 		}
 	}
 	again := time.NewTicker(resendAfter)
 	defer again.Stop()
 	send()
-	for open > 0 {
+	for left > 0 {
 		select {
 		case r := <-in:
 			i, err := strconv.Atoi(strings.TrimPrefix(r.Subject, inbox))
-			if err != nil || i < 0 || i >= len(acks) || !acks[i].open {
+			if err != nil || i < 0 || i >= len(msgs) || !open[i] {
 				continue
 			}
-			a := &acks[i]
 			if st, ok := wire.ParseStatus(r.Header); ok && len(r.Data) == 0 {
-				a.err = &StatusError{st.Code, st.Description, a.msg.raw.Reply} // 503: the consumer may have no leader at present
+				errs[i] = &StatusError{st.Code, st.Description, msgs[i].raw.Reply} // 503: the consumer may have no leader at present
 				continue
 			}
-			a.open, a.err = false, nil
-			open--
-			a.msg.is(worker.Acked)
+			open[i], errs[i] = false, nil
+			left--
+			msgs[i].is(worker.Acked)
 		case <-again.C:
 			if s.nc.IsConnected() || s.nc.IsClosed() { // or else they wait to be sent already
 				send()
 			}
 		case <-ctx.Done():
 			refused := s.refusedAck(before)
-			for i := range acks {
-				if a := &acks[i]; a.open {
-					giveUp(a, contextError(ctx, cmp.Or(refused, a.err)))
+			for i, err := range errs {
+				if open[i] {
+					giveUp(i, contextError(ctx, cmp.Or(refused, err)))
 				}
 			}
 		}
 	}
-	for _, a := range acks {
-		if a.err != nil {
-			errs = append(errs, fmt.Errorf("jetpull: confirm ack of stream sequence %d: %w", a.msg.Sequence(), a.err))
+	for i, err := range errs {
+		if err != nil {
+			errs[i] = fmt.Errorf("jetpull: confirm ack of stream sequence %d: %w", msgs[i].Sequence(), err)
 		}
 	}
 	return errs

@@ -49,11 +49,11 @@ func (r *run) deadLetter(ctx context.Context, m *Msg, reason string, attempts in
 		Data:   m.Data(),
 		Reason: reason, Attempts: attempts,
 	}
-	before := s.nc.LastError()
+	before, begun := s.nc.LastError(), time.Now()
 	err := dead.Store(ctx, s.js, subject)
 	log := r.report.Log.With("sequence", m.Sequence(), "subject", m.Subject(), "dead_letter", subject, "attempts", attempts, "reason", reason)
 	if err != nil {
-		err = requestError(s.nc, before, fmt.Sprintf("dead letter of stream sequence %d to %s", m.Sequence(), subject), subject, err)
+		err = requestError(s.nc, before, begun, fmt.Sprintf("dead letter of stream sequence %d to %s", m.Sequence(), subject), subject, err)
 		log.Warn("jetpull: dead letter was not stored", "error", err)
 		if s.nc.IsClosed() {
 			err = fmt.Errorf("%w; %w", err, worker.ErrFinal)
@@ -80,7 +80,7 @@ func (s *Subscription) checkDeadLetter(ctx context.Context, set *settings) error
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return invalid("DeadLetter", "no stream stores subject %q; create one", subject)
 	case err != nil:
-		return requestError(s.nc, before, "find the stream of dead letter subject "+subject, apiPrefix(s.js)+"STREAM.NAMES", unconnected(s.nc, begun, err))
+		return requestError(s.nc, before, begun, "find the stream of dead letter subject "+subject, apiPrefix(s.js)+"STREAM.NAMES", err)
 	}
 	o.deadHere = stream == s.stream
 	cfg := s.config()

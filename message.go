@@ -203,7 +203,7 @@ func (m *Msg) request(ctx context.Context) error {
 	}
 	nc, before, begun := m.sub.nc, m.sub.nc.LastError(), time.Now()
 	if _, err := nc.RequestWithContext(ctx, m.raw.Reply, wire.VerbAck); err != nil {
-		return requestError(nc, before, "double ack", m.raw.Reply, unconnected(nc, begun, err))
+		return requestError(nc, before, begun, "double ack", m.raw.Reply, err)
 	}
 	return nil
 }

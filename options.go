@@ -59,7 +59,7 @@ type (
 
 var serviceName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// option is what every option is, and all of one for Subscribe alone.
+// option is every option. The type that its function returns says which calls can use it.
 type option struct {
 	name    string
 	apply   func(*settings)
@@ -67,26 +67,11 @@ type option struct {
 }
 
 func (o option) base() option { return o }
-
-// The others, by the calls that can use them.
-type (
-	fetchOption    struct{ option }
-	nextOption     struct{ fetchOption }
-	pullOption     struct{ nextOption }
-	consumeOption  struct{ option }
-	handlerOption  struct{ consumeOption }
-	messagesOption struct{ consumeOption }
-	runOption      struct{ messagesOption }
-)
-
-func (fetchOption) fetch()       {}
-func (nextOption) next()         {}
-func (pullOption) messages()     {}
-func (pullOption) consume()      {}
-func (consumeOption) consume()   {}
-func (handlerOption) handler()   {}
-func (messagesOption) messages() {}
-func (runOption) handler()       {}
+func (option) fetch()         {}
+func (option) next()          {}
+func (option) consume()       {}
+func (option) messages()      {}
+func (option) handler()       {}
 
 // given are the options of a call. One that is nil has no apply.
 func given[O SubscribeOption](opts []O) []option {
@@ -104,27 +89,27 @@ func given[O SubscribeOption](opts []O) []option {
 // deadline of its context, and 5 s if that has none. The context still ends the call if it is done first. On a consumer with the
 // pinned_client policy a pull that waits for more than half of the consumer's PinnedTTL can outlive the pin that it should keep.
 func MaxWait(d time.Duration) NextOption {
-	return nextOption{fetchOption{option{"MaxWait", func(s *settings) { s.maxWait = d }, within(d, minWait, maxWait, "")}}}
+	return option{"MaxWait", func(s *settings) { s.maxWait = d }, within(d, minWait, maxWait, "")}
 }
 
 // NoWait makes Next and Fetch return the messages that are available now, and [ErrNoMessages] if there are none. Off by default.
 // At the consumer's MaxAckPending the server does not answer such a pull, and the call takes about a second.
 // A call that does not wait cannot use a [Heartbeat]: a default one is ignored, and one in the same call is refused.
 func NoWait() NextOption {
-	return nextOption{fetchOption{option{"NoWait", func(s *settings) { s.noWait = true }, ""}}}
+	return option{"NoWait", func(s *settings) { s.noWait = true }, ""}
 }
 
 // FillBatch makes Fetch wait until it has all messages it asked for or its deadline has passed. Off by default: Fetch returns with what arrives
 // first. Messages that wait for the others are not kept in progress: with [MaxWait] over AckWait, they can be redelivered meanwhile.
 func FillBatch() FetchOption {
-	return fetchOption{option{"FillBatch", func(s *settings) { s.fillBatch = true }, ""}}
+	return option{"FillBatch", func(s *settings) { s.fillBatch = true }, ""}
 }
 
 // MaxBytes limits a pull to n bytes, at least 1, counting subject, reply, headers and payload of each message. No limit by
 // default. A call with it shares its pulls with no other call. If the next message alone is larger, the call fails with
 // [ErrMaxBytes].
 func MaxBytes(n int) PullOption {
-	return pullOption{nextOption{fetchOption{option{"MaxBytes", func(s *settings) { s.maxBytes = n }, within(n, 1, maxBatch, " bytes")}}}}
+	return option{"MaxBytes", func(s *settings) { s.maxBytes = n }, within(n, 1, maxBatch, " bytes")}
 }
 
 // Heartbeat asks the server for a heartbeat every d, at least 1 ms, while a pull waits; after two are missed the pull is sent
@@ -132,29 +117,29 @@ func MaxBytes(n int) PullOption {
 // its context is too near, it has the default heartbeat. By default 1 s, and less for waits under 4.2 s, so that a pull that is lost
 // costs no more than half of the wait; none for waits under 300 ms. Consume and Messages ask for one every 2 s.
 func Heartbeat(d time.Duration) PullOption {
-	return pullOption{nextOption{fetchOption{option{"Heartbeat", func(s *settings) { s.terms.Heartbeat = d }, within(d, minWait, maxWait, "")}}}}
+	return option{"Heartbeat", func(s *settings) { s.terms.Heartbeat = d }, within(d, minWait, maxWait, "")}
 }
 
 // Group names the priority group that pulls belong to (ADR-42). A consumer with priority groups needs one.
 func Group(name string) PullOption {
-	return pullOption{nextOption{fetchOption{option{"Group", func(s *settings) { s.terms.Group = name }, ""}}}}
+	return option{"Group", func(s *settings) { s.terms.Group = name }, ""}
 }
 
 // MinPending makes pulls wait until the consumer has at least n messages pending, n ≥ 1; only for the overflow policy. With
 // MinAckPending, either is enough.
 func MinPending(n int64) PullOption {
-	return pullOption{nextOption{fetchOption{option{"MinPending", func(s *settings) { s.terms.MinPending = n }, positive(n, "threshold")}}}}
+	return option{"MinPending", func(s *settings) { s.terms.MinPending = n }, positive(n, "threshold")}
 }
 
 // MinAckPending makes pulls wait until the consumer has at least n messages that are delivered and not acknowledged, n ≥ 1; only
 // for the overflow policy.
 func MinAckPending(n int64) PullOption {
-	return pullOption{nextOption{fetchOption{option{"MinAckPending", func(s *settings) { s.terms.MinAckPending = n }, positive(n, "threshold")}}}}
+	return option{"MinAckPending", func(s *settings) { s.terms.MinAckPending = n }, positive(n, "threshold")}
 }
 
 // Priority sets the priority of pulls, 0 (first, the default) to 9 (last); only for the prioritized policy.
 func Priority(p int) PullOption {
-	return pullOption{nextOption{fetchOption{option{"Priority", func(s *settings) { s.terms.Priority = p }, within(p, 0, 9, "")}}}}
+	return option{"Priority", func(s *settings) { s.terms.Priority = p }, within(p, 0, 9, "")}
 }
 
 // OnPin sets a function that is called when this client becomes the pinned one of its group, once per change and on a goroutine
@@ -179,12 +164,12 @@ func OnUnpin(f func(PinEvent)) SubscribeOption {
 // callbacks: if it blocks, they wait. It must not close the Subscription.
 func Logger(l *slog.Logger) RunOption {
 	const fix = "the logger is nil; use slog.New(slog.DiscardHandler) to discard the log"
-	return runOption{messagesOption{consumeOption{option{"Logger", func(s *settings) { s.logger = l }, problem(l == nil, fix)}}}}
+	return option{"Logger", func(s *settings) { s.logger = l }, problem(l == nil, fix)}
 }
 
 // Concurrency sets how many handlers Consume runs at a time, 1..1792. By default 1, which keeps stream order.
 func Concurrency(n int) HandlerOption {
-	return handlerOption{consumeOption{option{"Concurrency", func(s *settings) { s.run.Workers = n }, within(n, 1, maxPrefetch, " handlers")}}}
+	return option{"Concurrency", func(s *settings) { s.run.Workers = n }, within(n, 1, maxPrefetch, " handlers")}
 }
 
 // OrderedBy makes Consume handle messages with the same key in stream order, one at a time, and those with
@@ -195,7 +180,7 @@ func Concurrency(n int) HandlerOption {
 // message at its last delivery may be handled before an earlier one of its key. key is called once per delivery and must not
 // block. If it panics, that is logged and reported to [OnError], and the message has the empty key.
 func OrderedBy(key func(*Msg) string) HandlerOption {
-	return handlerOption{consumeOption{option{"OrderedBy", func(s *settings) { s.run.orderedBy = key }, problem(key == nil, nilFunction)}}}
+	return option{"OrderedBy", func(s *settings) { s.run.orderedBy = key }, problem(key == nil, nilFunction)}
 }
 
 // Prefetch fixes how many messages Messages and Consume read ahead, including those being handled: 1..1792, and
@@ -203,24 +188,21 @@ func OrderedBy(key func(*Msg) string) HandlerOption {
 // handlers wait for messages, and shrinks so that no message waits longer than a quarter of the consumer's AckWait.
 // The messages held and on order are at most 1792 and about 64 MiB. With Prefetch only [PrefetchBytes] limits the bytes.
 func Prefetch(n int) RunOption {
-	return runOption{messagesOption{consumeOption{option{"Prefetch", func(s *settings) { s.run.Prefetch = n }, within(n, 1, maxPrefetch, " messages")}}}}
+	return option{"Prefetch", func(s *settings) { s.run.Prefetch = n }, within(n, 1, maxPrefetch, " messages")}
 }
 
 // PrefetchBytes limits the messages that Messages and Consume read ahead to n bytes, n ≥ 1, counted as by MaxBytes. A message
 // over a quarter of that is pulled alone, when nothing else is held, whatever its size. By default about 64 MiB, and no limit
 // if [Prefetch] is set.
 func PrefetchBytes(n int) RunOption {
-	return runOption{messagesOption{consumeOption{option{
-		"PrefetchBytes", func(s *settings) { s.run.PrefetchBytes = n },
-		within(n, 1, maxBatch, " bytes"),
-	}}}}
+	return option{"PrefetchBytes", func(s *settings) { s.run.PrefetchBytes = n }, within(n, 1, maxBatch, " bytes")}
 }
 
 // KeepAlive reports messages as in progress to the server that Messages and Consume have held for half of the consumer's AckWait,
 // waiting or being handled, so that a slow handler causes no redelivery. On by default. With ack policy none it is refused,
 // because nothing is redelivered.
 func KeepAlive(on bool) MessagesOption {
-	return messagesOption{consumeOption{option{"KeepAlive", func(s *settings) { s.run.KeepAlive = on }, ""}}}
+	return option{"KeepAlive", func(s *settings) { s.run.KeepAlive = on }, ""}
 }
 
 // RetryDelays sets the delays after which a message whose handler failed is handled again: the first entry after its first
@@ -231,10 +213,10 @@ func KeepAlive(on bool) MessagesOption {
 func RetryDelays(d ...time.Duration) HandlerOption {
 	own := slices.Clone(d)
 	wrong := func(delay time.Duration) bool { return delay < 0 || delay > maxWait }
-	return handlerOption{consumeOption{option{"RetryDelays", func(s *settings) { s.run.RetryDelays = own }, cmp.Or(
+	return option{"RetryDelays", func(s *settings) { s.run.RetryDelays = own }, cmp.Or(
 		problem(len(d) == 0, "has no entries; leave the option out for the default, or give 0 for a retry at once"),
 		problem(slices.ContainsFunc(d, wrong), "%v has an entry that is not in 0s..%v", d, maxWait),
-	)}}}
+	)}
 }
 
 // MaxAttempts makes Consume give up on a message whose handler failed at its n-th attempt, n ≥ 1: it goes to
@@ -245,7 +227,7 @@ func RetryDelays(d ...time.Duration) HandlerOption {
 // OrderedBy on a consumer with the pinned_client policy and no MaxDeliver, only deliveries and retries to this call count.
 // A handler that hands its message back itself has not failed, so there is no limit to that: return [Retry] for one.
 func MaxAttempts(n int) HandlerOption {
-	return handlerOption{consumeOption{option{"MaxAttempts", func(s *settings) { s.run.MaxAttempts = n }, positive(int64(n), "limit")}}}
+	return option{"MaxAttempts", func(s *settings) { s.run.MaxAttempts = n }, positive(int64(n), "limit")}
 }
 
 // MaxCrashes makes Consume give up on a message that ends its process: by os.Exit, a fatal error, or memory that runs out. Before the handler of
@@ -260,17 +242,17 @@ func MaxAttempts(n int) HandlerOption {
 //
 // All processes of a consumer use the same bucket. Create it with a TTL of a day, after which a record is forgotten. No limit by default.
 func MaxCrashes(n int, marks jetstream.KeyValue) HandlerOption {
-	return handlerOption{consumeOption{option{"MaxCrashes", func(s *settings) { s.run.crashes = &crash.Counter{Most: n, Marks: marks} }, cmp.Or(
+	return option{"MaxCrashes", func(s *settings) { s.run.crashes = &crash.Counter{Most: n, Marks: marks} }, cmp.Or(
 		positive(int64(n), "limit"),
 		problem(marks == nil, "the bucket is nil; create one with a TTL of a day, or leave the option out"),
-	)}}}
+	)}
 }
 
 // ExpiresAt sets a function that says until when a message is worth handling. If that time has passed when the handler would begin, the message is
 // given up as by [MaxAttempts], with the reason "expired". The time is compared with the clock of this process. The zero time is no limit. The
 // function must not block. No message expires by default.
 func ExpiresAt(f func(*Msg) time.Time) HandlerOption {
-	return handlerOption{consumeOption{option{"ExpiresAt", func(s *settings) { s.run.expiresAt = f }, problem(f == nil, nilFunction)}}}
+	return option{"ExpiresAt", func(s *settings) { s.run.expiresAt = f }, problem(f == nil, nilFunction)}
 }
 
 // DeadLetter sets the subject to which Consume publishes the messages that MaxAttempts, MaxCrashes and ExpiresAt give up, with their
@@ -288,7 +270,7 @@ func ExpiresAt(f func(*Msg) time.Time) HandlerOption {
 // stored or Consume's drain times out. A stream of dead letters that is down then stops Consume.
 func DeadLetter(subject string) HandlerOption {
 	wrong := problem(!wire.Publishable(subject), "%q is not a subject to publish to; use one without wildcards, spaces and empty tokens", subject)
-	return handlerOption{consumeOption{option{"DeadLetter", func(s *settings) { s.run.deadLetter = subject }, wrong}}}
+	return option{"DeadLetter", func(s *settings) { s.run.deadLetter = subject }, wrong}
 }
 
 // ManualAck leaves it to the handler, or to code to which it passes its message, to settle it: by Ack, AckNext, DoubleAck,
@@ -297,31 +279,29 @@ func DeadLetter(subject string) HandlerOption {
 // ahead: a program that settles no message gets no more. An error settles the message as without ManualAck. When Consume ends,
 // it waits for unsettled messages as it does for running handlers. Off by default. With ack policy none it is refused.
 func ManualAck() HandlerOption {
-	return handlerOption{consumeOption{option{"ManualAck", func(s *settings) { s.run.ManualAck = true }, ""}}}
+	return option{"ManualAck", func(s *settings) { s.run.ManualAck = true }, ""}
 }
 
 // StopAfter ends Messages, and Consume without an error, when n messages have been handled, n ≥ 1. They pull no more than
 // n messages, so none has to be handed back. A message that fails and is redelivered counts again; one that [OrderedBy]
 // retries in place does not. No limit by default.
 func StopAfter(n int) MessagesOption {
-	return messagesOption{consumeOption{option{
-		"StopAfter", func(s *settings) { s.run.StopAfter = n },
-		within(n, 1, maxBatch, " messages; leave the option out for no limit"),
-	}}}
+	wrong := within(n, 1, maxBatch, " messages; leave the option out for no limit")
+	return option{"StopAfter", func(s *settings) { s.run.StopAfter = n }, wrong}
 }
 
 // HandlerTimeout cancels the context of a handler that has run for d, at least 1 ms, with a cause that says so.
 // When the handler returns, its message fails, whatever the result is; until then it is kept in progress (see
 // [KeepAlive]). None by default.
 func HandlerTimeout(d time.Duration) HandlerOption {
-	return handlerOption{consumeOption{option{"HandlerTimeout", func(s *settings) { s.run.HandlerTimeout = d }, within(d, minWait, maxWait, "")}}}
+	return option{"HandlerTimeout", func(s *settings) { s.run.HandlerTimeout = d }, within(d, minWait, maxWait, "")}
 }
 
 // DrainTimeout sets how long handlers may go on after Consume ends, before their context is cancelled. By
 // default 30 s; 0 cancels it at once. Messages that were read ahead at the last delivery that the consumer's
 // MaxDeliver allows are handled in that time. [OnError] gets the sequences of those that were not.
 func DrainTimeout(d time.Duration) HandlerOption {
-	return handlerOption{consumeOption{option{"DrainTimeout", func(s *settings) { s.run.DrainTimeout = d }, within(d, 0, maxWait, "")}}}
+	return option{"DrainTimeout", func(s *settings) { s.run.DrainTimeout = d }, within(d, 0, maxWait, "")}
 }
 
 // DrainBuffered makes Consume handle, within [DrainTimeout], the messages that it has read ahead when its context ends. Off by
@@ -329,17 +309,17 @@ func DrainTimeout(d time.Duration) HandlerOption {
 // that fails meanwhile is handed back too, and with [OrderedBy] later messages of its key are handled before it. With a
 // [Prefetch] that leaves no message waiting, and with DrainTimeout(0), the option is refused.
 func DrainBuffered() ConsumeOption {
-	return consumeOption{option{"DrainBuffered", func(s *settings) { s.run.DrainBuffered = true }, ""}}
+	return option{"DrainBuffered", func(s *settings) { s.run.DrainBuffered = true }, ""}
 }
 
 // Limited makes messages of a key begin as the limiter allows, over all processes that have opened it. A message that may not begin yet waits without
 // a worker, and others go on until what was read ahead is used up: see [Prefetch]. The wait is no attempt. With Concurrent, the context of a handler
 // ends with [limit.ErrLost] when other processes may run handlers of its key instead. The function must not block. No limit by default.
 func Limited(l *limit.Limiter, key func(*Msg) string) HandlerOption {
-	return handlerOption{consumeOption{option{"Limited", func(s *settings) { s.run.limiter, s.run.limitKey = l, key }, cmp.Or(
+	return option{"Limited", func(s *settings) { s.run.limiter, s.run.limitKey = l, key }, cmp.Or(
 		problem(l == nil, "the limiter is nil; make one with limit.Open, or leave the option out"),
 		problem(key == nil, nilFunction),
-	)}}}
+	)}
 }
 
 // Named makes Consume answer requests of the account: which messages its handlers have, since when and at which attempt, and how many wait. A request
@@ -347,8 +327,8 @@ func Limited(l *limit.Limiter, key func(*Msg) string) HandlerOption {
 // command jetpull has ps and cancel for it. It is a service of nats.go's micro with this name, of letters, digits, '-' and '_', so
 // `nats service ls` shows it too. Whoever may publish to jetpull.cancel.STREAM.CONSUMER can cancel handlers. Off by default.
 func Named(name string) HandlerOption {
-	return handlerOption{consumeOption{option{"Named", func(s *settings) { s.run.named = name }, problem(!serviceName.MatchString(name),
-		"%q is not a name of a service; use letters, digits, '-' and '_'", name)}}}
+	return option{"Named", func(s *settings) { s.run.named = name }, problem(!serviceName.MatchString(name),
+		"%q is not a name of a service; use letters, digits, '-' and '_'", name)}
 }
 
 // OnError sets a function that Consume calls for each problem: an error or panic of a handler, a dead letter that was
@@ -357,19 +337,19 @@ func Named(name string) HandlerOption {
 // of [OnPin] and [OnUnpin], wait for it. Up to 4096 problems wait. Those beyond that are dropped, which is logged when f has returned. f may
 // still be called after Consume has returned, until Close. A panic in it is not recovered. None by default.
 func OnError(f func(error)) HandlerOption {
-	return handlerOption{consumeOption{option{"OnError", func(s *settings) { s.run.onError = f }, problem(f == nil, nilFunction)}}}
+	return option{"OnError", func(s *settings) { s.run.onError = f }, problem(f == nil, nilFunction)}
 }
 
 // OnStart sets a function that Consume calls once, when its options are checked, before the first pull. None by default.
 func OnStart(f func()) ConsumeOption {
-	return consumeOption{option{"OnStart", func(s *settings) { s.run.onStart = f }, problem(f == nil, nilFunction)}}
+	return option{"OnStart", func(s *settings) { s.run.onStart = f }, problem(f == nil, nilFunction)}
 }
 
 // OnEvent sets a function that Consume calls for each failed attempt, with its message and its outcome: retried,
 // dead-lettered, terminated, handed back. It is called under the rules of [OnError], in order with it. A message that its handler has
 // settled makes no event, and with ack policy none there are no events: such failures go to OnError. None by default.
 func OnEvent(f func(Event)) HandlerOption {
-	return handlerOption{consumeOption{option{"OnEvent", func(s *settings) { s.run.onEvent = f }, problem(f == nil, nilFunction)}}}
+	return option{"OnEvent", func(s *settings) { s.run.onEvent = f }, problem(f == nil, nilFunction)}
 }
 
 // Use wraps the handler of Consume: the first Middleware is the outermost. Several options Use of one call add up. Given to Consume, they replace
@@ -377,15 +357,13 @@ func OnEvent(f func(Event)) HandlerOption {
 func Use(mw ...Middleware) HandlerOption {
 	own := slices.Clone(mw)
 	missing := slices.ContainsFunc(own, func(m Middleware) bool { return m == nil })
-	return handlerOption{consumeOption{option{
-		"Use", func(s *settings) { s.run.use = slices.Concat(s.run.use, own) },
-		problem(missing, "a Middleware is nil; leave it out"),
-	}}}
+	wrong := problem(missing, "a Middleware is nil; leave it out")
+	return option{"Use", func(s *settings) { s.run.use = slices.Concat(s.run.use, own) }, wrong}
 }
 
 // AwaitConsumer makes Messages and Consume wait for a deleted consumer to be created again instead of ending with
 // [ErrConsumerDeleted]. Messages that no handler has are handed back, and running handlers go on. They read its configuration before
 // they pull from it, and end with [ErrInvalidOption] if a new call would. Off by default.
 func AwaitConsumer() MessagesOption {
-	return messagesOption{consumeOption{option{"AwaitConsumer", func(s *settings) { s.run.awaitConsumer = true }, ""}}}
+	return option{"AwaitConsumer", func(s *settings) { s.run.awaitConsumer = true }, ""}
 }

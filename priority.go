@@ -36,19 +36,19 @@ func (s *Subscription) Pin() (id string, ok bool) {
 }
 
 // pinChanged passes a change of the pin on to the callbacks. It is called before a message of the pin is delivered.
-func (s *Subscription) pinChanged(group, id string, gained bool) {
+func (s *Subscription) pinChanged(pin pull.Pin) {
 	f := s.defaults.onUnpin
-	if gained {
+	if pin.Gained {
 		f = s.defaults.onPin
 	}
-	waits := gained && f != nil
+	waits := pin.Gained && f != nil
 	if waits {
 		s.calls.pinning.Add(1)
 	}
 	s.notifier.Post(func() {
-		s.defaults.log().Info("jetpull: pin changed", "stream", s.stream, "consumer", s.consumer, "group", group, "id", id, "pinned", gained)
+		s.defaults.log().Info("jetpull: pin changed", "stream", s.stream, "consumer", s.consumer, "group", pin.Group, "id", pin.ID, "pinned", pin.Gained)
 		if f != nil {
-			f(PinEvent{Group: group, ID: id})
+			f(PinEvent{Group: pin.Group, ID: pin.ID})
 		}
 		if waits && s.calls.pinning.Add(-1) == 0 {
 			for _, r := range s.openRuns() {
@@ -113,7 +113,7 @@ func Unpin(ctx context.Context, js jetstream.JetStream, stream, consumer, group 
 	before, begun := js.Conn().LastError(), time.Now()
 	reply, err := js.Conn().RequestWithContext(ctx, subject, fmt.Appendf(nil, `{"group":%q}`, group)) // which is valid
 	if err != nil {
-		return requestError(js.Conn(), before, "unpin", subject, unconnected(js.Conn(), begun, err))
+		return requestError(js.Conn(), before, begun, "unpin", subject, err)
 	}
 	var answer struct {
 		Error *jetstream.APIError `json:"error"`

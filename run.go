@@ -91,11 +91,17 @@ func (s *Subscription) open(c callKind, set *settings, h Handler) *run {
 		pool.Workers = 1
 	} else {
 		ops.Handle, ops.Key = h, o.orderedBy
-		if o.expiresAt != nil || o.crashes != nil {
-			ops.Begin = r.begin
+		if o.expiresAt != nil {
+			ops.Checks = append(ops.Checks, r.expire)
 		}
-		if o.limiter != nil || o.service != nil {
-			ops.Admit = r.admit
+		if o.crashes != nil {
+			ops.Checks = append(ops.Checks, r.begin)
+		}
+		if o.limiter != nil {
+			ops.Checks = append(ops.Checks, r.limit)
+		}
+		if o.service != nil {
+			ops.Checks = append(ops.Checks, r.name)
 		}
 		if o.batch != nil {
 			ops.HandleBatch, ops.Failure, ops.Confirm = o.batch, failureOf, r.confirm
@@ -155,52 +161,48 @@ func (r *run) ops() worker.Ops[*Msg] {
 // errExpired gives up a message by ExpiresAt.
 var errExpired = &worker.Refusal{Reason: "expired"}
 
-// begin says whether a message may begin, by ExpiresAt and MaxCrashes.
-func (r *run) begin(ctx context.Context, m *Msg) (end func(), err error) {
-	o := &r.set.run
-	if o.expiresAt != nil {
-		if at := o.expiresAt(m); !at.IsZero() && !time.Now().Before(at) {
-			return nil, errExpired
-		}
+// The checks before a handler begins are those of ExpiresAt, MaxCrashes, Limited and Named. That of Named has no error.
+
+// expire is the check of ExpiresAt.
+func (r *run) expire(ctx context.Context, m *Msg) (begun context.Context, end func(), err error) {
+	if at := r.set.run.expiresAt(m); !at.IsZero() && !time.Now().Before(at) {
+		err = errExpired
 	}
-	if o.crashes == nil || !crash.WasDelivered(ctx, m.Sequence(), m.Delivered()) {
-		return nil, nil
+	return ctx, nil, err
+}
+
+// begin is the check of MaxCrashes.
+func (r *run) begin(ctx context.Context, m *Msg) (begun context.Context, end func(), err error) {
+	if !crash.WasDelivered(ctx, m.Sequence(), m.Delivered()) {
+		return ctx, nil, nil
 	}
 	id, _, _ := m.identify()
-	return o.crashes.Begin(ctx, crash.Message{Stream: r.sub.stream, Consumer: r.sub.consumer, ID: id})
+	end, err = r.set.run.crashes.Begin(ctx, crash.Message{Stream: r.sub.stream, Consumer: r.sub.consumer, ID: id})
+	return ctx, end, err
 }
 
-// admit says whether the handler of a message may begin now, by Limited, and makes its context, by Limited and Named.
-func (r *run) admit(ctx context.Context, m *Msg) (admitted context.Context, end func(), err error) {
-	o := &r.set.run
-	if o.limiter != nil {
-		key := o.limitKey(m)
-		release, err := o.limiter.TryAcquire(key)
-		if err != nil { // it is closed
-			return nil, nil, &worker.Wait{Until: worker.For(time.Second), Err: fmt.Errorf("jetpull: Limited: %w", err)}
-		}
-		if release == nil {
-			return nil, nil, &worker.Wait{Until: func(ctx context.Context) { _ = o.limiter.Await(ctx, key) }}
-		}
-		end = release
-		if limited, done := o.limiter.Context(ctx, key); limited != ctx {
-			ctx, end = limited, both(done, end)
-		}
+// limit is the check of Limited.
+func (r *run) limit(ctx context.Context, m *Msg) (begun context.Context, end func(), err error) {
+	limiter, key := r.set.run.limiter, r.set.run.limitKey(m)
+	release, err := limiter.TryAcquire(key)
+	if err != nil { // it is closed
+		return ctx, nil, &worker.Wait{Until: worker.For(time.Second), Err: fmt.Errorf("jetpull: Limited: %w", err)}
 	}
-	if o.service != nil {
-		one := running.Message{Sequence: m.Sequence(), Subject: m.Subject(), Since: time.Now(), Attempt: m.Delivered()}
-		named, done := o.service.Begin(ctx, one, ErrCancelled)
-		ctx, end = named, both(done, end)
+	if release == nil {
+		return ctx, nil, &worker.Wait{Until: func(ctx context.Context) { _ = limiter.Await(ctx, key) }}
 	}
-	return ctx, end, nil
+	limited, done := limiter.Context(ctx, key)
+	if limited == ctx { // or else each message would have a function of its own
+		return ctx, release, nil
+	}
+	return limited, func() { done(); release() }, nil
 }
 
-// both calls two functions, of which the second can be nil.
-func both(first, second func()) func() {
-	if second == nil { // or else each message would have a function of its own
-		return first
-	}
-	return func() { first(); second() }
+// name is the check of Named.
+func (r *run) name(ctx context.Context, m *Msg) (begun context.Context, end func(), err error) {
+	one := running.Message{Sequence: m.Sequence(), Subject: m.Subject(), Since: time.Now(), Attempt: m.Delivered()}
+	begun, end = r.set.run.service.Begin(ctx, one, ErrCancelled)
+	return begun, end, nil
 }
 
 // failureOf is the part of a batch's error that a message has.
@@ -241,18 +243,12 @@ func (r *run) handBack(m *Msg) {
 func (r *run) Deliver(ms []pull.Message, done bool, err error) {
 	if len(ms) > 0 {
 		r.pending.Store(int64(ms[len(ms)-1].(*Msg).ack().Pending))
-	}
-	var arrived [64]*Msg
-	for some := range slices.Chunk(ms, len(arrived)) {
-		for i, m := range some {
-			arrived[i] = m.(*Msg)
-			if r.set.run.ManualAck {
-				arrived[i].run = r
+		if r.set.run.ManualAck {
+			for _, m := range ms {
+				m.(*Msg).run = r
 			}
 		}
-		r.pool.Deliver(arrived[:len(some)])
-	}
-	if len(ms) > 0 {
+		r.pool.Deliver(ms)
 		r.sub.arrived()
 	}
 	if !done || err == nil {

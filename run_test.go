@@ -15,8 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/natstest"
 	"github.com/jetpull/jetpull/internal/natstest/model"
 	"github.com/jetpull/jetpull/internal/natstest/stage"
+	"github.com/jetpull/jetpull/limit"
 )
 
 // said is how many lines were logged, but for those that only a debugger reads.
@@ -361,5 +363,20 @@ func TestConsumeLeavesMaxWaitingToOthers(t *testing.T) {
 			stage.Pass(milli)
 		}
 		require.Equal(t, 2, most)
+	})
+}
+
+// If the key function of Limited panics, the start that MaxCrashes has recorded has its end.
+func TestALimitKeyThatPanicsLeavesNoStart(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		b := &natstest.Bucket{}
+		r := w.consume(func(context.Context, *jetpull.Msg) error { return nil }, jetpull.RetryDelays(0), jetpull.MaxAttempts(3),
+			jetpull.MaxCrashes(2, b), jetpull.Limited(&limit.Limiter{}, func(*jetpull.Msg) string { panic("no key") }))
+		w.Publish(1)
+		stage.Pass(second)
+		require.NoError(t, r.stop())
+		keys, writes := b.Size()
+		require.Equal(t, []int{0, 2}, []int{keys, writes})
+		require.EqualValues(t, 1, w.sub.Stats().Terminated)
 	})
 }

@@ -168,27 +168,24 @@ func (s *Subscription) wrapError(what string, err error) error {
 	return fmt.Errorf("jetpull: %s from consumer %q on stream %q: %w", what, s.consumer, s.stream, closedError(err))
 }
 
-// requestError wraps the error of a request that was sent to subject. before was the connection's last error before that.
-func requestError(nc *nats.Conn, before error, what, subject string, err error) error {
+// requestError wraps the error of a request that was sent to subject. It began at begun, and before was the connection's last error before that. It
+// says whether there was a connection.
+func requestError(nc *nats.Conn, before error, begun time.Time, what, subject string, err error) error {
 	refused := transport.Refusal(nc, before, subject)
+	unanswered := errors.Is(err, nats.ErrTimeout) || errors.Is(err, context.DeadlineExceeded)
+	if unanswered && !nc.IsConnected() && !nc.IsClosed() {
+		err = fmt.Errorf("not connected to %s, since %s or longer; check that a server runs there and can be reached: %w",
+			strings.Join(nc.Servers(), ", "), begun.Format(time.TimeOnly), err) // without passwords
+	}
 	switch {
 	case refused != nil:
 		return fmt.Errorf("jetpull: %s: %w", what, refused)
 	case errors.Is(err, nats.ErrNoResponders):
 		return fmt.Errorf("jetpull: %s: nobody answers on %s: %w", what, subject, ErrNoResponders)
-	case errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
+	case unanswered:
 		return fmt.Errorf("jetpull: %s: no answer on %s: %w: %w", what, subject, ErrTimeout, err)
 	}
 	return fmt.Errorf("jetpull: %s: %s: %w", what, subject, closedError(err))
-}
-
-// unconnected is the error of a request that began at a time and that no server has answered. It says whether there was a connection.
-func unconnected(nc *nats.Conn, begun time.Time, err error) error {
-	if nc.IsConnected() || nc.IsClosed() || !errors.Is(err, nats.ErrTimeout) && !errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	return fmt.Errorf("not connected to %s, since %s or longer; check that a server runs there and can be reached: %w",
-		strings.Join(nc.Servers(), ", "), begun.Format(time.TimeOnly), err) // without passwords
 }
 
 // closedError adds ErrClosed to nats.go's error for a closed connection.

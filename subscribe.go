@@ -84,7 +84,7 @@ func Subscribe(ctx context.Context, js jetstream.JetStream, stream, consumer str
 	begun := time.Now()
 	inboxes, err := transport.CheckInboxes(ctx, nc)
 	if err != nil {
-		return nil, requestError(nc, nil, "subscribe", "an inbox", unconnected(nc, begun, err))
+		return nil, requestError(nc, nil, begun, "subscribe", "an inbox", err)
 	}
 	asked := time.Now()
 	info, err := readInfo(ctx, js, stream, consumer)
@@ -159,7 +159,7 @@ func readInfo(ctx context.Context, js jetstream.JetStream, stream, consumer stri
 	case errors.As(err, &api):
 		return nil, fmt.Errorf("jetpull: consumer %q on stream %q: %w", consumer, stream, err)
 	}
-	return nil, requestError(js.Conn(), before, "consumer info", subject, unconnected(js.Conn(), begun, err))
+	return nil, requestError(js.Conn(), before, begun, "consumer info", subject, err)
 }
 
 // Stream returns the name of the stream that the Subscription's consumer is on.

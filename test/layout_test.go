@@ -25,9 +25,9 @@ var clientDirs = []string{
 // The client is small enough to be owned, and stays so. A line is a line of a
 // file that is no test, comments and blank ones included.
 const (
-	rootLines, rootFiles = 3150, 15
-	clientLines          = 8960
-	testLines            = 16620 // of its tests, those on real servers and the simulation included
+	rootLines, rootFiles = 3112, 15
+	clientLines          = 8820
+	testLines            = 16457 // of its tests, those on real servers and the simulation included
 )
 
 // clientFiles are the sources of the client, tests left out.

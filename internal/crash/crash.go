@@ -132,10 +132,7 @@ func (c *Counter) problem(key string, err error) error {
 
 // write stores the record of a message over its revision, 0 if there is none, and returns the new revision.
 func (c *Counter) write(ctx context.Context, key string, r record, revision uint64) (uint64, error) {
-	value, err := json.Marshal(r)
-	if err != nil {
-		return 0, err
-	}
+	value, _ := json.Marshal(r) // it cannot fail: there are a number and a string only
 	if revision == 0 {
 		return c.Marks.Create(ctx, key, value)
 	}
@@ -151,9 +148,8 @@ func (c *Counter) read(ctx context.Context, key string) (r record, revision uint
 	case err != nil:
 		return r, 0, err
 	}
-	known := json.Unmarshal(e.Value(), &r) == nil && r.Starts >= 0
 	switch {
-	case !known: // others can write to the bucket; such a record counts nothing
+	case json.Unmarshal(e.Value(), &r) != nil || r.Starts < 0: // others can write to the bucket; such a record counts nothing
 		r = record{}
 	case r.By == self && r.Starts > 0:
 		r.Starts--

@@ -113,7 +113,7 @@ func (e *Engine) report(d *Demand, n news) {
 func (e *Engine) PinLost(group, id string) {
 	if id != "" && e.PinID(group) == id {
 		e.pins.set(group, "")
-		e.out.changePin(PinLost, group, id)
+		e.out.changePin(Pin{Group: group, ID: id})
 	}
 }
 
@@ -122,7 +122,7 @@ func (e *Engine) PinLost(group, id string) {
 func (e *Engine) gainPin(now At, group, id string, by *pull) {
 	e.PinLost(group, e.PinID(group))
 	e.pins.set(group, id)
-	e.out.changePin(PinGained, group, id)
+	e.out.changePin(Pin{Group: group, ID: id, Gained: true})
 	for _, s := range e.shares {
 		for i := len(s.pulls) - 1; i >= 0 && s.terms.Group == group; i-- {
 			if p := s.pulls[i]; p != by && !p.ended && p.kind != noWait && p.req.ID != id {

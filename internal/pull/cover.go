@@ -80,7 +80,13 @@ func (e *Engine) send(now At, d *Demand, o *order) {
 	if e.limits.Pinned {
 		p.req.ID = e.PinID(s.terms.Group)
 	}
-	p.begin(now, d.request(now, p, o, &e.limits))
+	batch := o.batch
+	if d.Mode == Standing {
+		d.stand.ask(now, p, d, o, &e.limits)
+	} else {
+		batch = min(batch, s.gather(now, p, d, &e.limits))
+	}
+	p.begin(now, batch)
 	e.capacity.free -= p.left
 	s.pulls = append(s.pulls, p)
 	e.stats.Pulls++
@@ -116,54 +122,30 @@ func (e *Engine) dropSilent(now At) {
 	}
 }
 
-// request makes p the pull that o orders for d, and in a share group for the calls like d, and returns its batch.
-func (d *Demand) request(now At, p *pull, o *order, limits *Limits) (batch int) {
-	switch p.kind {
-	case windowed:
-		d.stand.ask(now, p, d, o, limits)
-		return o.batch
-	case noWait:
-		return min(o.batch, d.share.look(now, p, limits))
-	}
-	return min(o.batch, d.share.stay(now, p, d, limits))
-}
-
-// look makes p the no-wait pull of the calls that have not looked, and returns how many messages they want.
-func (s *share) look(now At, p *pull, limits *Limits) (batch int) {
-	p.req.NoWait, p.patience = true, quickSilence
-	for _, d := range s.demands {
-		if d.Mode == Standing || d.pull != nil || d.long || batch > 0 && limits.batch(batch+d.Want) < batch+d.Want {
-			continue
-		}
-		if batch == 0 {
-			p.req.MaxBytes = d.bytesLeft()
-		}
-		batch += d.Want
-		p.patience = min(p.patience, (d.Deadline-now)/2)
-		d.attach(p)
-	}
-	return batch
-}
-
-// stay makes p the long pull of first and the calls like it that found nothing, and returns how many messages they want. The pull of a
-// NoWait call is brief: its no-wait pull was not answered, and at MaxAckPending the server answers when the pull expires.
-func (s *share) stay(now At, p *pull, first *Demand, limits *Limits) (batch int) {
-	p.req.NoWait, p.req.MaxBytes = p.kind == oneShot, first.bytesLeft()
-	heartbeat, until := true, At(0)
+// gather makes p the pull of first and the calls like it that no pull covers, and returns how many messages they want. A no-wait pull is for those
+// that have not looked, and a long one for those that found nothing. The long pull of a NoWait call is brief: its no-wait pull was not answered, and
+// at MaxAckPending the server answers when the pull expires.
+func (s *share) gather(now At, p *pull, first *Demand, limits *Limits) (batch int) {
+	shortest, longest, heartbeat := first.Deadline, first.Deadline, true
 	for _, d := range s.demands {
 		want := d.Want
-		if d.Mode == Some && s.claimed {
+		if p.kind != noWait && d.Mode == Some && s.claimed {
 			want = 1
 		}
-		like := d.Mode == first.Mode && d.long && d.pull == nil && d.NoWait == first.NoWait
+		like := d.Mode != Standing && d.pull == nil && d.long == first.long && (!d.long || d.Mode == first.Mode && d.NoWait == first.NoWait)
 		if !like || batch > 0 && limits.batch(batch+want) < batch+want {
 			continue
 		}
 		batch += want
-		until, heartbeat = max(until, d.Deadline), heartbeat && !d.noHeartbeat
+		shortest, longest, heartbeat = min(shortest, d.Deadline), max(longest, d.Deadline), heartbeat && !d.noHeartbeat
 		d.attach(p)
 	}
-	p.req.Expires = expiresIn(until - now)
+	p.req.MaxBytes, p.req.NoWait = first.bytesLeft(), p.kind != longPull
+	if p.kind == noWait {
+		p.patience = min(quickSilence, (shortest-now)/2)
+		return batch
+	}
+	p.req.Expires = expiresIn(longest - now)
 	if first.NoWait {
 		p.req.Expires = min(p.req.Expires, briefExpires)
 	}

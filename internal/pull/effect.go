@@ -18,8 +18,7 @@ const (
 	Wake                          // Demand is done
 	Deliver                       // hand Msgs to the standing Demand; it may be done
 	Problem                       // a pull of the standing Demand failed with Err; nil: its pulls are answered again
-	PinGained                     // Pin was gained
-	PinLost                       // Pin was lost
+	PinChanged                    // Pin was gained or lost
 	Doubt                         // the consumer may have changed, or be gone
 	Prove                         // send requests to the consumer while Proving, and report each: see Answered
 )
@@ -38,8 +37,11 @@ type Effect struct {
 	Pin    *Pin
 }
 
-// Pin is a pin id of a priority group.
-type Pin struct{ Group, ID string }
+// Pin is a pin id of a priority group that was gained, or lost.
+type Pin struct {
+	Group, ID string
+	Gained    bool
+}
 
 // effects are what the driver is to do.
 type effects struct {
@@ -48,12 +50,12 @@ type effects struct {
 }
 
 // changePin adds a change of a pin before all else: the messages of the pin may leave by a Deliver that is there already.
-func (q *effects) changePin(kind EffectKind, group, id string) {
+func (q *effects) changePin(pin Pin) {
 	changes := 0
-	for changes < len(q.list) && (q.list[changes].Kind == PinGained || q.list[changes].Kind == PinLost) {
+	for changes < len(q.list) && q.list[changes].Kind == PinChanged {
 		changes++
 	}
-	q.list = slices.Insert(q.list, changes, Effect{Kind: kind, Pin: &Pin{Group: group, ID: id}})
+	q.list = slices.Insert(q.list, changes, Effect{Kind: PinChanged, Pin: &pin})
 }
 
 // do adds an effect.

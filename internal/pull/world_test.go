@@ -100,10 +100,8 @@ func (w *world) perform(f *Effect) string {
 			return fmt.Sprint(d.Ref, " healthy")
 		}
 		return fmt.Sprint(d.Ref, errText(" ", f.Err))
-	case PinGained:
-		return "pin " + f.Pin.ID
-	case PinLost:
-		return "unpin " + f.Pin.ID
+	case PinChanged:
+		return map[bool]string{true: "pin ", false: "unpin "}[f.Pin.Gained] + f.Pin.ID
 	case Doubt:
 		return "doubt"
 	case Prove:

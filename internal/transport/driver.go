@@ -30,7 +30,7 @@ type Hooks struct {
 	// held.
 	Wrap func(raw *nats.Msg, size int) pull.Message
 	// Pin reports that the pin id of a group was gained or lost.
-	Pin func(group, id string, gained bool)
+	Pin func(pull.Pin)
 	// Doubt has the consumer read, because it may have changed, or be gone, and again while the engine is Proving. Each answer is reported
 	// as Answered.
 	Doubt func()
@@ -157,8 +157,8 @@ func (d *Driver) perform(f *pull.Effect) {
 		f.Demand.Ref.(Sink).Deliver(f.Msgs, f.Done, f.Err)
 	case pull.Problem:
 		f.Demand.Ref.(Sink).Problem(f.Err)
-	case pull.PinGained, pull.PinLost:
-		d.hooks.Pin(f.Pin.Group, f.Pin.ID, f.Kind == pull.PinGained)
+	case pull.PinChanged:
+		d.hooks.Pin(*f.Pin)
 	case pull.Doubt, pull.Prove:
 		d.hooks.Doubt()
 	}

@@ -3,11 +3,13 @@ package worker
 import (
 	"log/slog"
 	"slices"
+
+	"github.com/jetpull/jetpull/internal/pull"
 )
 
 // Deliver takes messages that arrived, and keeps no reference to ms. It must not run twice at the same time. The function of OrderedBy is the
 // user's, so it is called where callbacks are, in a queue of its own, and holds up neither the deliveries of other calls nor their callers.
-func (p *Pool[M]) Deliver(ms []M) {
+func (p *Pool[M]) Deliver(ms []pull.Message) {
 	if p.ops.Key == nil {
 		p.take(ms, nil)
 		return
@@ -16,7 +18,7 @@ func (p *Pool[M]) Deliver(ms []M) {
 	p.keyless.Post(func() {
 		keys := make([]string, len(ms))
 		for i, m := range ms {
-			keys[i] = p.keyOf(m)
+			keys[i] = p.keyOf(m.(M))
 		}
 		p.take(ms, keys)
 	})
@@ -36,12 +38,13 @@ func (p *Pool[M]) keyOf(m M) (key string) {
 }
 
 // take takes messages, with their keys if they have some.
-func (p *Pool[M]) take(ms []M, keys []string) {
+func (p *Pool[M]) take(ms []pull.Message, keys []string) {
 	q := &p.queue
 	var settle []func() error // of messages that make no entry
 	q.mu.Lock()
 	now, before := p.ops.Now(), q.ready.n
-	for i, m := range ms {
+	for i, arrived := range ms {
+		m := arrived.(M)
 		id, delivered, number := p.ops.Identify(m)
 		q.history.delivered(id, delivered, number)
 		if delivered > 1 {
@@ -117,7 +120,7 @@ func (p *Pool[M]) known(id ID) (*entry[M], Settlement) {
 // delivery settles the message.
 func (e *entry[M]) replace(m M, delivered uint64) {
 	e.latest, e.delivered = m, max(e.delivered, delivered) // a server that crashed counts from 1 again
-	if !e.taken {
+	if e.worker == nil {
 		e.msg = m
 	}
 }

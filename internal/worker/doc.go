@@ -12,6 +12,5 @@
 //	deliver settle
 //	manual begin
 //	handle
-//	batch
 //	run
 package worker

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"strings"
+	"time"
 )
 
 // PanicError is a panic of the user's code. Its text has the stack, for the logger and OnError.
@@ -29,6 +30,39 @@ var (
 	// ErrHandlerTimeout is the cause with which the context of a handler ends that has run for its timeout.
 	ErrHandlerTimeout = fmt.Errorf("jetpull: the handler ran for longer than HandlerTimeout: %w", context.DeadlineExceeded)
 )
+
+// Wait is the error of a message that cannot begin yet. It is tried again, and that is no attempt.
+type Wait struct {
+	Until func(context.Context) // returns when it is to be tried again, and when the context ends
+	Err   error                 // what went wrong; nil: nothing
+}
+
+// For is the Until of a message that is tried again after a time.
+func For(d time.Duration) func(context.Context) {
+	return func(ctx context.Context) {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Error says why.
+func (w *Wait) Error() string { return fmt.Sprintf("cannot begin yet: %v", w.Err) }
+
+// Unwrap returns Err.
+func (w *Wait) Unwrap() error { return w.Err }
+
+// Refusal is the error of a message that is given up before its handler begins.
+type Refusal struct{ Reason string }
+
+// Error is the reason.
+func (r *Refusal) Error() string { return r.Reason }
+
+// Is says that no other attempt can succeed.
+func (r *Refusal) Is(target error) bool { return target == ErrFinal }
 
 // readable returns err, or another in its place whose methods do not panic, as those of a nil pointer do.
 func readable(err error) (readable error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -15,32 +16,34 @@ type Verdict struct {
 	After     time.Duration
 }
 
-// handle runs the handler for e, and settles e by the result.
-func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
-	begun := ctx
-	end, err := p.begin(ctx, e)
-	if err == nil {
-		begun, end, err = p.admit(ctx, e, end)
-	}
-	if wait, ok := errors.AsType[*Wait](err); ok {
-		p.hold(ctx, s, e, wait)
-		return
-	}
-	if err != nil {
-		p.conclude(ctx, s, e, err)
-		return
-	}
-	p.call(begun, func(ctx context.Context) error { return p.ops.Handle(ctx, e.msg) }, func(err error) {
-		if end != nil {
-			end()
+// handle runs the handler for those of a worker's messages that may begin, and settles each by its own result.
+func (p *Pool[M]) handle(s *slot[M]) {
+	ctx := p.handlers // what ends the context of one message ends that of its batch
+	for _, check := range p.ops.Checks {
+		for _, e := range s.es {
+			if e.begins() {
+				ctx = p.ask(ctx, e, check)
+			}
 		}
-		p.conclude(ctx, s, e, err)
-	})
+	}
+	for _, e := range s.es {
+		if e.begins() {
+			s.ms = append(s.ms, e.msg)
+		}
+	}
+	if len(s.ms) > 0 {
+		p.call(ctx, s)
+	} else {
+		p.settle(s, nil)
+	}
 }
 
-// call calls a handler, and then with its result, even if the handler panics or ends its goroutine. A handler that has run for HandlerTimeout
-// has failed, whatever it returns.
-func (p *Pool[M]) call(ctx context.Context, handler func(context.Context) error, then func(error)) {
+// begins reports whether nothing is known that keeps the message of a worker from its handler.
+func (e *entry[M]) begins() bool { return e != nil && e.err == nil && !e.back }
+
+// call calls the handler, and then settle with its result, even if the handler panics or ends its goroutine. A handler that has run for
+// HandlerTimeout has failed, whatever it returns.
+func (p *Pool[M]) call(ctx context.Context, s *slot[M]) {
 	cancel := func() {}
 	if d := p.set.HandlerTimeout; d > 0 {
 		ctx, cancel = context.WithTimeoutCause(ctx, d, fmt.Errorf("%w: it is %v", ErrHandlerTimeout, d))
@@ -57,13 +60,41 @@ func (p *Pool[M]) call(ctx context.Context, handler func(context.Context) error,
 		if err != nil {
 			err = readable(err)
 		}
-		then(err)
+		p.settle(s, err)
 	}()
-	err = handler(ctx)
+	if p.ops.HandleBatch != nil {
+		err = p.ops.HandleBatch(ctx, slices.Clone(s.ms))
+	} else {
+		err = p.ops.Handle(ctx, s.ms[0])
+	}
+}
+
+// settle settles the messages of a worker whose handler has returned err. Those that failed come last, because dead letters can take long.
+func (p *Pool[M]) settle(s *slot[M], err error) {
+	for _, e := range s.es {
+		if !e.begins() {
+			continue
+		}
+		if e.end != nil {
+			e.end()
+		}
+		if e.err = err; p.ops.Failure != nil {
+			e.err = p.ops.Failure(err, e.msg)
+		}
+		if e.err == nil {
+			p.conclude(e, nil)
+		}
+	}
+	p.confirm(s)
+	for _, e := range s.es {
+		if e != nil && e.err != nil {
+			p.conclude(e, e.err)
+		}
+	}
 }
 
 // conclude settles a message by its handler's result, unless the handler has settled it.
-func (p *Pool[M]) conclude(ctx context.Context, s *slot[M], e *entry[M], err error) {
+func (p *Pool[M]) conclude(e *entry[M], err error) {
 	how, settled := p.ops.Settled(e.msg), "settled already"
 	if p.ackNone {
 		settled = "not redelivered: ack policy none"
@@ -78,19 +109,19 @@ func (p *Pool[M]) conclude(ctx context.Context, s *slot[M], e *entry[M], err err
 	case how != Undecided:
 		e.how = how
 	case err != nil:
-		p.fail(ctx, s, e, err)
+		p.fail(e, err)
 	case p.set.ManualAck:
-		p.park(s, e)
+		p.park(e)
 	default:
 		p.acknowledge(e)
 	}
 }
 
 // fail settles a message whose handler failed.
-func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) {
-	byEnd, verdict := cancelled(ctx, err), p.ops.Verdict(err) // before the reading, which the end can overtake
+func (p *Pool[M]) fail(e *entry[M], err error) {
+	byEnd, verdict := p.cancelled(err), p.ops.Verdict(err) // before the reading, which the end can overtake
 	if p.ops.Fresh != nil && !byEnd && !verdict.Terminate {
-		p.ops.Fresh(ctx)
+		p.ops.Fresh(p.handlers)
 	}
 	q := &p.queue
 	q.mu.Lock()
@@ -115,17 +146,18 @@ func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) 
 	}
 	delay := p.delay(consumer, try.number)
 	if errors.Is(err, ErrFinal) || limit > 0 && (try.number >= limit || p.isLast(e)) {
-		p.giveUp(ctx, s, e, try, max(deadLetterPause, delay))
+		p.giveUp(e, try, max(deadLetterPause, delay))
 		return
 	}
 	if verdict.Retry {
 		delay = verdict.After
 	}
-	p.again(s, e, try, delay)
+	p.again(e, try, delay)
 }
 
-// cancelled reports whether a handler's error follows from the end of its call, which has cancelled ctx. Such an error is no attempt, so MaxAttempts,
-// events, counters and dead letters do not see it. The handler's own time limit, and an error that says that no attempt can succeed, count.
-func cancelled(ctx context.Context, err error) bool {
-	return ctx.Err() != nil && !errors.Is(err, ErrHandlerTimeout) && !errors.Is(err, ErrFinal)
+// cancelled reports whether a handler's error follows from the end of its call, which has cancelled the handlers' context. Such an error is no
+// attempt, so MaxAttempts, events, counters and dead letters do not see it. The handler's own time limit, and an error that says that no attempt can
+// succeed, count.
+func (p *Pool[M]) cancelled(err error) bool {
+	return p.handlers.Err() != nil && !errors.Is(err, ErrHandlerTimeout) && !errors.Is(err, ErrFinal)
 }

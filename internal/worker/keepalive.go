@@ -21,8 +21,8 @@ func (p *Pool[M]) checkSoon(now pull.At) {
 	}
 }
 
-// check is called each quarter of AckWait while something is held or remembered, when a retry in place is due, and when a message begins to
-// wait for its dead letter. If acknowledgements are refused it ends the call, before the server redelivers what was handled.
+// check is called each quarter of AckWait while something is held or remembered, and when a message begins to wait for its dead letter.
+// If acknowledgements are refused it ends the call, before the server redelivers what was handled.
 func (p *Pool[M]) check() {
 	q, disturbed := &p.queue, p.ops.Report.Disturbed()
 	q.mu.Lock()
@@ -32,7 +32,6 @@ func (p *Pool[M]) check() {
 	}
 	p.checkAt = 0
 	now := p.ops.Now()
-	p.wakeDue(now)
 	kept := p.toKeep(now)
 	q.age(now, disturbed)
 	if q.n > 0 || len(q.history.ids) > 0 {
@@ -44,19 +43,6 @@ func (p *Pool[M]) check() {
 	}
 	if err := p.ops.Refused(); err != nil {
 		p.End(err)
-	}
-}
-
-// wakeDue makes messages ready whose retry in place is due. The queue's lock is held.
-func (p *Pool[M]) wakeDue(now pull.At) {
-	for e := p.queue.held.next; e != &p.queue.held; e = e.next {
-		switch {
-		case e.due > now:
-			p.checkWithin(now, e.due-now)
-		case e.due > 0:
-			e.due = 0
-			p.queue.wake(e)
-		}
 	}
 }
 

@@ -1,16 +1,15 @@
 package worker
 
 // park holds e, which its handler has left unsettled, until Vacate.
-func (p *Pool[M]) park(s *slot[M], e *entry[M]) {
+func (p *Pool[M]) park(e *entry[M]) {
 	q := &p.queue
 	q.mu.Lock()
 	if p.closed { // its handler outlived the call
 		q.mu.Unlock()
 		return
 	}
-	s.e = nil
+	q.leave(e)
 	e.parked = true
-	q.running--
 	q.parked++
 	p.workers.Add(1) // the drain waits for it too
 	m, id := e.msg, e.id
@@ -46,9 +45,8 @@ func (p *Pool[M]) abandon() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p.closed = true
-	if s := &q.slots[0]; p.ops.Handle == nil && s.e != nil {
-		q.done(s.e, p.ops.Now())
-		s.e = nil
+	if p.ops.Handle == nil {
+		q.finish(&q.slots[0])
 	}
 	for _, e := range q.all(func(e *entry[M]) bool { return e.parked }) {
 		q.done(e, p.ops.Now())

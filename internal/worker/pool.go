@@ -21,11 +21,7 @@ type Ops[M any] struct {
 
 	Redelivered *atomic.Uint64 // counts deliveries that are not the first of their message
 
-	// Begin says whether a message may begin, and can take its time. It returns what is called when the handler has returned; nil: nothing. Its error
-	// is a [Wait], or that of a failed attempt. Admit says at once whether the handler may begin now, in the same way, and returns its context too; its
-	// end is not nil. nil: every message may.
-	Begin  func(context.Context, M) (end func(), err error)
-	Admit  func(context.Context, M) (admitted context.Context, end func(), err error)
+	Checks []Check[M]
 	Handle func(context.Context, M) error // nil: the caller settles what it takes
 	// HandleBatch handles a batch, in the place of Handle, and Failure is the part of its error that one message has. Confirm acknowledges messages and
 	// waits until that is confirmed. Its error matches ErrFinal if nothing can be sent any more.
@@ -57,6 +53,11 @@ type Ops[M any] struct {
 	Over    context.Context // ends when no pool can follow; its cause is the reason
 	Report  *Reporter
 }
+
+// Check says whether a message may begin. All messages of a batch pass one before the next, so one that takes a turn follows those that can take
+// long. A check returns the handler's context, and what is called when the handler has returned; nil: nothing. Its error is a [Wait], or that of a
+// failed attempt. After one that makes a context of its own, none has an error.
+type Check[M any] func(context.Context, M) (begun context.Context, end func(), err error)
 
 // Settings are those of one call.
 type Settings struct {
@@ -98,6 +99,8 @@ type Pool[M any] struct {
 	ackNone bool // nothing is acknowledged or redelivered
 	queue   queue[M]
 	keyless Notifier // of messages that have arrived and have no key yet
+
+	handlers context.Context // of Run's handlers
 
 	// Owned by the pool, and stopped by Close.
 	acks    *ackBatch[M]   // nil: each message is acknowledged at once

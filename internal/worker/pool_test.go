@@ -50,7 +50,7 @@ func TestWorkersStartWithMessages(t *testing.T) {
 		s.run(ops, Settings{Workers: 64, Prefetch: 100, DrainTimeout: time.Second}, consumer(nil))
 		seq := 0
 		for _, step := range []struct{ n, started int }{{0, 1}, {1, 1}, {1, 2}, {3, 5}, {95, 64}} { // the first takes the first
-			var ms []*msg
+			var ms []pull.Message
 			for range step.n {
 				seq++
 				ms = append(ms, &msg{id: ID{Seq: uint64(seq)}})
@@ -297,11 +297,82 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// A message of a call without MaxCrashes, ExpiresAt and Limited begins without an allocation.
-func TestBeginAllocatesNothing(t *testing.T) {
-	p := &Pool[int]{}
-	require.Zero(t, testing.AllocsPerRun(100, func() {
-		_, _ = p.begin(t.Context(), nil)
-		_, _, _ = p.admit(t.Context(), nil, nil)
-	}))
+// Batches that wait, and where something fails, may not begin, or ends.
+func TestBatches(t *testing.T) {
+	playAll(t, map[string]string{
+		"the next one fills meanwhile, and its delay counts from its first message": `
+			pool batch=2 delay=1s; do 1 5s; in 1 2; +1s -> b1,2 | in 3; +5s -> @4s ack1; @4s ack2; @4s b3; @4s ack3`,
+		"one message of a key, in order": `
+			pool keyed batch=4 delay=1s; in 1 key=a; in 2 key=b; in 3 key=a; +9s -> @1s b1,2; @1s ack1; @1s ack2; @1s b3; @1s ack3`,
+		"the end hands back a message that may not begin": `
+			pool asks batch=2 delay=1m; do 1 wait=1s; in 1 -> | stop -> w1; back1; run`,
+		"that the drain cancels is no attempt": `
+			pool attempts=1 batch=2 delay=1s drain=1s; do 1 hang; do 2 hang; in 1 2 3 -> b1,2 | stop; +1s -> back3; @1s back1; @1s back2; @1s run: 2 ran, 0 left, 0 unstarted, 0 unsettled`,
+		"a message that may not begin is in a later batch": `
+			pool asks batch=2; do 2 wait=1s; in 1 2; +1s -> w2; b1; e1; ack1; @1s b2; @1s e2; @1s ack2`,
+		"in the drain it holds up no other": `
+			pool asks buffered batch=2 delay=1m drain=9s; do 1 2s; do 4 wait=3s; in 1 2 -> b1,2
+			in 3 4; stop; +2s -> @2s e1; @2s e2; @2s ack1; @2s ack2; @2s w4; @2s b3; @2s e3; @2s ack3
+			+9s -> @3s b4; @3s e4; @3s ack4; @3s run`,
+		"nor at its last delivery": `
+			pool asks maxdeliver=1 batch=2 delay=1m drain=9s; do 1 2s; do 4 wait=3s; in 1 2 -> b1,2
+			in 3 4; stop; +2s -> @2s e1; @2s e2; @2s ack1; @2s ack2; @2s w4; @2s b3; @2s e3; @2s ack3
+			+9s -> @3s b4; @3s e4; @3s ack4; @3s run`,
+		"the end does not wait for a full batch": `
+			pool manual batch=2 delay=1m drain=9s; in 1 2 -> b1,2 | in 3; stop -> b3 | settle 1; settle 2; settle 3 -> run`,
+		"a dead letter that is not stored holds up no acknowledgement": `
+			pool attempts=1 dead maxdeliver=1 batch=2; do 1 err; refused; in 1 2 -> b1,2; ack2; dead1
+			accepted; +1s -> @1s dead1; @1s term:failed 1 times: err 1`,
+		"nor does one that may not begin hold up the handler": `
+			pool asks dead maxdeliver=1 batch=2; do 1 refuse; refused; in 1 2 -> b2; e2; ack2; dead1
+			accepted; +1s -> @1s dead1; @1s term:too late 1`,
+		"acknowledgements are repeated until the drain ends": `
+			pool batch=2 drain=150ms; deaf; in 1 2 -> b1,2; ack1; ack2
+			stop; +1s -> @100ms ack1; @100ms ack2; @150ms run: 2 ran, 0 left, 0 unstarted, 0 unsettled`,
+		"or the consumer is gone": `
+			pool batch=2; deaf; in 1 2 -> b1,2; ack1; ack2 | end; +1s -> @100ms run`,
+	})
+}
+
+// All messages of a batch pass a check that can take long before any passes the next, so a handler begins when its limit says so.
+func TestABatchIsAdmittedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, begin := newStage(t), time.Now()
+		var admitted []time.Duration
+		ops := s.ops()
+		ops.Checks = []Check[*msg]{
+			func(ctx context.Context, m *msg) (context.Context, func(), error) {
+				if time.Sleep(time.Second); m.id.Seq == 2 {
+					return nil, nil, &Refusal{"too late"}
+				}
+				return ctx, nil, nil
+			},
+			func(ctx context.Context, _ *msg) (context.Context, func(), error) {
+				admitted = append(admitted, time.Since(begin))
+				return ctx, nil, nil
+			},
+		}
+		ops.DeadLetter = func(context.Context, *msg, string, int) error { time.Sleep(time.Second); return nil }
+		ops.HandleBatch = func(context.Context, []*msg) error {
+			require.Equal(t, 3*time.Second, time.Since(begin))
+			return nil
+		}
+		ops.Failure, ops.Confirm = func(err error, _ *msg) error { return err }, s.confirm
+		s.run(ops, Settings{Workers: 1, Batch: 3, DrainTimeout: time.Second}, consumer(nil))
+		s.deliver(script.Words{"in", "1", "2", "3"})
+		time.Sleep(9 * time.Second)
+		synctest.Wait()
+		require.Equal(t, []time.Duration{3 * time.Second, 3 * time.Second}, admitted)
+		s.end()
+	})
+}
+
+// A message of a call without MaxCrashes, ExpiresAt, Limited and Named is handled without an allocation.
+func TestHandlingAllocatesNothing(t *testing.T) {
+	p := &Pool[int]{handlers: t.Context(), ackNone: true, ops: Ops[int]{
+		Handle:  func(context.Context, int) error { return nil },
+		Settled: func(int) Settlement { return Undecided },
+	}}
+	s := &slot[int]{es: []*entry[int]{{}}}
+	require.Zero(t, testing.AllocsPerRun(100, func() { p.handle(s); s.ms = s.ms[:0] }))
 }

@@ -27,15 +27,19 @@ type entry[M any] struct {
 	key       string
 
 	arrived pull.At
-	since   pull.At    // when it arrived, or was last reported in progress
-	retries int        // in place
-	due     pull.At    // when it is retried in place; 0: it is not
-	waits   *Wait      // it could not begin; nil: it is ready, or was not tried
-	taken   bool       // by a worker
-	parked  bool       // its handler has returned without settling it
-	insists bool       // its worker waits for its dead letter to be stored
-	gone    bool       // it is not held any more, and only its worker has it
-	how     Settlement // by its worker
+	since   pull.At  // when it arrived, or was last reported in progress
+	retries int      // in place
+	waits   *Wait    // for its retry, or to begin; nil: it is ready, or was not tried
+	worker  *slot[M] // that has it, or had it when it was parked; nil: it waits
+	parked  bool     // its handler has returned without settling it
+	insists bool     // its worker waits for its dead letter to be stored
+	gone    bool     // it is not held any more, and only its worker has it
+
+	// Its worker's.
+	end  func() // called when the handler has returned; nil: nothing
+	back bool   // it could not begin at the end of the call, and was handed back
+	err  error  // why it may not begin, or why its handler failed
+	how  Settlement
 
 	prev, next *entry[M] // in the list of all that are held
 	behind     *entry[M] // the next in the ready queue, or in the line of its key
@@ -49,10 +53,11 @@ type line[M any] struct {
 
 // slot is what a worker has.
 type slot[M any] struct {
-	e     *entry[M] // nil: nothing, or a message that waits for its retry, or that is parked
-	batch []*entry[M]
-	n     int     // messages handled in this sample
-	since pull.At // when the sample began; 0: there was none
+	es    []*entry[M] // that are handled together; nil in the place of one that it has left
+	ms    []M         // of those, the ones whose handler begins
+	acked []M         // those that it is to confirm
+	n     int         // messages handled in this sample
+	since pull.At     // when the sample began; 0: there was none
 }
 
 // queue is between the reader and the workers.
@@ -70,7 +75,7 @@ type queue[M any] struct {
 	lines  map[string]*line[M]
 	free   []*entry[M]
 	parked int // messages that their handlers have left unsettled
-	waits  int // messages that could not begin, and are not tried again yet
+	waits  int // messages that wait for their retry, or could not begin, and are not tried again yet
 
 	// The workers, under mu.
 	slots   []slot[M]
@@ -210,15 +215,13 @@ func (q *queue[M]) over() bool {
 	return q.stopped && q.parked+q.waits == 0 && !q.paused() || q.quota == 0
 }
 
-// next returns the next message of a worker that has handled its last one; nil when the queue is stopped, or
-// StopAfter is reached. Unless until is 0, it does not wait beyond that, or for one that is held when the queue is stopped. A worker that has to wait
-// first returns credit, without the lock.
+// next returns the next message of a worker that has handled its last ones; nil when the queue is stopped, or
+// StopAfter is reached. Unless until is 0, the message is handled with those that the worker has, and next does not wait beyond until, or for one
+// that is held when the queue is stopped. A worker that has to wait first returns credit, without the lock.
 func (q *queue[M]) next(s *slot[M], until pull.At) *entry[M] {
 	q.mu.Lock()
-	if s.e != nil {
-		q.done(s.e, q.ops.Now())
-		s.e = nil
-		s.n++
+	if until == 0 {
+		q.finish(s)
 	}
 	if s.since == 0 || s.n >= q.window.sample || q.available() == 0 {
 		now := q.ops.Now()
@@ -254,12 +257,13 @@ func (q *queue[M]) next(s *slot[M], until pull.At) *entry[M] {
 		}
 		s.since = q.ops.Now()
 	}
+	var e *entry[M]
 	if q.available() > 0 {
-		s.e = q.ready.pop()
-		s.e.taken, q.window.taken = true, true
+		e = q.ready.pop()
+		e.worker, q.window.taken = s, true
+		s.es = append(s.es, e)
 		q.running++
 	}
-	e := s.e
 	q.startWorker()
 	c := q.creditDue()
 	q.mu.Unlock()
@@ -282,6 +286,25 @@ func (q *queue[M]) empty() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.available() == 0 && !q.over() && !q.stopped
+}
+
+// finish removes the messages that a worker has handled.
+func (q *queue[M]) finish(s *slot[M]) {
+	for _, e := range s.es {
+		if e != nil {
+			q.done(e, q.ops.Now())
+			s.n++
+		}
+	}
+	clear(s.ms)
+	s.es, s.ms = s.es[:0], s.ms[:0]
+}
+
+// leave takes e from its worker.
+func (q *queue[M]) leave(e *entry[M]) {
+	es := e.worker.es
+	es[slices.Index(es, e)] = nil
+	q.running--
 }
 
 // done removes e, which was handled.
@@ -314,20 +337,20 @@ func (q *queue[M]) creditDue() (c pull.Credit) {
 
 // unstarted removes and returns the messages that no worker has begun, except those for which keep returns true.
 func (q *queue[M]) unstarted(keep func(*entry[M]) bool) (out []*entry[M]) {
-	waiting := q.all(func(e *entry[M]) bool { return !e.taken })
+	waiting := q.all(func(e *entry[M]) bool { return e.worker == nil })
 	slices.SortStableFunc(waiting, func(a, b *entry[M]) int { return cmp.Compare(a.id.Seq, b.id.Seq) })
 	for _, e := range waiting {
 		e.behind = nil
 	}
 	q.ready = fifo[M]{}
 	for key, l := range q.lines {
-		if l.waiting = (fifo[M]{}); !l.head.taken {
+		if l.waiting = (fifo[M]{}); l.head.worker == nil {
 			delete(q.lines, key)
 		}
 	}
 	q.waits = 0
 	for _, e := range waiting {
-		if e.due, e.waits = 0, nil; keep(e) {
+		if e.waits = nil; keep(e) {
 			q.enqueue(e)
 		} else {
 			q.remove(e)

@@ -16,14 +16,13 @@ func New[M any](ops Ops[M], set Settings, consumer Consumer) *Pool[M] {
 	p.keyless.Start = ops.Report.Notifier.Start
 	q := &p.queue
 	q.ops, q.some.L = &p.ops, &q.mu
-	q.consumer = consumer
 	q.lines, q.slots = map[string]*line[M]{}, make([]slot[M], set.Workers)
 	q.held.prev, q.held.next = &q.held, &q.held
 	q.quota = cmp.Or(set.StopAfter, math.MaxInt)
 	q.window = window{
 		fixed: set.Prefetch, workers: set.Workers * max(1, set.Batch), bytes: set.PrefetchBytes,
-		bound: consumer.WindowMost, waitMost: consumer.Shortest / 4,
 	}
+	p.Follow(consumer)
 	q.window.restart()
 	if set.Workers > 1 && ops.Handle != nil {
 		p.acks = newAckBatch(ops.Ack, ops.Report.Error)
@@ -51,11 +50,12 @@ const DrainGrace = time.Second
 
 // Run handles messages until ctx or the call ends, and drains. It returns an error if the drain timed out.
 func (p *Pool[M]) Run(ctx context.Context) error {
-	handlers, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var cancel context.CancelFunc
+	p.handlers, cancel = context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	q := &p.queue
 	q.mu.Lock()
-	q.begin = func(s *slot[M]) { p.workers.Go(func() { p.work(ctx, handlers, s) }) }
+	q.begin = func(s *slot[M]) { p.workers.Go(func() { p.work(ctx, s) }) }
 	q.started = 1
 	q.begin(&q.slots[0])
 	q.mu.Unlock()
@@ -128,39 +128,40 @@ func (p *Pool[M]) Left() time.Duration {
 // Next returns the next message for a caller that settles it itself. The last one counts as handled. It
 // reports false when the call has ended.
 func (p *Pool[M]) Next(ctx context.Context) (m M, ok bool) {
-	if ctx.Err() != nil {
-		p.End(nil)
-	}
-	if e := p.queue.next(&p.queue.slots[0], 0); e != nil {
-		return e.msg, true
+	if s := &p.queue.slots[0]; p.fill(ctx, s) {
+		return s.es[0].msg, true
 	}
 	p.End(nil)
 	return m, false
 }
 
-// work handles messages until the queue is stopped and empty. call is the context of the call, and handlers that of its handlers. If a
-// handler ends its goroutine (runtime.Goexit), another takes the worker's place.
-func (p *Pool[M]) work(call, handlers context.Context, s *slot[M]) {
+// work handles messages until the queue is stopped and empty. If a handler ends its goroutine (runtime.Goexit), another takes
+// the worker's place.
+func (p *Pool[M]) work(ctx context.Context, s *slot[M]) {
 	clean := false
 	defer func() {
 		if !clean {
-			p.workers.Go(func() { p.work(call, handlers, s) })
+			p.workers.Go(func() { p.work(ctx, s) })
 		}
 	}()
-	for more := true; more; {
-		if call.Err() != nil {
-			p.End(nil) // no message is begun after the end of ctx
-		}
-		if p.set.Batch > 0 {
-			more = p.handleBatch(handlers, s)
-		} else if e := p.queue.next(s, 0); e != nil {
-			p.handle(handlers, s, e)
-		} else {
-			more = false
-		}
+	for p.fill(ctx, s) {
+		p.handle(s)
 	}
 	clean = true
 	p.End(nil)
+}
+
+// fill gives a worker its next message, or its next batch: when it is full, when its first message has waited for BatchDelay, or when there are no
+// more messages. It reports false if there is none. No message is begun after the end of ctx, which is that of the call.
+func (p *Pool[M]) fill(ctx context.Context, s *slot[M]) bool {
+	if ctx.Err() != nil {
+		p.End(nil)
+	}
+	e := p.queue.next(s, 0)
+	for first := e; e != nil && len(s.es) < p.set.Batch; {
+		e = p.queue.next(s, max(1, first.arrived+p.set.BatchDelay))
+	}
+	return len(s.es) > 0
 }
 
 // Close ends the pool. Messages that are still handled are settled by their workers.

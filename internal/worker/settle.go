@@ -4,17 +4,44 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
 // acknowledge acknowledges e, perhaps with others. It is removed, and remembered, when its worker asks for the next message.
 func (p *Pool[M]) acknowledge(e *entry[M]) {
 	e.how = Acked
-	if p.acks != nil {
+	switch {
+	case p.ops.Confirm != nil:
+		e.worker.acked = append(e.worker.acked, e.msg)
+	case p.acks != nil:
 		p.acks.add(e.msg, !p.queue.empty())
-		return
+	default:
+		p.ops.Report.Error(p.ops.Ack(e.msg))
 	}
-	p.ops.Report.Error(p.ops.Ack(e.msg))
+}
+
+// confirmPause is how long after acknowledgements that were not confirmed they are sent again.
+const confirmPause = 100 * time.Millisecond
+
+// confirm acknowledges the messages of a batch, and repeats that until each is confirmed, the handlers' context ends, or nothing can be sent any
+// more. When the call has ended for an error, such as the consumer's end, it repeats nothing.
+func (p *Pool[M]) confirm(s *slot[M]) {
+	ms := s.acked
+	s.acked = nil
+	for len(ms) > 0 {
+		err := p.ops.Confirm(p.handlers, ms)
+		ms = slices.DeleteFunc(ms, func(m M) bool { return p.ops.Settled(m) != Undecided })
+		if len(ms) == 0 {
+			return
+		}
+		p.ops.Report.Error(err)
+		For(confirmPause)(p.handlers)
+		over := p.open.Err() != nil && p.err != nil && !errors.Is(p.err, ErrReconfigured)
+		if over || p.handlers.Err() != nil || errors.Is(err, ErrFinal) {
+			return
+		}
+	}
 }
 
 // removeEntry removes e before the server can redeliver it, and returns its newest delivery, which is handed back.
@@ -42,16 +69,14 @@ type attempt struct {
 
 // again retries e after a delay: in place if messages are ordered by key, else by the server, which does not if this was its last delivery. A client
 // that has the consumer alone hands it back at the end without a delay: with one, the next client would get later messages of its key before it.
-func (p *Pool[M]) again(s *slot[M], e *entry[M], try attempt, delay time.Duration) {
+func (p *Pool[M]) again(e *entry[M], try attempt, delay time.Duration) {
 	m, id, last := e.msg, e.id, p.isLast(e) // once it waits for its retry, e is another worker's
-	if p.ops.Key != nil && !last && p.retryInPlace(s, e, delay) {
-		p.ops.Failed(m, try.number, Retried, delay, try.err)
-		return
+	if p.ops.Key == nil || last || !p.retryInPlace(e, delay) {
+		if try.alone {
+			delay = 0
+		}
+		p.ops.Report.Error(p.ops.Nak(p.removeEntry(e), delay))
 	}
-	if try.alone {
-		delay = 0
-	}
-	p.ops.Report.Error(p.ops.Nak(p.removeEntry(e), delay))
 	if !last {
 		p.ops.Failed(m, try.number, Retried, delay, try.err)
 		return
@@ -94,27 +119,45 @@ func (p *Pool[M]) delay(c Consumer, attempts int) time.Duration {
 	return d + time.Duration((rand.Float64()*2-1)*float64(d)/5)
 }
 
-// putBack takes e from its worker. The queue's lock is held.
-func (p *Pool[M]) putBack(s *slot[M], e *entry[M]) {
-	s.e = nil
-	p.queue.running--
-	e.taken, e.msg = false, e.latest
+// wait takes e from its worker, and makes it ready when it can be tried again, unless it was handed back meanwhile. The queue's lock is held.
+func (p *Pool[M]) wait(ctx context.Context, e *entry[M], w *Wait) {
+	q := &p.queue
+	q.leave(e)
+	e.worker, e.end, e.err, e.msg, e.waits = nil, nil, nil, e.latest, w
+	q.waits++
+	p.workers.Go(func() {
+		w.Until(ctx)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if e.waits == w {
+			e.waits = nil
+			q.waits--
+			q.wake(e)
+		}
+	})
+}
+
+// giveBack hands back a message that its worker has.
+func (p *Pool[M]) giveBack(e *entry[M]) {
+	p.queue.mu.Lock()
+	p.queue.remove(e)
+	consumer := p.queue.consumer
+	p.queue.mu.Unlock()
+	p.handBack(consumer, e)
 }
 
 // retryInPlace keeps e, first of its key, until its delay is over. It reports false if the call has ended.
-func (p *Pool[M]) retryInPlace(s *slot[M], e *entry[M], delay time.Duration) bool {
+func (p *Pool[M]) retryInPlace(e *entry[M], delay time.Duration) bool {
 	q := &p.queue
 	q.mu.Lock()
 	if q.stopped {
 		q.mu.Unlock()
 		return false
 	}
-	p.putBack(s, e)
+	m := e.latest
 	e.retries++
 	e.since = p.ops.Now()
-	e.due = max(1, e.since+delay)
-	p.checkWithin(e.since, delay)
-	m := e.msg
+	p.wait(p.open, e, &Wait{Until: For(delay)})
 	q.mu.Unlock()
 	_ = p.ops.InProgress(m) // its handler may have taken nearly all of AckWait, without KeepAlive
 	return true
@@ -131,7 +174,7 @@ const (
 // when the copy is stored; until then it is retried. After the last delivery that MaxDeliver allows there is no other:
 // the worker keeps the message in progress and tries until the copy is stored, the handlers' context ends, or
 // the connection is closed for good. So a stream of dead letters that is down stops the call.
-func (p *Pool[M]) giveUp(ctx context.Context, s *slot[M], e *entry[M], try attempt, delay time.Duration) {
+func (p *Pool[M]) giveUp(e *entry[M], try attempt, delay time.Duration) {
 	reason := deadReason(try.err)
 	why := GivenUp(try.number, try.err)
 	if p.ops.DeadLetter == nil {
@@ -142,25 +185,20 @@ func (p *Pool[M]) giveUp(ctx context.Context, s *slot[M], e *entry[M], try attem
 	e.insists = true
 	p.checkWithin(p.ops.Now(), 0) // its handler may have taken nearly all of AckWait, without KeepAlive
 	p.queue.mu.Unlock()
-	ended := p.open.Done()
+	until := p.open
 	for wait := deadLetterPause; ; wait = min(2*wait, deadLetterPauseMost) {
-		err := p.ops.DeadLetter(ctx, e.msg, reason, try.number)
+		err := p.ops.DeadLetter(p.handlers, e.msg, reason, try.number)
 		if err == nil {
 			p.terminate(e, try, DeadLettered, why)
 			return
 		}
 		p.ops.Report.Error(err)
-		if !p.isLast(e) || ctx.Err() != nil || errors.Is(err, ErrFinal) {
-			p.again(s, e, try, delay)
+		if !p.isLast(e) || p.handlers.Err() != nil || errors.Is(err, ErrFinal) {
+			p.again(e, try, delay)
 			return
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ended:
-			ended, wait = nil, deadLetterPause/2 // the call ends: try again at once
-		case <-ctx.Done():
+		if For(wait)(until); until.Err() != nil {
+			until, wait = p.handlers, deadLetterPause/2 // the call ends: try again at once
 		}
-		timer.Stop()
 	}
 }

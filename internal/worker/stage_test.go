@@ -31,6 +31,10 @@ type msg struct {
 	settled   atomic.Uint32 // a Settlement, by its handler
 }
 
+// Sequence and Nak make a pull.Message of it.
+func (m *msg) Sequence() uint64 { return m.id.Seq }
+func (m *msg) Nak() error       { return nil }
+
 // stage is a pool and a server that only takes notes. It is also the pool's log.
 type stage struct {
 	t      *testing.T
@@ -168,8 +172,8 @@ func (s *stage) do(ctx context.Context, m *msg) error {
 	return errors.New(do)
 }
 
-// begin goes by the plan too: wait=5s, refuse or oops (a panic). Else the message begins.
-func (s *stage) begin(_ context.Context, m *msg) (func(), error) {
+// check goes by the plan too: wait=5s, refuse or oops (a panic). Else the message begins.
+func (s *stage) check(ctx context.Context, m *msg) (context.Context, func(), error) {
 	s.mu.Lock()
 	do := ""
 	if plan := s.plan[m.id.Seq]; len(plan) > 0 && (strings.HasPrefix(plan[0], "wait=") || plan[0] == "refuse" || plan[0] == "oops") {
@@ -178,14 +182,14 @@ func (s *stage) begin(_ context.Context, m *msg) (func(), error) {
 	s.mu.Unlock()
 	switch {
 	case do == "refuse":
-		return nil, &Refusal{"too late"}
+		return nil, nil, &Refusal{"too late"}
 	case do == "oops":
 		panic(do)
 	case do != "":
 		s.note("w%d", m.id.Seq)
-		return nil, &Wait{Until: For(script.Duration(strings.TrimPrefix(do, "wait=")))}
+		return nil, nil, &Wait{Until: For(script.Duration(strings.TrimPrefix(do, "wait=")))}
 	}
-	return func() { s.note("e%d", m.id.Seq) }, nil
+	return ctx, func() { s.note("e%d", m.id.Seq) }, nil
 }
 
 // verdict is an error that asks for something.
@@ -349,7 +353,7 @@ func (s *stage) open(ws script.Words) {
 		}
 	}
 	if ws.Has("asks") {
-		ops.Begin = s.begin
+		ops.Checks = []Check[*msg]{s.check}
 	}
 	set := Settings{
 		Workers: max(1, ws.Number("workers", 0)), Prefetch: ws.Number("prefetch", 0), KeepAlive: !ws.Has("keepalive=off"),
@@ -400,7 +404,7 @@ func (s *stage) run(ops Ops[*msg], set Settings, c Consumer) {
 }
 
 func (s *stage) deliver(ws script.Words) {
-	var ms []*msg
+	var ms []pull.Message
 	for _, w := range ws[1:] {
 		if seq, err := strconv.ParseUint(w, 10, 64); err == nil { // or key=value
 			ms = append(ms, &msg{
@@ -412,7 +416,7 @@ func (s *stage) deliver(ws script.Words) {
 	s.arrive(ms)
 }
 
-func (s *stage) arrive(ms []*msg) {
+func (s *stage) arrive(ms []pull.Message) {
 	s.arrived = pull.Credit{N: s.arrived.N + len(ms), Bytes: s.arrived.Bytes + 10*len(ms)}
 	s.pool.Deliver(ms)
 }

@@ -44,7 +44,7 @@ var planted = []struct {
 	{
 		name: "a retry is not kept in progress", file: "internal/worker/keepalive.go",
 		text: "e.retries > 0) && e.since <= now-half {\n",
-		bug:  "e.retries > 0) && e.due == 0 && e.since <= now-half {\n",
+		bug:  "e.retries > 0) && e.waits == nil && e.since <= now-half {\n",
 	},
 	{
 		name: "an inbox counts as drained while messages are on its wire", file: "internal/transport/inbox.go",
@@ -58,7 +58,7 @@ var planted = []struct {
 	},
 	{
 		name: "a cancellation counts as an attempt", file: "internal/worker/handle.go",
-		text: "\treturn ctx.Err() != nil && !errors",
+		text: "\treturn p.handlers.Err() != nil && !errors",
 		bug:  "\treturn false && !errors",
 	},
 	{
