@@ -13,7 +13,8 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
-// A stream whose only server is away is in trouble, and stays in the list. A stream that lost one of three servers says so. Both recover.
+// A stream whose only server is away is in trouble, and it and its consumers stay in the lists. A stream that lost one of three servers says so. All
+// recover.
 func TestAServerOfAClusterIsAway(t *testing.T) {
 	c := servertest.RunCluster(t)
 	js := c.Servers[0].JetStream(t, c.Connect(t, nats.MaxReconnects(-1)))
@@ -23,6 +24,8 @@ func TestAServerOfAClusterIsAway(t *testing.T) {
 		_, err := js.CreateStream(t.Context(), stream)
 		require.NoError(t, err)
 	}
+	_, err := js.CreateConsumer(t.Context(), "ALONE", jetstream.ConsumerConfig{Durable: "worker", AckPolicy: jetstream.AckExplicitPolicy})
+	require.NoError(t, err)
 	h := Handler(Config{NATS: JetStream(js), Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(h.Close)
 	shows := func(path string, ok func(text string) bool) {
@@ -43,7 +46,11 @@ func TestAServerOfAClusterIsAway(t *testing.T) {
 		return strings.Contains(text, "no leader") && strings.Contains(text, "replica offline")
 	})
 	shows("/overview", func(text string) bool { return strings.Contains(text, "of 2 streams is in trouble") })
+	shows("/consumers", func(text string) bool { return strings.Contains(text, "worker") && strings.Contains(text, "no leader") })
 	c.StartServer(t, away)
+	shows("/consumers", func(text string) bool {
+		return strings.Contains(text, "worker") && !strings.Contains(text, "no leader")
+	})
 	shows("/streams", func(text string) bool {
 		return !strings.Contains(text, "no leader") && !strings.Contains(text, "replica offline")
 	})

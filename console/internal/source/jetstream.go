@@ -48,7 +48,7 @@ func list[T any](ctx context.Context, js jetstream.JetStream, subject string, of
 			err = jetstream.ErrJetStreamNotEnabled
 		}
 		if err != nil {
-			return nil, inWords(err)
+			return nil, err
 		}
 		var page listed
 		if err := json.Unmarshal(m.Data, &page); err != nil {
@@ -79,7 +79,7 @@ func (j JetStream) Streams(ctx context.Context) ([]*jetstream.StreamInfo, error)
 			return &jetstream.StreamInfo{Config: jetstream.StreamConfig{Name: name}, Cluster: &jetstream.ClusterInfo{}}
 		})
 	if err != nil {
-		return nil, fmt.Errorf("streams: %w", err)
+		return nil, inWords(fmt.Errorf("streams: %w", err))
 	}
 	for _, info := range all {
 		info.Config.Metadata = nil // no page shows it
@@ -94,7 +94,8 @@ func (j JetStream) Consumers(ctx context.Context) (all []*jetstream.ConsumerInfo
 		return nil, err
 	}
 	for _, info := range streams {
-		if info.State.Consumers == 0 {
+		led := info.Cluster == nil || info.Cluster.Leader != "" // or else nothing is known of its state
+		if led && info.State.Consumers == 0 {
 			continue
 		}
 		some, err := list(ctx, j.JS, "CONSUMER.LIST."+info.Config.Name, func(p listed) []*jetstream.ConsumerInfo { return p.Consumers },
@@ -103,7 +104,7 @@ func (j JetStream) Consumers(ctx context.Context) (all []*jetstream.ConsumerInfo
 				return &jetstream.ConsumerInfo{Stream: info.Config.Name, Name: name, Cluster: &jetstream.ClusterInfo{}}
 			})
 		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) { // it may have been deleted since it was listed
-			return nil, fmt.Errorf("consumers of stream %s: %w", info.Config.Name, err)
+			return nil, inWords(fmt.Errorf("consumers of stream %s: %w", info.Config.Name, err))
 		}
 		for _, c := range some {
 			limit(c.Config.Metadata)
