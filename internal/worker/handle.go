@@ -120,10 +120,16 @@ func (p *Pool[M]) conclude(e *entry[M], err error) {
 // fail settles a message whose handler failed.
 func (p *Pool[M]) fail(e *entry[M], err error) {
 	byEnd, verdict := p.cancelled(err), p.ops.Verdict(err) // before the reading, which the end can overtake
-	if p.ops.Fresh != nil && !byEnd && !verdict.Terminate {
-		p.ops.Fresh(p.handlers)
-	}
 	q := &p.queue
+	if !byEnd && !verdict.Terminate {
+		q.mu.Lock()
+		e.failed = true
+		q.mu.Unlock()
+		p.check() // the handler may have taken nearly all of AckWait, without KeepAlive
+		if p.ops.Fresh != nil {
+			p.ops.Fresh(p.handlers)
+		}
+	}
 	q.mu.Lock()
 	consumer := q.consumer
 	try := attempt{int(e.delivered) + e.retries, err, consumer.Alone && p.ops.Key != nil}

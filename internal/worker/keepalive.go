@@ -21,7 +21,7 @@ func (p *Pool[M]) checkSoon(now pull.At) {
 	}
 }
 
-// check is called each quarter of AckWait while something is held or remembered, and when a message begins to wait for its dead letter.
+// check is called each quarter of AckWait while something is held or remembered, and when a handler has failed.
 // If acknowledgements are refused it ends the call, before the server redelivers what was handled.
 func (p *Pool[M]) check() {
 	q, disturbed := &p.queue, p.ops.Report.Disturbed()
@@ -46,12 +46,12 @@ func (p *Pool[M]) check() {
 	}
 }
 
-// toKeep returns the messages that have been held for half of AckWait and are to be reported in progress. Those that are retried in place,
-// or wait for their dead letter, are even without KeepAlive: no other client may get them. The queue's lock is held.
+// toKeep returns the messages that have been held for half of AckWait and are to be reported in progress. Those whose handler has failed
+// are even without KeepAlive: no other client may get them until the outcome is at the server. The queue's lock is held.
 func (p *Pool[M]) toKeep(now pull.At) (ms []M) {
 	half := p.queue.consumer.Shortest / 2
 	for e := p.queue.held.next; e != &p.queue.held; e = e.next {
-		if (p.set.KeepAlive || e.insists || e.retries > 0) && e.since <= now-half {
+		if (p.set.KeepAlive || e.failed) && e.since <= now-half {
 			e.since = now
 			ms = append(ms, e.latest)
 		}

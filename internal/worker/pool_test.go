@@ -157,7 +157,7 @@ func TestStopAfter(t *testing.T) {
 		"one that is delivered again counts again": `
 			pool stopafter=2 delays=0s; do 1 err; in 1 -> h1; nak:0s 1 | in 1 n=2 -> h1; ack1; run`,
 		"one that is retried in place does not": `
-			pool keyed stopafter=1 delays=1s; do 1 err; in 1 key=a; +1s -> h1; wpi1; @1s h1; @1s ack1; @1s run`,
+			pool keyed stopafter=1 delays=1s; do 1 err; in 1 key=a; +1s -> h1; @1s h1; @1s ack1; @1s run`,
 		"what another worker has counts": `
 			pool workers=3 stopafter=2; do 1 1s; do 2 2s; in 1 2 3; +2s ~> h1; h2; @1s ack1; @2s ack2; @2s back3; @2s run`,
 		"what is left unsettled counts when it is settled": `
@@ -177,12 +177,12 @@ func TestRetries(t *testing.T) {
 		"by BackOff, and at the last delivery": `
 			pool backoff=3s,4s maxdeliver=3; do 1 err,err; in 1 n=2; in 1 n=3 -> h1; nak:4s 1; h1; nak:4s 1; last[1]`,
 		"keys: in place, first of its key, kept in progress": `
-			pool keyed workers=2 wait=4s keepalive=off delays=1s,4500ms; do 1 err,err; in 1 2 key=a; in 3 key=b ~> h1; wpi1; h3; ack3
-			+1s ~> @1s h1; @1s wpi1 | +5s ~> @2s wpi1; @4s wpi1; @4.5s h1; @4.5s ack1; @4.5s h2; @4.5s ack2`,
+			pool keyed workers=2 wait=4s keepalive=off delays=1s,4500ms; do 1 err,err; in 1 2 key=a; in 3 key=b ~> h1; h3; ack3
+			+1s ~> @1s h1 | +5s ~> @1s wpi1; @3s wpi1; @4.5s h1; @4.5s ack1; @4.5s h2; @4.5s ack2`,
 		"keys: MaxDeliver bounds the tries": `
-			pool keyed delays=5s maxdeliver=3; do 1 err,err,err; in 1 key=a; +1m -> h1; wpi1; @5s h1; @5s wpi1; @10s h1; @10s term:failed 3 times: err 1`,
+			pool keyed delays=5s maxdeliver=3; do 1 err,err,err; in 1 key=a; +1m -> h1; @5s h1; @10s h1; @10s term:failed 3 times: err 1`,
 		"keys: deliveries count too": `
-			pool keyed delays=1s,3s,7s attempts=4; do 1 err,err,err; in 1 key=a n=2; +1m -> h1; wpi1; @3s h1; @3s wpi1; @10s h1; @10s term:failed 4 times: err 1`,
+			pool keyed delays=1s,3s,7s attempts=4; do 1 err,err,err; in 1 key=a n=2; +1m -> h1; @3s h1; @10s h1; @10s term:failed 4 times: err 1`,
 		"keys: what a handler hands back goes behind": `
 			pool keyed delays=1s; do 1 nak; in 1 2 key=a -> h1; h2; ack2 | in 1 key=a n=2 -> h1; ack1`,
 		"keys: what it hands back goes behind it while it runs": `
@@ -193,13 +193,13 @@ func TestRetries(t *testing.T) {
 		"keys: that is with the consumer alone": `
 			pool keyed alone delays=5s reading=1s; do 1 err; in 1 key=a; stop; +1s -> h1; @1s nak:0s 1; @1s run`,
 		"keys: a stop hands back": `
-			pool keyed delays=5s; do 1 err; in 1 2 key=a; stop -> h1; wpi1; back1; back2; run`,
+			pool keyed delays=5s; do 1 err; in 1 2 key=a; stop -> h1; back1; back2; run`,
 		"keys: a retry that is due waits for a worker": `
-			pool keyed wait=4s delays=1s; do 1 err; do 2 3s; in 1 key=a -> h1; wpi1 | in 2 key=b; +3s -> h2; @2s wpi1; @2s wpi2; @3s ack2; @3s h1; @3s ack1`,
+			pool keyed wait=4s delays=1s; do 1 err; do 2 3s; in 1 key=a -> h1 | in 2 key=b; +3s -> h2; @2s wpi1; @2s wpi2; @3s ack2; @3s h1; @3s ack1`,
 		"keys: or starts one": `
-			pool keyed workers=2 delays=1s; do 1 err; do 2 9s; in 1 key=a ~> h1; wpi1 | in 2 key=b; +9s ~> h2; @1s h1; @1s ack1; @9s ack2`,
+			pool keyed workers=2 delays=1s; do 1 err; do 2 9s; in 1 key=a ~> h1 | in 2 key=b; +9s ~> h2; @1s h1; @1s ack1; @9s ack2`,
 		"keys: the window is full of them": `
-			pool keyed prefetch=2 delays=5s; do 1 err,err; do 2 err; in 1 key=a -> h1; wpi1 | in 2 key=b -> h2; wpi2`,
+			pool keyed prefetch=2 delays=5s; do 1 err,err; do 2 err; in 1 key=a -> h1 | in 2 key=b -> h2`,
 		"a key function that panics gives the empty key": `
 			pool keyed workers=2; do 1 9s; in 1 ~> h1; nokey1 | in 2 key= ; in 3 key=a ~> h3; ack3 | +9s ~> @9s ack1; @9s h2; @9s ack2`,
 		"dead letters": `
@@ -207,16 +207,16 @@ func TestRetries(t *testing.T) {
 			accepted; in 1 n=3 -> h1; dead1; term:failed 3 times: err 1`,
 		"a crashed server counts deliveries anew, attempts do not": `
 			pool attempts=2 dead delays=5s wait=9s timeout=2s keepalive=off; do 1 5s; in 1 n=2 -> h1
-			in 1 n=1; +5s -> @5s dead1; @5s term:failed 2 times: jetpull: the handler ran for longer than HandlerTimeout: context deadline exceeded: it is 2s 1`,
+			in 1 n=1; +5s -> @5s wpi1; @5s dead1; @5s term:failed 2 times: jetpull: the handler ran for longer than HandlerTimeout: context deadline exceeded: it is 2s 1`,
 		"at the last delivery the worker insists": `
 			pool attempts=2 dead maxdeliver=2 wait=4s keepalive=off; do 1 err; refused; in 1 n=2 -> h1; dead1
 			+3s -> @1s dead1; @2s wpi1; @3s dead1 | accepted; +4s -> @1s wpi1; @3s wpi1; @4s dead1; @4s term:failed 2 times: err 1`,
 		"from its first try on": `
 			pool attempts=2 dead storing=3s maxdeliver=2 wait=4s keepalive=off; do 1 err; in 1 n=2 -> h1; dead1
 			+3s -> @2s wpi1; @3s term:failed 2 times: err 1`,
-		"even if its handler has taken nearly all of AckWait": `
-			pool attempts=1 dead storing=3s maxdeliver=1 wait=4s keepalive=off timeout=1s; do 1 3900ms; in 1 -> h1
-			+3900ms -> @3.9s dead1; @3.9s wpi1 | +2s -> @2s wpi1`,
+		"even if its handler has taken nearly all of AckWait: before the consumer is read": `
+			pool attempts=1 dead storing=3s maxdeliver=1 wait=4s keepalive=off timeout=1s reading=500ms; do 1 3900ms; in 1 -> h1
+			+3900ms -> @3.9s wpi1 | +2s -> @500ms dead1; @2s wpi1`,
 		"or before, while its dead letter is stored": `
 			pool attempts=2 dead storing=3s wait=4s keepalive=off; do 1 err; in 1 n=2 -> h1; dead1 | +3s -> @2s wpi1; @3s term:failed 2 times: err 1`,
 		"until the drain ends": `
@@ -225,7 +225,7 @@ func TestRetries(t *testing.T) {
 		"HandlerTimeout fails when the handler returns": `
 			pool timeout=2s delays=1s; do 1 hang; do 2 5s; in 1 2; +9s -> h1; @2s nak:1s 1; @2s h2; @7s nak:1s 2`,
 		"and with keys": `
-			pool timeout=2s delays=1s keyed; do 1 5s; in 1 2 key=a; +9s -> h1; @5s wpi1; @6s h1; @6s ack1; @6s h2; @6s ack2
+			pool timeout=2s delays=1s keyed; do 1 5s; in 1 2 key=a; +9s -> h1; @6s h1; @6s ack1; @6s h2; @6s ack2
 			do 3 hang; in 3 key=a -> h3 | stop; +2s -> @2s nak:1s 3; @2s run`,
 	})
 }

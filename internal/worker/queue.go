@@ -32,7 +32,7 @@ type entry[M any] struct {
 	waits   *Wait    // for its retry, or to begin; nil: it is ready, or was not tried
 	worker  *slot[M] // that has it, or had it when it was parked; nil: it waits
 	parked  bool     // its handler has returned without settling it
-	insists bool     // its worker waits for its dead letter to be stored
+	failed  bool     // a handler of it has failed, so it is retried, handed back or given up here
 	gone    bool     // it is not held any more, and only its worker has it
 
 	// Its worker's.

@@ -150,16 +150,12 @@ func (p *Pool[M]) giveBack(e *entry[M]) {
 func (p *Pool[M]) retryInPlace(e *entry[M], delay time.Duration) bool {
 	q := &p.queue
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	if q.stopped {
-		q.mu.Unlock()
 		return false
 	}
-	m := e.latest
 	e.retries++
-	e.since = p.ops.Now()
 	p.wait(p.open, e, &Wait{Until: For(delay)})
-	q.mu.Unlock()
-	_ = p.ops.InProgress(m) // its handler may have taken nearly all of AckWait, without KeepAlive
 	return true
 }
 
@@ -181,10 +177,6 @@ func (p *Pool[M]) giveUp(e *entry[M], try attempt, delay time.Duration) {
 		p.terminate(e, try, TermSent, why)
 		return
 	}
-	p.queue.mu.Lock()
-	e.insists = true
-	p.checkWithin(p.ops.Now(), 0) // its handler may have taken nearly all of AckWait, without KeepAlive
-	p.queue.mu.Unlock()
 	until := p.open
 	for wait := deadLetterPause; ; wait = min(2*wait, deadLetterPauseMost) {
 		err := p.ops.DeadLetter(p.handlers, e.msg, reason, try.number)

@@ -168,6 +168,7 @@ func (a *audit) bound(life string) time.Duration {
 // checkOverdue looks into one message whose AckWait ran out after a delivery.
 func (a *audit) checkOverdue(f *course, d *delivery, at time.Duration) {
 	h, trip := d.got, a.plan.trip()
+	least, _ := a.plan.ackWaits()
 	switch {
 	case d.kind != model.Delivered:
 	case f.sentWithin(d.life, d.deliveryID, d.at, math.MaxInt64): // after a reset: which of the two was handed over is not known
@@ -177,10 +178,12 @@ func (a *audit) checkOverdue(f *course, d *delivery, at time.Duration) {
 			a.wrongWith(f.seq, "waited for its AckWait until %v, and %s was never handed it", at, d.life)
 		}
 	case h.run != nil && h.run.keepAlive && (!h.done || h.over > at) && h.run.end > at && h.verb != naked:
-		if least, _ := a.plan.ackWaits(); least >= 8*trip && !a.killedAt(h.life, at) {
+		if least >= 8*trip && !a.killedAt(h.life, at) {
 			a.wrongWith(f.seq, "its AckWait ran out at %v while %s of %s held it since %v", at, h.run.kind, h.life, h.at)
 		}
 	case a.plan.ackAll(), h.verb == "", a.arrived(h) >= at, a.killedAt(h.life, at):
+	case h.verb == kept && h.run.stopped > 0 && at >= h.run.stopped+least/4-trip && at <= h.run.end:
+		// It goes back at the stop, with at least a quarter of AckWait left. Its NAK waits for the UNSUB of the run: see DESIGN.md.
 	case h.verb == kept:
 		a.wrongWith(f.seq, "its AckWait ran out at %v while %s was to retry it since %v", at, h.life, h.over)
 	default:
@@ -379,4 +382,10 @@ func TestRedeliveriesWithTheNumbersOfBefore(t *testing.T) {
 	require.NotEmpty(t, a.wrongs, "a redelivery of what was acknowledged is acknowledged too")
 	h.run, h.verb, d.at, d.deliverSeq = nil, "", 2, h.deliverSeq
 	require.True(t, a.copied(f, d), "of two deliveries with the same number, a call may have returned the first")
+	h.verb, h.run = kept, &run{stopped: time.Minute, end: time.Minute + 500*time.Millisecond}
+	for at, waits := range map[time.Duration]bool{time.Minute + 200*time.Millisecond: false, h.run.end: true, h.run.end + 1: false} {
+		a.wrongs = nil
+		a.checkOverdue(f, f.deliveries[0], at)
+		require.Equal(t, waits, len(a.wrongs) == 0, "a retry in place goes back at the end of its run: %v", at)
+	}
 }

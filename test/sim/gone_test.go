@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -128,13 +127,10 @@ func (a *audit) checkReset() {
 		if f.as != model.Acked || f.handedSince(a.sentBefore(reset)) {
 			continue
 		}
-		lives := map[string]bool{} // that may have acknowledged it
-		for _, d := range f.deliveries {
-			if d.kind == model.Delivered && d.at >= reset && d.at <= f.settled {
-				lives[d.life] = true
-			}
-		}
-		if len(lives) > 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(lives)), func(life string) bool { return !a.seesReset(life, reset, f.settled) }) {
+		settles := slices.DeleteFunc(slices.Clone(f.deliveries), func(d *delivery) bool { // by which it may have been acknowledged
+			return d.kind != model.Delivered || d.at < reset || d.at > f.settled
+		})
+		if len(settles) > 0 && !slices.ContainsFunc(settles, func(d *delivery) bool { return !a.seesReset(d.life, reset, f.settled) }) {
 			a.wrongWith(seq, "was acknowledged at %v though no handler had it since the consumer was reset at %v", f.settled, reset)
 		}
 	}

@@ -43,8 +43,8 @@ var planted = []struct {
 	},
 	{
 		name: "a retry is not kept in progress", file: "internal/worker/keepalive.go",
-		text: "e.retries > 0) && e.since <= now-half {\n",
-		bug:  "e.retries > 0) && e.waits == nil && e.since <= now-half {\n",
+		text: "e.failed) && e.since <= now-half {\n",
+		bug:  "e.failed) && e.waits == nil && e.since <= now-half {\n",
 	},
 	{
 		name: "an inbox counts as drained while messages are on its wire", file: "internal/transport/inbox.go",

@@ -77,9 +77,8 @@ func (a *audit) checkRate() {
 			sent[e.Reply] = a.since(e.At)
 		case e.Kind == model.Unpinned, e.Kind == model.LeaderLost:
 			unpinned = a.since(e.At)
-		case e.Code == 423 && sent[e.Reply] <= unpinned+a.plan.trip():
-			reasons[life] = append(reasons[life], a.since(e.At)) // its id was good when it was sent
-		case e.Kind == model.Delivered, e.Kind == model.Unwanted, e.Kind == model.Ended && e.Text == "Request Timeout":
+		case e.Code == 423 && sent[e.Reply] <= unpinned+a.plan.trip(), // its id was good when it was sent
+			e.Kind == model.Delivered, e.Kind == model.Unwanted, e.Kind == model.Ended && e.Text == "Request Timeout":
 			reasons[life] = append(reasons[life], a.since(e.At))
 		}
 	}

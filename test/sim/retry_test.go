@@ -176,11 +176,11 @@ func (a *audit) otherBackOff(f *course, h *handing, n nak) bool {
 	all := a.configsOf(h.life, n.at)
 	crashed := func(at time.Duration) bool { return at >= f.deliveredAs(h)-crashForgets && at <= n.at } // and counts from one again
 	reset := func(x fault) bool { return x.kind == faultReset && crashed(x.at) }
-	return len(all[0].BackOff) > 0 && (slices.ContainsFunc(a.crashes, crashed) || slices.ContainsFunc(a.plan.faults, reset)) ||
-		len(all[0].BackOff) > 0 && slices.ContainsFunc(f.deliveries,
-			func(d *delivery) bool { return d.deliverSeq > n.deliverSeq && d.at <= n.at+a.plan.trip() }) ||
-		len(all[0].BackOff) > 0 && len(a.plan.before) > 0 && slices.ContainsFunc(f.overdue, func(at time.Duration) bool { return at <= n.at }) ||
-		slices.ContainsFunc(all, func(c jetstream.ConsumerConfig) bool { return !slices.Equal(c.BackOff, all[0].BackOff) })
+	again := func(d *delivery) bool { return d.deliverSeq > n.deliverSeq && d.at <= n.at+a.plan.trip() }
+	return slices.ContainsFunc(all, func(c jetstream.ConsumerConfig) bool { return !slices.Equal(c.BackOff, all[0].BackOff) }) ||
+		len(all[0].BackOff) > 0 && (slices.ContainsFunc(a.crashes, crashed) || slices.ContainsFunc(a.plan.faults, reset) ||
+			slices.ContainsFunc(f.deliveries, again) ||
+			len(a.plan.before) > 0 && slices.ContainsFunc(f.overdue, func(at time.Duration) bool { return at <= n.at }))
 }
 
 // checkHeld: a message that is retried in place is handled before others of its key, not

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -61,7 +62,7 @@ func TestSimulation(t *testing.T) {
 
 // runWorkers runs seeds in worker processes, one for each CPU, and returns the output of those that have failed. When one has, the
 // others are killed.
-func runWorkers(t *testing.T, exe string, first uint64, count int) (failures []string) {
+func runWorkers(t *testing.T, exe string, first uint64, count int) []string {
 	t.Helper()
 	n := runtime.GOMAXPROCS(0)
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -76,12 +77,7 @@ func runWorkers(t *testing.T, exe string, first uint64, count int) (failures []s
 		})
 	}
 	workers.Wait()
-	for _, output := range outputs {
-		if output != "" {
-			failures = append(failures, output)
-		}
-	}
-	return failures
+	return slices.DeleteFunc(outputs, func(output string) bool { return output == "" })
 }
 
 // runWorker runs a worker process, and returns its output if it has failed by itself.
