@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull/broker"
@@ -26,8 +27,8 @@ by its workers.
 
 Without --nats the broker runs a NATS server in this process, with its store in
 --store-dir. When the broker answers 201, the message is then on disk (--sync
-always). With --nats it uses an existing server or cluster, and several broker
-processes on it share the work.
+always). With --nats, or with --context (a context of the nats command), it uses
+an existing server or cluster, and several broker processes on it share the work.
 The broker ignores NATS_URL and the selected context, so that the environment of
 a shell does not determine where messages are stored.
 
@@ -64,8 +65,8 @@ func load(cmd *cobra.Command, from broker.Sources, withConsole bool) (serve.Proc
 		return serve.Process{}, cli.Usage(err)
 	}
 	cfg.Warnings = append(cfg.Warnings, broker.StrayVariables(os.Environ(), append(admin.TokenVariables, remote.BrokerURL)...)...)
-	return serve.Process{LogFile: cfg.Log.Filename, LogLevel: cfg.Log.Level, Start: func(ctx context.Context, log *slog.Logger) (serve.Node, error) {
-		opts := []broker.Option{broker.Notices(cmd.ErrOrStderr())}
+	start := func(ctx context.Context, log *slog.Logger, fromContext []nats.Option) (serve.Node, error) {
+		opts := []broker.Option{broker.Notices(cmd.ErrOrStderr()), broker.NATSOptions(fromContext...)}
 		switch hashed := strings.HasPrefix(cfg.Admin.Token, "sha256:"); {
 		case cfg.Gateway.Mode == "hmac" && cfg.Admin.Token == "": // the console has no key to sign its requests, and the broker refuses them
 			log.Info("no console at /console/: requests must be signed, and there is no admin token: set admin-token")
@@ -77,5 +78,6 @@ func load(cmd *cobra.Command, from broker.Sources, withConsole bool) (serve.Proc
 			})))
 		}
 		return broker.Start(ctx, cfg, log, opts...)
-	}}, nil
+	}
+	return serve.Process{LogFile: cfg.Log.Filename, LogLevel: cfg.Log.Level, Start: start}, nil
 }
