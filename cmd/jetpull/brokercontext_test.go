@@ -75,7 +75,7 @@ func TestBrokerCommandRefusesOtherServers(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"--nats", srv.URL(), "--context", "bare"}, cli.ExitUsage, "--context \"bare\""},
+		{[]string{"--nats", srv.URL(), "--context", "bare"}, cli.ExitUsage, "--context bare exclude each other"},
 		{[]string{"--context", "none"}, cli.ExitUsage, `no context "none"`},
 		{[]string{"--context", "prefix"}, cli.ExitUsage, "jetstream_api_prefix"},
 		{[]string{"--context", "bare"}, cli.ExitError, "Authorization"},

@@ -201,11 +201,7 @@ func (g *Globals) complete(cmd *cobra.Command) {
 		return natscontext.Names(), cobra.ShellCompDirectiveNoFileComp
 	}) // the flag exists
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		names, err := g.names(cmd, args)
-		if err != nil {
-			cobra.CompDebugln(err.Error(), false)
-			return nil, cobra.ShellCompDirectiveError
-		}
+		names, _ := g.names(cmd, args) // a shell has no place for an error
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
-	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
@@ -54,6 +53,7 @@ func Command[C any](cmd *cobra.Command, settings []service.Setting[C], sample st
 	}
 	file := flags.String("config", "", "INI `FILE` with the configuration; without it, no file is read")
 	natsContext := flags.String("context", "", "connect to the server of a context of the nats command: its `NAME`, or the absolute path of its file")
+	cli.Exclusive(cmd, "nats", "context")
 	printSample := flags.Bool("print-config", false, "print a sample configuration file and exit")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *printSample {
@@ -66,12 +66,9 @@ func Command[C any](cmd *cobra.Command, settings []service.Setting[C], sample st
 				values[f.Name] = f.Value.String()
 			}
 		}
-		var opts []nats.Option
-		if flags.Changed("context") {
-			var err error
-			if opts, err = fromContext(*natsContext, flags, values); err != nil {
-				return err
-			}
+		opts, err := fromContext(flags, *natsContext, values)
+		if err != nil {
+			return err
 		}
 		p, err := load(cmd, service.Sources{File: *file, Env: os.LookupEnv, Flags: values})
 		if err != nil {
@@ -86,11 +83,11 @@ func Command[C any](cmd *cobra.Command, settings []service.Setting[C], sample st
 	return cmd
 }
 
-// fromContext lets a context of the nats command say which server to use: its address and its domain as if they were given as flags, the rest as
-// options.
-func fromContext(name string, flags *pflag.FlagSet, given map[string]string) ([]nats.Option, error) {
-	if url, ok := given["nats"]; ok {
-		return nil, cli.Usage(fmt.Errorf("--nats %q and --context %q each say which server to use; give one of them", mask.URL(url), name))
+// fromContext lets a context of the nats command say which server to use, if one is named: its address and its domain as if they were given as
+// flags, the rest as options.
+func fromContext(flags *pflag.FlagSet, name string, given map[string]string) ([]nats.Option, error) {
+	if !flags.Changed("context") {
+		return nil, nil
 	}
 	c, err := natscontext.Load(name)
 	if err != nil {
