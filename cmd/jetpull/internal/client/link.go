@@ -207,7 +207,7 @@ func (l *Link) EnsureStream(ctx context.Context, c jetstream.StreamConfig) (exis
 // Close ends the connection, and the server where it is ours.
 func (l *Link) Close() {
 	if l.NC != nil {
-		// What was published, above all acknowledgements, is sent first. Without a connection, only something that waits for it is worth a wait.
+		// Acknowledgements and other published messages are sent first. Without a connection, only messages that wait for one are worth a wait.
 		if waits, _ := l.NC.Buffered(); waits > 0 || l.NC.IsConnected() {
 			_ = l.NC.FlushTimeout(l.Timeout)
 		}

@@ -47,7 +47,10 @@ var Nouns = []remote.Noun{
 		{Use: "resume CHANNEL CONSUMER", Short: "Resume a paused consumer", Method: http.MethodPost, Path: words["CONSUMER"].Item + "/resume"},
 	}},
 	{Name: "access", Short: "Show, configure and delete the access tokens of channels", Verbs: []remote.Verb{
-		{Use: "ls CHANNEL", Short: "List the access tokens of a channel", Path: "/channel/CHANNEL/access", Columns: []string{"ID", "Name", "Role", "ChangedAt"}},
+		{
+			Use: "ls CHANNEL", Short: "List the access tokens of a channel", Path: "/channel/CHANNEL/access",
+			Columns: []string{"ID", "Name", "Role", "ChangedAt"},
+		},
 		show("CHANNEL ACCESS", "an access token"),
 		put("put CHANNEL ACCESS", "an access token", []string{"token"}, func(flags *pflag.FlagSet) {
 			flags.String("role", "", "what the token allows: read, publish or manage")
