@@ -22,18 +22,19 @@ const (
 // Partition is a piece of work that fans out into items.
 type Partition struct {
 	// ID has at most 255 bytes, no control characters, and no space at either end.
-	ID string
+	ID string `json:"id"`
 	// Gate is the gate whose items are processed. Items at higher gates wait.
-	Gate   int
-	Status Status
+	Gate   int    `json:"gate"`
+	Status Status `json:"status"`
 	// Owner is the watcher that holds the lease, and Until is the end of the lease by the database's clock. They are empty and zero if no
 	// watcher holds it.
-	Owner string
-	Until time.Time
+	Owner string    `json:"owner,omitempty"`
+	Until time.Time `json:"until,omitzero"`
 	// Epoch grows with each lease; Version starts at 1 and grows with each write.
-	Epoch, Version int64
+	Epoch   int64 `json:"epoch"`
+	Version int64 `json:"version"`
 	// Sealed says that the partition accepts no more items.
-	Sealed bool
+	Sealed bool `json:"sealed"`
 }
 
 // Item is a piece of work in a partition.

@@ -17,15 +17,17 @@ var ErrCancelled = engine.ErrCancelled
 
 // Running is an attempt at an item whose handler runs.
 type Running struct {
-	Partition, Item string
-	Gate            int
+	Partition string `json:"partition"`
+	Item      string `json:"item"`
+	Gate      int    `json:"gate"`
 	// Attempt is the number of the attempt in its step, from 1.
-	Attempt int
+	Attempt int `json:"attempt"`
 	// Since is when it began, by the database's clock.
-	Since time.Time
+	Since time.Time `json:"since"`
 	// Watcher is the watcher that makes it, as [Partition] has it in Owner. Host and PID are those of its process.
-	Watcher, Host string
-	PID           int
+	Watcher string `json:"watcher"`
+	Host    string `json:"host,omitempty"`
+	PID     int    `json:"pid"`
 }
 
 // Running returns the attempts that watchers make, those that have run longest first. A watcher reports what runs when it renews its leases, three

@@ -30,8 +30,7 @@ const (
 	httpDrain = 10 * time.Second
 	// readTimeout bounds the time in which a request must be received.
 	readTimeout = time.Minute
-	// writeTimeout bounds a request with its answer. It is longer than the longest request, wait for a response and answer
-	// together.
+	// writeTimeout bounds a request with its answer. It is longer than the longest request, wait for a response and answer together.
 	writeTimeout = 7 * time.Minute
 	// eventTimeout bounds a request to the operator's URL.
 	eventTimeout = 30 * time.Second
@@ -54,10 +53,16 @@ type Node struct {
 	console  func(api http.Handler) (http.Handler, func()) // nil: none
 	disk     store.Disk                                    // of the embedded server with [nats] sync always; otherwise nil
 	fsync    func(f *os.File) error                        // lets tests simulate a loss of power
+	options  []nats.Option                                 // of the connection to an existing server
 }
 
 // Option changes how a node starts.
 type Option func(*Node)
+
+// NATSOptions adds options to the connection to an existing server. The credentials of the configuration are applied after them.
+func NATSOptions(opts ...nats.Option) Option {
+	return func(n *Node) { n.options = append(n.options, opts...) }
+}
 
 // Console also serves, at /console/ on the relay's listener, the handler that open returns. The relay does not check a token there, so the
 // handler must. api is the relay's HTTP interface, for requests from this process. [Node.Stop] calls stop.
@@ -92,7 +97,8 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (
 func (n *Node) connect(ctx context.Context) (err error) {
 	opts := service.NATSOptions("jetpull relay", n.log)
 	if n.cfg.NATS.URL != "" {
-		if n.nc, err = service.Connect(n.cfg.NATS.URL, n.cfg.NATS.Creds, append(opts, n.lacks.Watch)...); err == nil {
+		opts = append(append(opts, n.options...), n.lacks.Watch)
+		if n.nc, err = service.Connect(n.cfg.NATS.URL, n.cfg.NATS.Creds, opts...); err == nil {
 			n.release.Add(n.nc.Close)
 		}
 		return err
@@ -159,8 +165,7 @@ func (n *Node) listen(ctx context.Context) (err error) {
 	loopback, _ := service.Loopback(n.cfg.HTTP.Listener) // Validate has checked it
 	handler := httpapi.New(n.store, n.workers, httpapi.Options{
 		AdminToken: n.cfg.Admin.Token, FailedLogins: n.cfg.Admin.MaxFailed, OpenMetrics: n.cfg.HTTP.OpenMetrics, Loopback: loopback, Logger: n.log,
-		Stopping: n.stopping, Permitted: n.lacks.Err,
-		MaxBody: min(n.cfg.HTTP.MaxBodyBytes, n.store.MaxPayload()),
+		Stopping: n.stopping, Permitted: n.lacks.Err, MaxBody: min(n.cfg.HTTP.MaxBodyBytes, n.store.MaxPayload()),
 	})
 	if n.console != nil {
 		console, stop := n.console(handler)

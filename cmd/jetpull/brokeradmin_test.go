@@ -437,7 +437,7 @@ func TestBroadcastAndClaim(t *testing.T) {
 	require.Regexp(t, `(?m)^bad +DEAD `, s.want(0, "jobs", "ls", "orders", "paid"))
 	require.Regexp(t, `(?m)^raw +DELIVERED `, s.want(0, "jobs", "ls", "orders", "paid"))
 	require.Regexp(t, `(?m)^o/1 +INFLIGHT `, s.want(0, "jobs", "ls", "orders", "paid"))
-	s.fails(cli.ExitUsage, `--settle "done" is not`, "claim", "orders", "paid", "--settle", "done")
+	s.fails(cli.ExitUsage, `--settle "done" is none of`, "claim", "orders", "paid", "--settle", "done")
 	s.fails(cli.ExitUsage, "--count", "claim", "orders", "paid", "--count", "101")
 	s.fails(1, `no consumer "none"`, "claim", "orders", "none")
 	later := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)

@@ -53,8 +53,7 @@ type Leases interface {
 	Claim(ctx context.Context, t sqlstore.Terms) (bool, error)
 }
 
-// Tables is what an engine asks of the database. A [sqlstore.Store] implements it; tests have a recorder around one, and a
-// model.
+// Tables is what an engine asks of the database. A [sqlstore.Store] implements it; tests have a recorder around one, and a model.
 type Tables interface {
 	Leases
 

@@ -241,8 +241,7 @@ func (d *dialect) freed() map[string]any {
 	}
 }
 
-// Claim asks the watcher with the most leases for one, if that has at least two more than this one. It reports
-// whether it asked.
+// Claim asks the watcher with the most leases for one, if that has at least two more than this one. It reports whether it asked.
 func (s *Store) Claim(ctx context.Context, t Terms) (bool, error) {
 	var shares []struct { // live leases by watcher
 		Owner string

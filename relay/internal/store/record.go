@@ -171,8 +171,7 @@ const (
 	maxStep   = 500
 )
 
-// NotifyEnd wakes requests that wait for a message to have a response or to end. If the notice is lost, they wait a second
-// longer.
+// NotifyEnd wakes requests that wait for a message to have a response or to end. If the notice is lost, they wait a second longer.
 func (s *Records) NotifyEnd(r *machine.Record) {
 	if s.cfg.Embedded && s.awaiting.Load() == 0 {
 		// No request waits. A request that begins to wait now reads the record afterwards, which says that the message ended.

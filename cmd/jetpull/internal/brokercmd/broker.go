@@ -3,14 +3,22 @@ package brokercmd
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/backup"
 	"github.com/jetpull/jetpull/broker/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd/admin"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
@@ -18,6 +26,8 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/serve"
 	"github.com/jetpull/jetpull/console"
+	"github.com/jetpull/jetpull/internal/service/progress"
+	"github.com/jetpull/jetpull/natsembed"
 )
 
 const help = `Run the webhook broker: producers broadcast messages to channels over HTTP, and
@@ -26,8 +36,8 @@ by its workers.
 
 Without --nats the broker runs a NATS server in this process, with its store in
 --store-dir. When the broker answers 201, the message is then on disk (--sync
-always). With --nats it uses an existing server or cluster, and several broker
-processes on it share the work.
+always). With --nats, or with --context (a context of the nats command), it uses
+an existing server or cluster, and several broker processes on it share the work.
 The broker ignores NATS_URL and the selected context, so that the environment of
 a shell does not determine where messages are stored.
 
@@ -64,8 +74,8 @@ func load(cmd *cobra.Command, from broker.Sources, withConsole bool) (serve.Proc
 		return serve.Process{}, cli.Usage(err)
 	}
 	cfg.Warnings = append(cfg.Warnings, broker.StrayVariables(os.Environ(), append(admin.TokenVariables, remote.BrokerURL)...)...)
-	return serve.Process{LogFile: cfg.Log.Filename, LogLevel: cfg.Log.Level, Start: func(ctx context.Context, log *slog.Logger) (serve.Node, error) {
-		opts := []broker.Option{broker.Notices(cmd.ErrOrStderr())}
+	start := func(ctx context.Context, log *slog.Logger, fromContext []nats.Option) (serve.Node, error) {
+		opts := []broker.Option{broker.Notices(cmd.ErrOrStderr()), broker.NATSOptions(fromContext...)}
 		switch hashed := strings.HasPrefix(cfg.Admin.Token, "sha256:"); {
 		case cfg.Gateway.Mode == "hmac" && cfg.Admin.Token == "": // the console has no key to sign its requests, and the broker refuses them
 			log.Info("no console at /console/: requests must be signed, and there is no admin token: set admin-token")
@@ -77,5 +87,85 @@ func load(cmd *cobra.Command, from broker.Sources, withConsole bool) (serve.Proc
 			})))
 		}
 		return broker.Start(ctx, cfg, log, opts...)
-	}}, nil
+	}
+	return serve.Process{LogFile: cfg.Log.Filename, LogLevel: cfg.Log.Level, Start: start}, nil
+}
+
+var backupVerb = remote.Verb{
+	Use: "backup DIR", Short: "Copy the store of a running broker to a new or empty folder",
+	Long: `backup copies the streams of a running broker to the folder DIR, which must be new
+or empty. The broker must run its own server, not that of --nats. If backup fails,
+the copy in DIR is not complete, and restore refuses it.`,
+	Run: func(c *remote.Call) error {
+		var list struct{ Streams []string }
+		answer, err := c.Get(c.Cmd.Context(), "/backup", &list)
+		if err != nil {
+			return err
+		}
+		err = backup.Save(c.Cmd.Context(), c.Args[0], list.Streams, func(ctx context.Context, stream string) (io.ReadCloser, error) {
+			return c.Stream(ctx, "/backup/"+url.PathEscape(stream))
+		})
+		if err != nil {
+			return err
+		}
+		return cli.Answer(c.Cmd, *c.JSON, answer, "backup of %s in %s\n", progress.Plural(len(list.Streams), "stream"), c.Args[0])
+	},
+}
+
+func restoreCommand() *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use: "restore DIR", Short: "Create the store of a broker from a backup",
+		Long: `restore creates the folder --store-dir from the backup in the folder DIR. The folder
+must be new or empty. If restore fails, it creates nothing.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+				return fmt.Errorf("--store-dir %s is not empty: name another", dir)
+			}
+			// In a folder beside it, so that what breaks off is not taken for a store.
+			unfinished := filepath.Clean(dir) + ".restoring"
+			if err := restore(cmd.Context(), args[0], unfinished); err != nil {
+				return errors.Join(err, os.RemoveAll(unfinished))
+			}
+			if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+			if err := os.Rename(unfinished, dir); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "restored to %s\n", dir)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&dir, "store-dir", "broker-data", "`FOLDER` to create, for the --store-dir of a broker")
+	return cmd
+}
+
+func restore(ctx context.Context, from, dir string) error {
+	srv, err := natsembed.Start(ctx, natsembed.Options{
+		Dir: dir, Port: natsembed.NoPort, Sync: natsembed.SyncEach, MaxPayload: 64 << 20,
+		Configure: func(o *server.Options) error {
+			// Without it the limit would be three quarters of the free disk. The broker then sets its own --store-max.
+			o.JetStreamMaxStore = 1 << 60
+			return nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer srv.Stop()
+	nc, err := srv.Connect()
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	return backup.Load(ctx, from, nc)
+}
+
+var healthVerb = remote.Verb{
+	Use: "health", Short: "Exit with 0 if a broker is ready, and with 1 if it is not or does not answer",
+	Run: func(c *remote.Call) error {
+		_, err := c.Get(c.Cmd.Context(), "/readyz", nil)
+		return err
+	},
 }

@@ -25,15 +25,10 @@ var (
 	running = map[*exec.Cmd]func(){}
 )
 
-// RunWhole is Run, and kills what the command has left in its process group.
-func RunWhole(cmd *exec.Cmd) error { return run(cmd, true) }
-
 // Run starts a command and waits for it. When the command's context ends, the command and all that it started get
-// SIGTERM, and are killed if they do not end. An interrupt from the keyboard, which goes to all of a terminal's foreground
-// group, does not reach it: commands shall end their work first.
-func Run(cmd *exec.Cmd) error { return run(cmd, false) }
-
-func run(cmd *exec.Cmd, whole bool) error {
+// SIGTERM, and are killed if they do not end. With whole, what the command has left in its process group is killed in any case. An interrupt from
+// the keyboard, which goes to all of a terminal's foreground group, does not reach it: commands shall end their work first.
+func Run(cmd *exec.Cmd, whole bool) error {
 	group := ownGroup(cmd)
 	cmd.WaitDelay = OutputAfter
 	mu.Lock()
@@ -67,11 +62,8 @@ func Leave() {
 	}
 }
 
-// exDataErr is the exit code of sysexits.h for input that is wrong and stays wrong.
-const exDataErr = 65
-
-// IsDataErr reports whether a command has ended with EX_DATAERR.
+// IsDataErr reports whether a command has ended with EX_DATAERR of sysexits.h: the input is wrong and stays wrong.
 func IsDataErr(err error) bool {
 	exit, ok := errors.AsType[*exec.ExitError](err)
-	return ok && exit.ExitCode() == exDataErr
+	return ok && exit.ExitCode() == 65
 }

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math"
 	"net/url"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/jetpull/jetpull/internal/mask"
+	"github.com/jetpull/jetpull/natsembed"
 )
 
 // MaxLong is the longest duration that a flag takes: a longer one is a mistake in units.
@@ -46,6 +49,17 @@ func Duration(flags *pflag.FlagSet, d *time.Duration, name string, value, least 
 func Interval(flags *pflag.FlagSet, d *time.Duration) {
 	flags.DurationVarP(d, "interval", "i", time.Second, "time between two requests, at least 100ms")
 	Range(flags, "interval", d, 100*time.Millisecond, MaxLong)
+}
+
+// OneOf adds a flag for one of some words.
+func OneOf(flags *pflag.FlagSet, word *string, name, value, usage string, words ...string) {
+	flags.StringVar(word, name, value, usage)
+	Checked(flags, name, func() error {
+		if !slices.Contains(words, *word) {
+			return fmt.Errorf("--%s %q is none of %s", name, *word, strings.Join(words, ", "))
+		}
+		return nil
+	})
 }
 
 // NotEmpty has a flag refuse an empty value, as of a shell's unset variable: it would mean another server, or more, than the user thinks of.
@@ -219,8 +233,10 @@ func Words(use string) (words []string, least, most int) {
 	return words, least, most
 }
 
-// Arguments wants as many arguments as the usage line has, and none that is empty, as of a shell's unset variable. A STREAM and a CONSUMER
-// of it are names.
+// named are the words of usage lines that stand for the names of streams and consumers.
+var named = map[string]string{"STREAM": "stream", "ORIGIN": "stream", "CONSUMER": "consumer"}
+
+// Arguments wants as many arguments as the usage line has, and none that is empty, as of a shell's unset variable. It checks the names after STREAM.
 func Arguments(cmd *cobra.Command, args []string) error {
 	words, least, most := Words(cmd.Use)
 	if len(args) < least || len(args) > most || slices.Contains(args, "") {
@@ -229,10 +245,14 @@ func Arguments(cmd *cobra.Command, args []string) error {
 	if least == 0 || words[0] != "STREAM" {
 		return nil
 	}
-	if least > 1 && words[1] == "CONSUMER" {
-		return cmp.Or(CheckName("stream", args[0]), CheckName("consumer", args[1]))
+	for i, arg := range args {
+		if of := named[words[min(i, len(words)-1)]]; of != "" {
+			if err := CheckName(of, arg); err != nil {
+				return err
+			}
+		}
 	}
-	return CheckName("stream", args[0])
+	return nil
 }
 
 // Subject has a flag refuse what is no subject. One to publish to has no wildcards.
@@ -246,4 +266,93 @@ func Subject(flags *pflag.FlagSet, name string, value *string, wildcards bool) {
 		}
 		return nil
 	})
+}
+
+var dayUnit = regexp.MustCompile(`(\d+(?:\.\d+)?)([dw])`)
+
+// inHours writes the days and the weeks of a duration as hours, which Go knows.
+func inHours(text string) string {
+	return dayUnit.ReplaceAllStringFunc(text, func(part string) string {
+		last := len(part) - 1
+		n, _ := strconv.ParseFloat(part[:last], 64) // digits
+		hours := n * 24
+		if part[last] == 'w' {
+			hours *= 7
+		}
+		return strconv.FormatFloat(hours, 'f', -1, 64) + "h"
+	})
+}
+
+// ParseDuration is [time.ParseDuration], and knows days and weeks, as in 1d12h.
+func ParseDuration(text string) (time.Duration, error) { return time.ParseDuration(inHours(text)) }
+
+// withDays is the value of a flag for durations that takes days and weeks.
+type withDays struct{ pflag.Value }
+
+// Set reads a duration, or a list.
+func (d withDays) Set(text string) error { return d.Value.Set(inHours(text)) }
+
+// allowDays has the flags for durations take days and weeks.
+func allowDays(flags *pflag.FlagSet) {
+	flags.VisitAll(func(f *pflag.Flag) {
+		if kind := f.Value.Type(); kind == "duration" || kind == "durationSlice" {
+			f.Value = withDays{f.Value}
+			hideNothing(f)
+		}
+	})
+}
+
+// DefaultSync is how often the server of a user's data syncs. Its clients publish over TCP, so they cannot wait for a group sync.
+const DefaultSync = natsembed.Sync(2 * time.Second)
+
+// Sync adds the flag --sync for an embedded server.
+func Sync(flags *pflag.FlagSet, sync *natsembed.Sync) {
+	*sync = DefaultSync
+	const usage = "`WHEN` the embedded server syncs to disk: each, which is before it acknowledges a message, or an interval"
+	flags.Func("sync", usage, func(text string) error {
+		given, err := natsembed.ParseSync(text)
+		if err != nil || given == natsembed.SyncGroup {
+			return fmt.Errorf("it is neither each nor an interval of at least 10ms, such as %v", time.Duration(DefaultSync))
+		}
+		*sync = given
+		return nil
+	})
+	flags.Lookup("sync").DefValue = time.Duration(DefaultSync).String()
+}
+
+// Synced says what a loss of power takes from an embedded server.
+func Synced(sync natsembed.Sync) string {
+	if sync == natsembed.SyncEach {
+		return "synced at each message"
+	}
+	return fmt.Sprintf("synced every %v: a loss of power takes what was stored since", time.Duration(sync))
+}
+
+// Time adds a flag for a time.
+func Time(flags *pflag.FlagSet, at *time.Time, name, usage string) {
+	flags.TimeVar(at, name, time.Time{}, []string{time.RFC3339}, usage+" `TIME`, such as 2027-01-31T18:00:00Z")
+}
+
+// Past adds a flag for a time, or how long ago that was.
+func Past(flags *pflag.FlagSet, at *time.Time, name, usage string) {
+	Time(flags, at, name, usage)
+	f := flags.Lookup(name)
+	f.Usage, f.Value = usage+" `TIME`, such as 2026-01-02T15:04:05Z, or 1h for an hour ago", past{f.Value}
+}
+
+// past is the value of a flag with a time, which can be given as how long ago that was.
+type past struct{ pflag.Value }
+
+// Type makes the error of a value that of Set.
+func (past) Type() string { return "TIME" }
+
+// Set reads a time or a duration.
+func (p past) Set(text string) error {
+	if ago, err := ParseDuration(text); err == nil && ago >= 0 {
+		text = time.Now().UTC().Add(-ago).Format(time.RFC3339Nano)
+	}
+	if p.Value.Set(text) != nil {
+		return errors.New("it is neither a time such as 2026-01-02T15:04:05Z nor a duration such as 1h")
+	}
+	return nil
 }

@@ -5,10 +5,14 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -86,10 +90,19 @@ func Plain(err error) string {
 // show, unless that is nil. On a terminal, the output of show takes the place of the output before.
 func Watch(cmd *cobra.Command, asJSON bool, interval time.Duration, look func() (show func() error, err error)) error {
 	var s screen
+	var picture bytes.Buffer
+	out := cmd.OutOrStdout()
+	inPlace := !asJSON && progress.IsTerminal(out)
+	if inPlace {
+		cmd.SetOut(&picture)
+	}
 	for ctx := cmd.Context(); ctx.Err() == nil; _ = watch.Sleep(ctx, interval) {
 		show, err := look()
 		if err == nil && show != nil {
-			err = s.draw(cmd, asJSON, show)
+			if err = show(); err == nil && inPlace {
+				_, err = io.WriteString(out, s.over(progress.Fit(out, picture.String())))
+				picture.Reset()
+			}
 		}
 		if err != nil && ctx.Err() == nil {
 			return err
@@ -125,23 +138,6 @@ func Warn(errOut io.Writer, asJSON bool, text string) {
 // screen is a view that is drawn again and again, in place on a terminal.
 type screen struct {
 	rows int // of the last drawing, above the cursor
-}
-
-// draw has what show writes to the command's standard output take the place of the last drawing. Elsewhere, and as JSON, it is written as it is.
-func (s *screen) draw(cmd *cobra.Command, asJSON bool, show func() error) error {
-	out := cmd.OutOrStdout()
-	if asJSON || !progress.IsTerminal(out) {
-		return show()
-	}
-	var picture bytes.Buffer
-	cmd.SetOut(&picture)
-	err := show()
-	cmd.SetOut(out)
-	if err != nil {
-		return err
-	}
-	_, err = io.WriteString(out, s.over(progress.Fit(out, picture.String())))
-	return err
 }
 
 // over is a picture, with what a terminal obeys so that it takes the place of the last one.
@@ -180,4 +176,153 @@ func Input(cmd *cobra.Command) io.Reader {
 		_ = write.CloseWithError(err)
 	}()
 	return read
+}
+
+const (
+	// partOfList is how many rows a table has. A list can be longer than memory, so a long one is several tables.
+	partOfList = 1000
+	// widest is how many characters of a field a list shows, unless the column says how many.
+	widest = 80
+)
+
+// List prints objects, which their JSON describes: each on a line as JSON, or a table of some fields. A column is the name of a field,
+// or a path with dots to one in it. ">" before it is that of a number, and ":N" after it shows the first N characters.
+func List[V any](cmd *cobra.Command, asJSON bool, columns []string, objects iter.Seq2[V, error]) error {
+	return ListOr(cmd, asJSON, columns, objects, "there are none")
+}
+
+// ListOr is List with a text of its own for a reader, where there are no objects.
+func ListOr[V any](cmd *cobra.Command, asJSON bool, columns []string, objects iter.Seq2[V, error], none string) error {
+	out, n := cmd.OutOrStdout(), 0
+	header, paths, widths := make([]string, len(columns)), make([]string, len(columns)), make([]int, len(columns))
+	for i, column := range columns {
+		name, width, cut := strings.Cut(column, ":")
+		if widths[i] = widest; cut {
+			widths[i], _ = strconv.Atoi(width) // a literal
+		}
+		paths[i] = strings.TrimPrefix(name, ">")
+		header[i] = name[:len(name)-len(paths[i])] + title(paths[i][strings.LastIndexByte(paths[i], '.')+1:])
+	}
+	var rows [][]string
+	for object, err := range objects {
+		if err != nil {
+			return err
+		}
+		n++
+		if asJSON {
+			if err := WriteJSON(out, object); err != nil {
+				return err
+			}
+			continue
+		}
+		text, err := httpserve.Encode(object)
+		var fields map[string]json.RawMessage
+		if err := cmp.Or(err, json.Unmarshal(text, &fields)); err != nil {
+			return err
+		}
+		row := make([]string, len(paths))
+		for i, path := range paths {
+			row[i] = first(widths[i], cell(at(fields, path)))
+		}
+		if rows = append(rows, row); len(rows) == partOfList {
+			if err := progress.Table(out, header, rows); err != nil {
+				return err
+			}
+			rows = nil
+		}
+	}
+	switch {
+	case n == 0 && !asJSON:
+		Notice(cmd.ErrOrStderr(), "%s\n", none)
+	case len(rows) > 0:
+		return progress.Table(out, header, rows)
+	}
+	return nil
+}
+
+// All are the values of a slice, for [List].
+func All[V any](values []V) iter.Seq2[V, error] {
+	return func(yield func(V, error) bool) {
+		for _, v := range values {
+			if !yield(v, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Map has each value of a sequence as f shows it. An error is passed on.
+func Map[V, W any](values iter.Seq2[V, error], f func(V) W) iter.Seq2[W, error] {
+	return func(yield func(W, error) bool) {
+		for v, err := range values {
+			var w W
+			if err == nil {
+				w = f(v)
+			}
+			if !yield(w, err) {
+				return
+			}
+		}
+	}
+}
+
+// Show prints an object as JSON: on one line, or a field on a line for a reader.
+func Show(out io.Writer, asJSON bool, object any) error {
+	if asJSON {
+		return WriteJSON(out, object)
+	}
+	line, err := httpserve.Encode(object)
+	var text bytes.Buffer
+	if err == nil {
+		err = json.Indent(&text, line, "", "  ")
+	}
+	if err == nil {
+		_, err = io.WriteString(out, progress.Escape(text.String()))
+	}
+	return err
+}
+
+// at is the field at a path, nil if there is none.
+func at(fields map[string]json.RawMessage, path string) json.RawMessage {
+	first, rest, nested := strings.Cut(path, ".")
+	if !nested {
+		return fields[first]
+	}
+	var inner map[string]json.RawMessage
+	_ = json.Unmarshal(fields[first], &inner) // a value that is no object has no fields
+	return at(inner, rest)
+}
+
+// title is a field's name in words.
+func title(field string) string {
+	field = strings.ToLower(strings.ReplaceAll(wordEnd.ReplaceAllString(field, "$1 $2"), "_", " "))
+	return strings.TrimSuffix(strings.TrimSuffix(field, " id"), " at")
+}
+
+var wordEnd = regexp.MustCompile(`([a-z])([A-Z])`)
+
+// cell is a value as text: a time is local, and what has fields of its own is JSON.
+func cell(value json.RawMessage) string {
+	var text *string
+	if json.Unmarshal(value, &text) != nil || len(value) == 0 {
+		return string(value)
+	}
+	if text == nil {
+		return ""
+	}
+	at, err := time.Parse(time.RFC3339, *text)
+	switch {
+	case err != nil:
+		return *text
+	case at.IsZero():
+		return ""
+	}
+	return at.Local().Format(time.DateTime)
+}
+
+func first(n int, text string) string {
+	if utf8.RuneCountInString(text) > n {
+		return string([]rune(text)[:n-1]) + "…"
+	}
+	return text
 }

@@ -32,7 +32,7 @@ the environment, the context that is selected in the nats command, and
 nats://127.0.0.1:4222. The flags for the server, and NATS_USER, NATS_PASSWORD,
 NATS_TOKEN, NATS_CREDS, NATS_NKEY, NATS_CERT, NATS_KEY, NATS_CA and NATS_TIMEOUT, are
 those of the nats command. broker and relay run a server of their own, or use that of
---nats. feed needs no server.`
+--nats or --context. feed needs no server.`
 
 // Globals are the flags that all clients of a server have.
 type Globals struct {
@@ -201,11 +201,7 @@ func (g *Globals) complete(cmd *cobra.Command) {
 		return natscontext.Names(), cobra.ShellCompDirectiveNoFileComp
 	}) // the flag exists
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		names, err := g.names(cmd, args)
-		if err != nil {
-			cobra.CompDebugln(err.Error(), false)
-			return nil, cobra.ShellCompDirectiveError
-		}
+		names, _ := g.names(cmd, args) // a shell has no place for an error
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}
 }

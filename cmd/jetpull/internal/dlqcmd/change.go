@@ -40,7 +40,13 @@ func (d *dlq) change(cmd *cobra.Command, args []string, publishes bool) error {
 	return d.with(cmd, args, func() error {
 		var subjects map[string]int
 		if publishes {
-			d.rule = requeue.New(d.streamInfo, d.link.NC.Opts.InboxPrefix)
+			d.rule = requeue.New(func(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
+				s, err := d.link.JS.Stream(ctx, name)
+				if err != nil {
+					return nil, err
+				}
+				return s.CachedInfo(), nil
+			}, d.link.NC.Opts.InboxPrefix)
 			err := d.link.Within(cmd.Context(), d.checkTo)
 			if err == nil {
 				subjects, err = d.announce(cmd)
@@ -57,14 +63,6 @@ func (d *dlq) change(cmd *cobra.Command, args []string, publishes bool) error {
 		}
 		return errors.Join(err, cli.Answer(cmd, d.JSON, result, "%s %s%s\n", did, progress.Plural(result.Done, "dead letter"), gone))
 	})
-}
-
-func (d *dlq) streamInfo(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
-	s, err := d.link.JS.Stream(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	return s.CachedInfo(), nil
 }
 
 // checkTo refuses a subject of --to that no stream has, to which each publish would fail. A user who may not ask learns that from the first message.

@@ -5,18 +5,24 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/letters"
+	"github.com/jetpull/jetpull/deadletters"
 	"github.com/jetpull/jetpull/internal/requeue"
 	"github.com/jetpull/jetpull/internal/service/progress"
+	"github.com/jetpull/jetpull/internal/wire"
 )
 
 // New returns the command dlq.
@@ -102,7 +108,7 @@ func newList(g *client.Globals) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			columns := []string{">seq", "time", "subject", "stream", ">stream_seq", "consumer", ">attempts", "reason"}
 			return d.with(cmd, args, func() error {
-				return cli.ListOr(cmd, g.JSON, columns, cli.Map(d.letters(cmd.Context(), false), head), d.none())
+				return cli.ListOr(cmd, g.JSON, columns, d.letters(cmd.Context(), false), d.none())
 			})
 		},
 	}
@@ -175,4 +181,80 @@ func newPurge(g *client.Globals) *cobra.Command {
 	}
 	d.register(cmd, true)
 	return cmd
+}
+
+// filter says which dead letters are meant: those that all of its fields fit.
+type filter struct {
+	sequences []uint64       // empty: all
+	reason    *regexp.Regexp // nil: any
+	subject   string         // that the message was published to, wildcards allowed; empty: any
+	since     time.Time      // when the dead letter was stored; zero: ever
+}
+
+func (f *filter) fits(l *letters.Letter) bool {
+	return (len(f.sequences) == 0 || slices.Contains(f.sequences, l.Sequence)) && (f.reason == nil || f.reason.MatchString(l.Reason)) &&
+		(f.subject == "" || wire.Matches(f.subject, l.Subject)) && !l.Time.Before(f.since)
+}
+
+// letters are the dead letters that are chosen. Without payloads, they are read without.
+func (d *dlq) letters(ctx context.Context, payloads bool) iter.Seq2[*letters.Letter, error] {
+	return func(yield func(*letters.Letter, error) bool) {
+		for l, err := range letters.Read(ctx, d.link.JS, d.stream, payloads) {
+			if (err != nil || d.chosen.fits(l)) && !yield(l, err) {
+				return
+			}
+		}
+	}
+}
+
+func newCapture(g *client.Globals) *cobra.Command {
+	var subject string
+	var idle time.Duration
+	cmd := &cobra.Command{
+		Use:   "capture STREAM [ORIGIN...]",
+		Short: "Store dead letters of messages that were delivered MaxDeliver times",
+		Long: `capture makes STREAM keep the server's advisories of messages that were delivered
+MaxDeliver times, of the streams ORIGIN, or of all. It creates STREAM if there is none.
+Then it stores a dead letter for each advisory in STREAM, until it is interrupted or
+--idle ends it. Several processes share the work. An advisory that does not fit its
+consumer and its message is dropped, with a line in the log. Nothing is deleted.`,
+		Example: `  jetpull dlq capture DEAD --dead-letter dead.orders
+  jetpull dlq capture DEAD ORDERS --dead-letter dead.orders --idle 2s`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			link, err := g.OpenExisting(cmd)
+			if err != nil {
+				return err
+			}
+			defer link.Close()
+			if err := keep(cmd, g, link, subject, args); err != nil {
+				return err
+			}
+			cfg := deadletters.Config{Stream: args[0], Subject: subject, Idle: idle, Logger: cli.Log(cmd.ErrOrStderr(), g.JSON)}
+			return link.Explain(cmd.Context(), deadletters.Capture(cmd.Context(), link.JS, cfg))
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&subject, "dead-letter", "", "`SUBJECT` of the dead letters; a stream must have it")
+	cli.Duration(flags, &idle, "idle", 0, 0, "end when no advisory was handled for this `DURATION`, such as 10s; 0 for never")
+	cli.Subject(flags, "dead-letter", &subject, false)
+	_ = cmd.MarkFlagRequired("dead-letter") // it exists
+	return cmd
+}
+
+// keep has the stream keep the advisories, and states what it has changed.
+func keep(cmd *cobra.Command, g *client.Globals, link *client.Link, subject string, args []string) error {
+	ctx, stream, did := cmd.Context(), args[0], "created stream"
+	added := append(deadletters.Subjects(args[1:]...), subject)
+	existing, err := link.EnsureStream(ctx, jetstream.StreamConfig{Name: stream, Subjects: added})
+	if err == nil && existing != nil {
+		did = "added to stream"
+		added, err = deadletters.Keep(ctx, link.JS, stream, args[1:]...)
+	}
+	switch {
+	case err != nil:
+		return link.Explain(ctx, err)
+	case len(added) > 0 && !g.Quiet && !g.JSON:
+		cli.Notice(cmd.ErrOrStderr(), "%s %s: %s\n", did, stream, strings.Join(added, ", "))
+	}
+	return nil
 }

@@ -48,7 +48,7 @@ it never waits. It exits with 4 if no message, or with --fill fewer messages tha
 	flags.DurationVarP(&f.wait, "wait", "w", 5*time.Second, "how long to wait for the first message, or with --fill for all messages")
 	flags.BoolVar(&f.noWait, "no-wait", false, "get only messages that are available now")
 	flags.BoolVar(&f.fill, "fill", false, "wait until all --count messages have arrived")
-	flags.StringVar(&f.settle, "settle", "ack", "reply to each printed message: ack, nak, term or none")
+	cli.OneOf(flags, &f.settle, "settle", "ack", "reply to each printed message: ack, nak, term or none", "ack", "nak", "term", "none")
 	cli.Range(flags, "count", &f.count, 1, math.MaxInt32)
 	cli.Range(flags, "wait", &f.wait, time.Millisecond, cli.MaxLong)
 	f.Flags.Register(cmd)
@@ -63,16 +63,20 @@ var settlers = map[string]func(*jetpull.Msg) error{
 }
 
 func (f *fetch) run(cmd *cobra.Command, args []string) (err error) {
-	if _, ok := settlers[f.settle]; !ok {
-		return cli.Usage(fmt.Errorf("--settle %q is none of ack, nak, term and none", f.settle))
-	}
 	ctx := cmd.Context()
 	p, err := f.Open(cmd, f.Globals, args)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close(ctx)) }()
-	msgs, err := f.take(ctx, p.Sub)
+	wait := []jetpull.FetchOption{jetpull.MaxWait(f.wait)}
+	switch {
+	case f.noWait:
+		wait[0] = jetpull.NoWait()
+	case f.fill:
+		wait = append(wait, jetpull.FillBatch())
+	}
+	msgs, err := p.Sub.Fetch(ctx, f.count, wait...)
 	if ctx.Err() != nil && err != nil {
 		return cli.ErrInterrupted
 	}
@@ -94,17 +98,6 @@ func (f *fetch) run(cmd *cobra.Command, args []string) (err error) {
 		return fmt.Errorf("%w: %d of %d came within %v", cli.ErrShort, len(msgs), f.count, f.wait)
 	}
 	return nil
-}
-
-func (f *fetch) take(ctx context.Context, sub *jetpull.Subscription) ([]*jetpull.Msg, error) {
-	opts := []jetpull.FetchOption{jetpull.MaxWait(f.wait)}
-	if f.noWait {
-		opts = []jetpull.FetchOption{jetpull.NoWait()}
-	}
-	if f.fill {
-		opts = append(opts, jetpull.FillBatch())
-	}
-	return sub.Fetch(ctx, f.count, opts...)
 }
 
 // settleAll does with the printed messages what the user asked for. The server

@@ -117,11 +117,8 @@ func pinGroup(info *jetstream.ConsumerInfo, group string) (string, error) {
 	return cmp.Or(group, groups[0]), nil
 }
 
-// operation changes a consumer, whose stream and name args begin with, and completes the outcome.
-type operation func(ctx context.Context, js jetstream.JetStream, args []string, o *outcome) error
-
-// change has cmd run f within the timeout for requests, and print the outcome.
-func change(g *client.Globals, cmd *cobra.Command, f operation) *cobra.Command {
+// change has cmd run f within the timeout for requests, and print the outcome, which f completes. The args begin with a stream and a consumer.
+func change(g *client.Globals, cmd *cobra.Command, f func(context.Context, jetstream.JetStream, []string, *outcome) error) *cobra.Command {
 	cmd.RunE = g.With(func(ctx context.Context, l *client.Link, cmd *cobra.Command, args []string) error {
 		o := outcome{Stream: args[0], Consumer: args[1]}
 		if err := f(ctx, l.JS, args, &o); err != nil {

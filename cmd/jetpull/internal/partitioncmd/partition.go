@@ -48,13 +48,38 @@ set that is opened again begins with the first message of its stream.`,
 	return cmd
 }
 
+// newWatch prints the owners, and then each partition whose owner has changed since the last look. On a terminal it shows all of them, in place.
 func newWatch(g *client.Globals) *cobra.Command {
 	var interval time.Duration
 	cmd := &cobra.Command{
 		Use:     "watch SET",
 		Short:   "Show the partitions in place on a terminal, or print each change of an owner, until interrupted",
 		Example: `  jetpull partition watch billing --json`,
-		RunE:    func(cmd *cobra.Command, args []string) error { return watch(cmd, g, interval, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var set *partition.Set
+			inPlace := !g.JSON && progress.IsTerminal(cmd.OutOrStdout())
+			owners := map[int]string{}
+			return g.Watch(cmd, interval, func(ctx context.Context, l *client.Link) (show func() error, err error) {
+				if set == nil {
+					if set, err = partition.Load(ctx, l.JS, args[0]); err != nil {
+						return nil, err
+					}
+				}
+				rows, err := set.Status(ctx)
+				if err != nil {
+					return nil, err
+				}
+				rows = slices.DeleteFunc(rows, func(p partition.Partition) bool {
+					before, known := owners[p.Number]
+					owners[p.Number] = p.Member
+					return known && before == p.Member && !inPlace
+				})
+				if len(rows) == 0 {
+					return nil, nil
+				}
+				return func() error { return cli.List(cmd, g.JSON, columns, cli.All(rows)) }, nil
+			})
+		},
 	}
 	cli.Interval(cmd.Flags(), &interval)
 	return cmd
@@ -72,30 +97,3 @@ func withSet(g *client.Globals, f func(context.Context, *partition.Set, *cobra.C
 }
 
 var columns = []string{">partition", "member", "since", ">pending", ">ack_pending"}
-
-// watch prints the owners, and then each partition whose owner has changed since the last look. On a terminal it shows all of them, in place.
-func watch(cmd *cobra.Command, g *client.Globals, interval time.Duration, name string) error {
-	var set *partition.Set
-	inPlace := !g.JSON && progress.IsTerminal(cmd.OutOrStdout())
-	owners := map[int]string{}
-	return g.Watch(cmd, interval, func(ctx context.Context, l *client.Link) (show func() error, err error) {
-		if set == nil {
-			if set, err = partition.Load(ctx, l.JS, name); err != nil {
-				return nil, err
-			}
-		}
-		rows, err := set.Status(ctx)
-		if err != nil {
-			return nil, err
-		}
-		rows = slices.DeleteFunc(rows, func(p partition.Partition) bool {
-			before, known := owners[p.Number]
-			owners[p.Number] = p.Member
-			return known && before == p.Member && !inPlace
-		})
-		if len(rows) == 0 {
-			return nil, nil
-		}
-		return func() error { return cli.List(cmd, g.JSON, columns, cli.All(rows)) }, nil
-	})
-}

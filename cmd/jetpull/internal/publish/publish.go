@@ -235,23 +235,20 @@ const (
 // parts are a message for each line of a reader, or for what is before each zero byte.
 func (p *plan) parts(in io.Reader) iter.Seq2[*nats.Msg, error] {
 	return func(yield func(*nats.Msg, error) bool) {
-		subject, err := p.address(1)
+		subject, _ := p.address(1) // complete has checked it
 		scan := bufio.NewScanner(in)
 		scan.Buffer(make([]byte, 0, 64<<10), longestLine)
 		if p.null {
 			scan.Split(splitNull)
 		}
 		n := 0
-		for ; err == nil && scan.Scan(); n++ {
+		for ; scan.Scan(); n++ {
 			if !yield(&nats.Msg{Subject: subject, Header: p.header, Data: bytes.Clone(scan.Bytes())}, nil) {
 				return
 			}
 		}
-		if err == nil && scan.Err() != nil {
-			err = fmt.Errorf("read message %d: %w", n+1, scan.Err())
-		}
-		if err != nil {
-			yield(nil, err)
+		if scan.Err() != nil {
+			yield(nil, fmt.Errorf("read message %d: %w", n+1, scan.Err()))
 		}
 	}
 }

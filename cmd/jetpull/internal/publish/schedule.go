@@ -28,7 +28,13 @@ type schedule struct {
 
 func (s *schedule) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	cli.Future(flags, &s.at, "at", "have the stream publish the message at a")
+	cli.Time(flags, &s.at, "at", "have the stream publish the message at a")
+	cli.Checked(flags, "at", func() error {
+		if !s.at.After(time.Now()) {
+			return fmt.Errorf("--at %s is in the past; give a later time", s.at.Format(time.RFC3339))
+		}
+		return nil
+	})
 	cli.Duration(flags, &s.every, "every", 0, time.Second, "have the stream publish it again and again")
 	flags.StringVar(&s.cron, "cron", "", "publish it by a `PATTERN` of six fields, seconds first, or @hourly, @daily, @weekly, @monthly, @yearly")
 	flags.StringVar(&s.zone, "time-zone", "", "`NAME` of the time zone of --cron, such as Europe/Berlin (default UTC)")
@@ -55,9 +61,13 @@ func (s *schedule) check(subject string, count int) error {
 	return nil
 }
 
-// options are those of the publish that stores the schedule of a message to target.
-func (s *schedule) options(target string) []jetstream.PublishOpt {
-	opts := []jetstream.PublishOpt{jetstream.WithScheduleTarget(target)}
+// store stores the schedule.
+func (s *schedule) store(ctx context.Context, js jetstream.JetStream, p *plan) error {
+	m, err := p.message(1)
+	if err != nil {
+		return err
+	}
+	opts := []jetstream.PublishOpt{jetstream.WithScheduleTarget(m.Subject)}
 	switch {
 	case !s.at.IsZero():
 		opts = append(opts, jetstream.WithScheduleAt(s.at))
@@ -65,22 +75,12 @@ func (s *schedule) options(target string) []jetstream.PublishOpt {
 		opts = append(opts, jetstream.WithScheduleEvery(s.every))
 	default:
 		opts = append(opts, jetstream.WithScheduleCron(s.cron))
-		if s.zone != "" {
-			opts = append(opts, jetstream.WithScheduleTimeZone(s.zone))
-		}
 	}
-	return opts
-}
-
-// store stores the schedule.
-func (s *schedule) store(ctx context.Context, js jetstream.JetStream, p *plan) error {
-	m, err := p.message(1)
-	if err != nil {
-		return err
+	if s.zone != "" {
+		opts = append(opts, jetstream.WithScheduleTimeZone(s.zone))
 	}
-	target := m.Subject
 	m.Subject = s.under
-	_, err = js.PublishMsg(ctx, m, s.options(target)...)
+	_, err = js.PublishMsg(ctx, m, opts...)
 	if refused, ok := errors.AsType[*jetstream.APIError](err); ok && s.cron != "" {
 		switch refused.ErrorCode {
 		case schedulePatternInvalid:

@@ -51,20 +51,17 @@ func (f *Flags) Register(cmd *cobra.Command) {
 		}
 		return nil
 	})
-	cli.Checked(flags, "create", f.checkSubjects)
-}
-
-// checkSubjects refuses what no stream could be over.
-func (f *Flags) checkSubjects() error {
-	if len(f.subjects) == 0 {
-		return errors.New("--create is empty; name the subjects of the stream")
-	}
-	for _, s := range f.subjects {
-		if !server.IsValidSubject(s) {
-			return fmt.Errorf("--create %q is not a subject", s)
+	cli.Checked(flags, "create", func() error {
+		if len(f.subjects) == 0 {
+			return errors.New("--create is empty; name the subjects of the stream")
 		}
-	}
-	return nil
+		for _, s := range f.subjects {
+			if !server.IsValidSubject(s) {
+				return fmt.Errorf("--create %q is not a subject", s)
+			}
+		}
+		return nil
+	})
 }
 
 // Pull is a consumer that messages are pulled from.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
@@ -31,8 +32,8 @@ response to the sender.
 
 Without --nats the relay runs a NATS server in this process, with its store in
 --store-dir. A message is then on disk before the relay answers 202 (--sync). With
---nats it uses an existing server or cluster, and several relay processes on it share
-the work.
+--nats, or with --context (a context of the nats command), it uses an existing server
+or cluster, and several relay processes on it share the work.
 
 ` + serve.ConfigHelp + `
 The subcommands are clients of a running relay. echo is a receiver for trying it out.`
@@ -59,7 +60,7 @@ func load(from relay.Sources, withConsole bool) (serve.Process, error) {
 	if err != nil {
 		return serve.Process{}, cli.Usage(err)
 	}
-	return serve.Process{LogFile: cfg.Log.Filename, LogLevel: cfg.Log.Level, Start: func(ctx context.Context, log *slog.Logger) (serve.Node, error) {
+	start := func(ctx context.Context, log *slog.Logger, fromContext []nats.Option) (serve.Node, error) {
 		warnings := relay.StrayVariables(os.Environ(), remote.RelayURL, remote.RelayToken)
 		if os.Getenv(remote.RelayToken) != "" && cfg.Admin.Token == "" {
 			warnings = append(warnings, remote.RelayToken+" is for the clients of a relay: JETPULL_RELAY_ADMIN_TOKEN is what this one would require")
@@ -67,14 +68,15 @@ func load(from relay.Sources, withConsole bool) (serve.Process, error) {
 		for _, warning := range warnings {
 			log.Warn("configuration", "warning", warning)
 		}
-		var opts []relay.Option
+		opts := []relay.Option{relay.NATSOptions(fromContext...)}
 		if withConsole {
 			opts = append(opts, relay.Console(consolecmd.Beside(cfg.HTTP.Listener, cfg.Admin.Token, log, func(c *console.Config, inside *http.Client) {
 				c.Relay = client.New("http://localhost", cfg.Admin.Token, inside)
 			})))
 		}
 		return relay.Start(ctx, cfg, log, opts...)
-	}}, nil
+	}
+	return serve.Process{LogFile: cfg.Log.Filename, LogLevel: cfg.Log.Level, Start: start}, nil
 }
 
 // echoed is how much of a message is sent back, in bytes.

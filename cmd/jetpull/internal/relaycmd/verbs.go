@@ -239,28 +239,20 @@ takes up to 1,000 messages.`,
 			waitFlag(flags)
 		},
 		Run: func(c *remote.Call) error {
-			if err := complete(c, &m, text); err != nil {
+			payload, err := cli.ArgumentOrInput(c.Cmd, c.Args, 0)
+			switch {
+			case err != nil:
 				return err
+			case text:
+				m.Payload = string(payload)
+			case !json.Valid(payload):
+				return cli.Usage(fmt.Errorf("the payload %.40q is not JSON; give --text to send it as a string", payload))
+			default:
+				m.Payload = json.RawMessage(payload)
 			}
 			return respond(c, http.MethodPost, "/v1/messages", m)
 		},
 	}
-}
-
-// complete makes the message that the command line describes.
-func complete(c *remote.Call, m *client.Message, text bool) error {
-	payload, err := cli.ArgumentOrInput(c.Cmd, c.Args, 0)
-	switch {
-	case err != nil:
-		return err
-	case text:
-		m.Payload = string(payload)
-	case !json.Valid(payload):
-		return cli.Usage(fmt.Errorf("the payload %.40q is not JSON; give --text to send it as a string", payload))
-	default:
-		m.Payload = json.RawMessage(payload)
-	}
-	return nil
 }
 
 // respond makes a request that is answered with the state of a message, waits for the response as --wait says, and prints that.

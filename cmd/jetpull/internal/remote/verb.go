@@ -201,7 +201,12 @@ func (c *Call) pathWithFlags() string {
 func (c *Call) Body() (fields map[string]any, err error) {
 	fields = map[string]any{}
 	if file, _ := c.Cmd.Flags().GetString("file"); file != "" {
-		data, err := readFile(c.Cmd, file)
+		var data []byte
+		if file == "-" {
+			data, err = io.ReadAll(cli.Input(c.Cmd))
+		} else {
+			data, err = os.ReadFile(file)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("--file: %w", err)
 		}
@@ -242,11 +247,6 @@ func (c *Call) RequestWith(body any) error {
 	if err != nil || len(answer) == 0 {
 		return err
 	}
-	return c.Show(answer)
-}
-
-// Show prints an answer.
-func (c *Call) Show(answer json.RawMessage) error {
 	return cli.Show(c.Cmd.OutOrStdout(), *c.JSON, answer)
 }
 
@@ -347,12 +347,4 @@ func (c *Call) explain(err error) error {
 		return fmt.Errorf("no answer from %s within %v: %w", mask.URL(c.base()), c.timeout, context.DeadlineExceeded)
 	}
 	return err
-}
-
-// readFile reads a file, or standard input for "-".
-func readFile(cmd *cobra.Command, path string) ([]byte, error) {
-	if path == "-" {
-		return io.ReadAll(cli.Input(cmd))
-	}
-	return os.ReadFile(path)
 }

@@ -2,6 +2,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,8 +11,12 @@ import (
 	"os"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
@@ -21,10 +26,10 @@ const ConfigHelp = `The configuration comes from an INI file (--config), then en
 variables, then flags. --print-config shows a sample file with every key.
 `
 
-// Process is a process of a system that can be started.
+// Process is a process of a system that can be started. The options are those of the connection to an existing NATS server.
 type Process struct {
 	LogFile, LogLevel string
-	Start             func(ctx context.Context, log *slog.Logger) (Node, error)
+	Start             func(ctx context.Context, log *slog.Logger, opts []nats.Option) (Node, error)
 }
 
 // Node is a running process of a system.
@@ -47,6 +52,8 @@ func Command[C any](cmd *cobra.Command, settings []service.Setting[C], sample st
 		}
 	}
 	file := flags.String("config", "", "INI `FILE` with the configuration; without it, no file is read")
+	natsContext := flags.String("context", "", "connect to the server of a context of the nats command: its `NAME`, or the absolute path of its file")
+	cli.Exclusive(cmd, "nats", "context")
 	printSample := flags.Bool("print-config", false, "print a sample configuration file and exit")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *printSample {
@@ -59,6 +66,10 @@ func Command[C any](cmd *cobra.Command, settings []service.Setting[C], sample st
 				values[f.Name] = f.Value.String()
 			}
 		}
+		opts, err := fromContext(flags, *natsContext, values)
+		if err != nil {
+			return err
+		}
 		p, err := load(cmd, service.Sources{File: *file, Env: os.LookupEnv, Flags: values})
 		if err != nil {
 			return err
@@ -67,17 +78,38 @@ func Command[C any](cmd *cobra.Command, settings []service.Setting[C], sample st
 		if err != nil {
 			return err
 		}
-		return errors.Join(p.run(cmd, log), closeLog())
+		return errors.Join(p.run(cmd, log, opts), closeLog())
 	}
 	return cmd
+}
+
+// fromContext lets a context of the nats command say which server to use, if one is named: its address and its domain as if they were given as
+// flags, the rest as options.
+func fromContext(flags *pflag.FlagSet, name string, given map[string]string) ([]nats.Option, error) {
+	if !flags.Changed("context") {
+		return nil, nil
+	}
+	c, err := natscontext.Load(name)
+	if err != nil {
+		return nil, err
+	}
+	if c.APIPrefix != "" || c.Domain != "" && flags.Lookup("domain") == nil {
+		return nil, cli.Usage(fmt.Errorf("context %s has \"jetstream_api_prefix\": %q and \"jetstream_domain\": %q, which would hide the system's own "+
+			"subjects; use a context without them", c.Path, c.APIPrefix, c.Domain))
+	}
+	given["nats"] = cmp.Or(c.URL, nats.DefaultURL)
+	if _, ok := given["domain"]; !ok && c.Domain != "" {
+		given["domain"] = c.Domain
+	}
+	return c.Options()
 }
 
 // stopTime bounds the shutdown: requests in progress may take as long as their timeout, which is 30 s unless set.
 const stopTime = 45 * time.Second
 
-func (p Process) run(cmd *cobra.Command, log *slog.Logger) error {
+func (p Process) run(cmd *cobra.Command, log *slog.Logger, opts []nats.Option) error {
 	ctx := cmd.Context()
-	n, err := p.Start(ctx, log)
+	n, err := p.Start(ctx, log, opts)
 	if err != nil {
 		return fmt.Errorf("%s: %w", cmd.Name(), err)
 	}

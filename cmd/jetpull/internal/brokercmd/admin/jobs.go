@@ -7,7 +7,11 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/jetpull/jetpull/broker/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
@@ -39,7 +43,7 @@ func showJob(c *remote.Call) error {
 	if err != nil {
 		return err
 	}
-	return c.Show(answer)
+	return cli.Show(c.Cmd.OutOrStdout(), *c.JSON, answer)
 }
 
 func attempts(c *remote.Call) error {
@@ -129,12 +133,139 @@ func purge(c *remote.Call) error {
 	return nil
 }
 
-func purgeQueued(c *remote.Call) error {
-	_, err := c.Operate(c.To(words["CONSUMER"].Item+"/purge"), map[string]any{})
+// operate starts an operation on jobs of a consumer.
+func operate(c *remote.Call) error {
+	_, err := c.Operate(c.To(c.Path), c.Given())
 	return err
 }
 
-func startReplay(c *remote.Call) error {
-	_, err := c.Operate(c.To(words["CONSUMER"].Item+"/replay"), c.Given())
+// Broadcast is the verb that stores a message.
+func Broadcast() remote.Verb {
+	header, names := http.Header{}, []string{}
+	return remote.Verb{
+		Use: "broadcast CHANNEL PRODUCER [PAYLOAD]", Short: "Broadcast a message to a channel", Path: words["CHANNEL"].Item + "/broadcast",
+		Long: `Broadcast a message as a producer, and print its path. The payload is the argument or
+standard input, byte for byte.
+
+The token of --admin-token may be an access token with the role publish. Or give the tokens
+of channel and producer in $JETPULL_BROKER_CHANNEL_TOKEN and $JETPULL_BROKER_PRODUCER_TOKEN.
+Otherwise they are read from the broker, which does not show tokens that it stores as hashes.`,
+		Example: `  jetpull broker broadcast orders shop '{"id": 12}' --id order-12 --event-type order.paid
+  jetpull broker broadcast orders shop -H 'Content-Type: image/png' <picture.png`,
+		Flags: func(flags *pflag.FlagSet) {
+			for _, f := range [][3]string{
+				{"id", "X-Broker-Message-ID", "`ID` of the message, unique in the channel; by default the broker generates one"},
+				{"event-type", "X-Broker-Event-Type", "event `TYPE`, which the filters of consumers match"},
+				{"priority", "X-Broker-Message-Priority", "`NUMBER` from 0; jobs of a higher one go first"},
+				{"at", "X-Broker-Scheduled-For", "`TIME` at which to broadcast it, such as 2030-01-02T15:04:05Z; by default at once"},
+			} {
+				flags.Func(f[0], f[2], func(value string) error {
+					header.Set(f[1], value)
+					return nil
+				})
+			}
+			cli.HeaderFlag(flags, func(name, value string) {
+				header.Set(name, value)
+				if name = http.CanonicalHeaderKey(name); name != "Content-Type" && !strings.HasPrefix(name, "X-Broker-") {
+					names = append(names, name) // one to keep; the others are the broker's own
+				}
+			})
+		},
+		Run: func(c *remote.Call) error {
+			payload, err := cli.ArgumentOrInput(c.Cmd, c.Args, 2)
+			if err != nil {
+				return err
+			}
+			given, err := tokens(c)
+			if err != nil && !errors.Is(err, client.ErrDenied) { // an access token to publish shows no tokens, and needs none
+				return err
+			}
+			for name, values := range given {
+				header[name] = values
+			}
+			header.Set("X-Broker-Producer-Id", c.Names["PRODUCER"])
+			header.Set("X-Broker-Metadata-Headers", strings.Join(names, ","))
+			_, answer, err := c.Ask(c.Cmd.Context(), remote.Request{Method: http.MethodPost, Path: c.To(c.Path), Header: header, Body: payload}, nil)
+			if err != nil {
+				return err
+			}
+			at := answer.Get("Location")
+			return cli.Answer(c.Cmd, *c.JSON, map[string]string{"location": at}, "%s\n", at)
+		},
+	}
+}
+
+// Claim is the verb that claims jobs of a pull consumer.
+func Claim() remote.Verb {
+	var count int
+	var wait time.Duration
+	var settle string
+	return remote.Verb{
+		Use: "claim CHANNEL CONSUMER", Short: "Claim jobs of a pull consumer", Path: words["CONSUMER"].Item,
+		Long: `Claim up to --count queued jobs of a pull consumer, print them, and then settle them:
+as DELIVERED, as DEAD, or with --settle none not at all. Then the claims end after 32.25
+seconds by default, and the jobs are queued again with one retry more, unless a request
+with the ClaimToken that --json prints has settled them. It exits with 4 if no job was
+queued in time.
+
+The tokens of channel and consumer are those of $JETPULL_BROKER_CHANNEL_TOKEN and
+$JETPULL_BROKER_CONSUMER_TOKEN, or are read from the broker, which needs the admin token.`,
+		Example: `  jetpull broker claim orders warehouse --count 10 --wait 20s
+  jetpull broker claim orders warehouse --settle none --json | jq -r .Message.Payload`,
+		Flags: func(flags *pflag.FlagSet) {
+			cli.Int(flags, &count, "count", 1, 1, 100, "claim this many jobs at most")
+			cli.Duration(flags, &wait, "wait", 0, 0, "how long to wait for the first job, up to a minute")
+			cli.OneOf(flags, &settle, "settle", "delivered", "what to report of the jobs once they are printed: delivered, dead or none", "delivered",
+				"dead", "none")
+		},
+		Run: func(c *remote.Call) error {
+			header, err := tokens(c)
+			if err != nil {
+				return err
+			}
+			query := url.Values{"limit": {strconv.Itoa(count)}, "wait": {wait.String()}}
+			var claimed struct{ Result []json.RawMessage }
+			if _, _, err := c.Ask(c.Cmd.Context(), remote.Request{
+				Method: http.MethodPost, Path: c.To(c.Path) + "/claim?" + query.Encode(), Header: header, Wait: wait,
+			}, &claimed); err != nil {
+				return err
+			}
+			if len(claimed.Result) == 0 {
+				return fmt.Errorf("no job was queued within %s: %w", wait, cli.ErrShort)
+			}
+			columns := []string{"Message.MessageID", ">Priority", "Message.EventType", "Message.ContentType", "Message.Payload"}
+			if err := cli.List(c.Cmd, *c.JSON, columns, cli.All(claimed.Result)); err != nil || settle == "none" {
+				return err
+			}
+			return settleAll(c, header, claimed.Result, strings.ToUpper(settle))
+		},
+	}
+}
+
+// settleAll reports the outcome of claimed jobs in one request.
+func settleAll(c *remote.Call, header http.Header, jobs []json.RawMessage, state string) error {
+	type transition struct{ ID, ClaimToken, NextState string }
+	transitions := make([]transition, len(jobs))
+	for i, job := range jobs {
+		if err := json.Unmarshal(job, &transitions[i]); err != nil {
+			return fmt.Errorf("read the claimed job: %w", err)
+		}
+		transitions[i].NextState = state
+	}
+	header.Set("Content-Type", "application/json")
+	var settled struct {
+		Result []struct {
+			ID, Error string
+			Status    int
+		}
+	}
+	_, _, err := c.Ask(c.Cmd.Context(), remote.Request{
+		Method: http.MethodPost, Path: c.To(jobsPath), Header: header, Body: map[string]any{"Transitions": transitions},
+	}, &settled)
+	for _, r := range settled.Result {
+		if r.Status != http.StatusAccepted {
+			err = errors.Join(err, fmt.Errorf("job %s is not %s: %s", r.ID, state, r.Error))
+		}
+	}
 	return err
 }

@@ -98,7 +98,7 @@ func write(c *remote.Call, known []string, given map[string]any) error {
 	if err != nil {
 		return err
 	}
-	return c.Show(answer)
+	return cli.Show(c.Cmd.OutOrStdout(), *c.JSON, answer)
 }
 
 // text is a value as a form has it: a list has commas, and an object is JSON.

@@ -101,7 +101,7 @@ is not deleted. Deleted jobs cannot be queued again.`,
 			},
 		},
 		{
-			Use: "purge-queued CHANNEL CONSUMER", Short: "Delete the jobs that are queued now", Run: purgeQueued,
+			Use: "purge-queued CHANNEL CONSUMER", Short: "Delete the jobs that are queued now", Run: operate, Path: words["CONSUMER"].Item + "/purge",
 			Long: `Delete the jobs of a consumer that are queued when the command begins, also those that
 wait for a retry. Jobs in flight, dead and delivered ones stay, and so do all jobs of
 later messages. Deleted jobs cannot be queued again. The broker does this, at --rate.
@@ -116,7 +116,7 @@ see jetpull broker replay, which shows and cancels it.`,
 			Columns: []string{"ChannelID", "ConsumerID", "ID", "Kind", "State", ">Count", ">Replayed", ">Purged", ">Skipped", ">Failed", "CreatedAt"},
 		},
 		{
-			Use: "start CHANNEL CONSUMER", Short: "Queue dead or delivered jobs again", Run: startReplay,
+			Use: "start CHANNEL CONSUMER", Short: "Queue dead or delivered jobs again", Run: operate, Path: words["CONSUMER"].Item + "/replay",
 			Long: `Queue dead and delivered jobs of a consumer again: all, or those that match every
 flag. The broker does this, at --rate. This command shows the progress. An interrupt
 ends this command but not the replay.`,

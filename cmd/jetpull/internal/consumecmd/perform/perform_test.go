@@ -13,12 +13,6 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
 )
 
-func TestEnvName(t *testing.T) {
-	for in, want := range map[string]string{"X-Kind": "X_KIND", "a.b c": "A_B_C", "Größe": "GR__E", "": ""} {
-		require.Equal(t, want, envName(in))
-	}
-}
-
 func TestLines(t *testing.T) {
 	var out bytes.Buffer
 	l := &lines{to: pulling.NewPrinter(&out)}
@@ -51,6 +45,11 @@ func TestEnvironmentOfACommand(t *testing.T) {
 	require.Contains(t, env, `JETPULL_HEADERS={"B-1":["x","y"],"Zero":["a\u0000b"]}`)
 	for _, v := range env {
 		require.NotContains(t, v, "\x00", "exec would refuse all of the environment")
+	}
+	for name, want := range map[string]string{"X-Kind": "X_KIND", "a.b c": "A_B_C", "Größe": "GR__E", "": ""} {
+		env, err = messageEnv(headersOnly{headers: nats.Header{name: {"x"}}})
+		require.NoError(t, err)
+		require.Contains(t, env, "JETPULL_HEADER_"+want+"=x")
 	}
 	env, err = messageEnv(headersOnly{})
 	require.NoError(t, err)

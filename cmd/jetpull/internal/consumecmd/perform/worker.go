@@ -204,7 +204,7 @@ func (t *talk) run() error {
 	stderr := &lines{to: t.w.Stderr}
 	cmd := exec.CommandContext(ctx, t.w.Argv[0], t.w.Argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = t, t, stderr
-	err := child.RunWhole(cmd)
+	err := child.Run(cmd, true)
 	_ = stderr.flush()
 	t.w.mu.Lock()
 	defer t.w.mu.Unlock()

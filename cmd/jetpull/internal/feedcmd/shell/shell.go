@@ -61,7 +61,7 @@ func (p *Processor) Process(ctx context.Context, it feed.Item) (feed.Response, e
 		"IDEMPOTENCY_KEY="+it.IdempotencyKey())
 	stdout, tail := &bounded{most: maxResponse + 1}, &bounded{most: maxStderr}
 	cmd.Stdout, cmd.Stderr = stdout, io.MultiWriter(tail, p.Stderr)
-	err := child.Run(cmd)
+	err := child.Run(cmd, false)
 	if err != nil && ctx.Err() != nil {
 		return feed.Response{}, context.Cause(ctx)
 	}

@@ -56,20 +56,6 @@ func (t *DB) Command(use, short string, f func(cmd *cobra.Command, s *feed.Store
 	}}
 }
 
-// partition is a [feed.Partition] with the columns' names.
-type partition struct {
-	ID      string      `json:"id"`
-	Gate    int         `json:"gate"`
-	Status  feed.Status `json:"status"`
-	Owner   string      `json:"owner,omitempty"`
-	Until   time.Time   `json:"until,omitzero"`
-	Epoch   int64       `json:"epoch"`
-	Version int64       `json:"version"`
-	Sealed  bool        `json:"sealed"`
-}
-
-func shown(p feed.Partition) partition { return partition(p) }
-
 // Item is an item with the columns' names.
 type Item struct {
 	PartitionID string      `json:"partition_id"`
@@ -105,7 +91,7 @@ func NewList(t *DB) *cobra.Command {
 					return cli.Usage(errors.New("--gate and --data are for the items of a partition: name one"))
 				}
 				all := pages(ctx, q, s.Partitions, func(p feed.Partition) string { return p.ID })
-				return cli.List(cmd, t.JSON, []string{"id", "status", ">gate", "sealed", "owner"}, cli.Map(all, shown))
+				return cli.List(cmd, t.JSON, []string{"id", "status", ">gate", "sealed", "owner"}, all)
 			}
 			q.Partition = args[0]
 			if _, err := s.Partition(ctx, q.Partition); err != nil {
@@ -144,8 +130,7 @@ func pages[T any](ctx context.Context, q feed.Query, list func(context.Context, 
 		for {
 			page, err := list(ctx, q)
 			if err != nil {
-				var none T
-				yield(none, err)
+				yield(*new(T), err)
 			}
 			if err != nil || len(page) == 0 {
 				return
@@ -181,9 +166,9 @@ func NewShow(t *DB) *cobra.Command {
 			return err
 		}
 		shown := struct {
-			partition
+			feed.Partition
 			Gates []gate `json:"gates,omitempty"`
-		}{shown(p), nil}
+		}{p, nil}
 		for _, n := range slices.Sorted(maps.Keys(counts)) {
 			shown.Gates = append(shown.Gates, gate{n, counts[n].Available, counts[n].Complete, counts[n].Failed})
 		}
@@ -198,18 +183,6 @@ type gate struct {
 	Failed    int `json:"failed"`
 }
 
-// running is an attempt as ps lists it.
-type running struct {
-	Partition string    `json:"partition"`
-	Item      string    `json:"item"`
-	Gate      int       `json:"gate"`
-	Attempt   int       `json:"attempt"`
-	Since     time.Time `json:"since"`
-	Host      string    `json:"host,omitempty"`
-	PID       int       `json:"pid"`
-	Watcher   string    `json:"watcher"`
-}
-
 // NewPs is jetpull feed ps.
 func NewPs(t *DB) *cobra.Command {
 	cmd := t.Command("ps", "List the items that watchers process, and since when", func(cmd *cobra.Command, s *feed.Store, _ []string) error {
@@ -217,11 +190,8 @@ func NewPs(t *DB) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		rows := cli.Map(cli.All(found), func(r feed.Running) running {
-			return running{r.Partition, r.Item, r.Gate, r.Attempt, r.Since, r.Host, r.PID, r.Watcher}
-		})
 		columns := []string{"partition", "item", ">gate", ">attempt", "since", "host", ">pid", "watcher:8"}
-		return cli.ListOr(cmd, t.JSON, columns, rows, "no item is listed as running")
+		return cli.ListOr(cmd, t.JSON, columns, cli.All(found), "no item is listed as running")
 	})
 	cmd.Long = `List the items that watchers process, those that have run longest first. A watcher
 reports them three times in the length of --lease. jetpull feed cancel cancels one.`
@@ -232,7 +202,7 @@ reports them three times in the length of --lease. jetpull feed cancel cancels o
 const viewLimit = 40
 
 type progressJSON struct {
-	partition
+	feed.Partition
 	// of which AtGate are at the partition's gate, Above wait behind it, and Below were inserted too late by another program
 	Available int     `json:"available"`
 	AtGate    int     `json:"at_gate"`
@@ -248,7 +218,21 @@ type progressJSON struct {
 func NewWatch(t *DB) *cobra.Command {
 	var every time.Duration
 	cmd := t.Command("watch", "Show the progress of partitions, until interrupted", func(cmd *cobra.Command, s *feed.Store, _ []string) error {
-		return watch(cmd, t.JSON, s, every)
+		before, at := map[string]int64{}, time.Now()
+		return cli.Watch(cmd, t.JSON, every, func() (show func() error, err error) {
+			lines, now, err := progressOf(cmd.Context(), s, before, time.Since(at))
+			if err != nil {
+				return nil, err
+			}
+			before, at = now, time.Now()
+			return func() error {
+				if len(lines) == 0 && !t.JSON {
+					_, err := fmt.Fprintln(cmd.OutOrStdout(), "every partition is complete")
+					return err
+				}
+				return cli.List(cmd, t.JSON, watched, cli.All(lines))
+			}, nil
+		})
 	})
 	cmd.Long = fmt.Sprintf(`Show the first %d partitions that are not complete, and what the last ones came to.
 Items at the partition's gate are processed now; those above wait for it, and those
@@ -256,25 +240,6 @@ below were inserted too late by another program: nobody processes them. The rate
 items that passed to a higher gate, were complete or are to be processed again.`, viewLimit)
 	cli.Interval(cmd.Flags(), &every)
 	return cmd
-}
-
-func watch(cmd *cobra.Command, asJSON bool, s *feed.Store, every time.Duration) error {
-	ctx := cmd.Context()
-	before, at := map[string]int64{}, time.Now()
-	return cli.Watch(cmd, asJSON, every, func() (show func() error, err error) {
-		lines, now, err := progressOf(ctx, s, before, time.Since(at))
-		if err != nil {
-			return nil, err
-		}
-		before, at = now, time.Now()
-		return func() error {
-			if len(lines) == 0 && !asJSON {
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), "every partition is complete")
-				return err
-			}
-			return cli.List(cmd, asJSON, watched, cli.All(lines))
-		}, nil
-	})
 }
 
 // progressOf counts the items of the partitions that are not complete, and of those that were not the last time.
@@ -314,7 +279,7 @@ func progressOf(ctx context.Context, s *feed.Store, before map[string]int64, too
 }
 
 func progressLine(ctx context.Context, s *feed.Store, p feed.Partition) (progressJSON, error) {
-	line := progressJSON{partition: shown(p)}
+	line := progressJSON{Partition: p}
 	counts, err := s.Counts(ctx, p.ID)
 	if err != nil {
 		return line, err
