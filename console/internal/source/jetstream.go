@@ -94,8 +94,7 @@ func (j JetStream) Consumers(ctx context.Context) (all []*jetstream.ConsumerInfo
 		return nil, err
 	}
 	for _, info := range streams {
-		led := info.Cluster == nil || info.Cluster.Leader != "" // or else nothing is known of its state
-		if led && info.State.Consumers == 0 {
+		if led := info.Cluster == nil || info.Cluster.Leader != ""; led && info.State.Consumers == 0 { // without a leader, its state is not known
 			continue
 		}
 		some, err := list(ctx, j.JS, "CONSUMER.LIST."+info.Config.Name, func(p listed) []*jetstream.ConsumerInfo { return p.Consumers },
