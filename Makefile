@@ -28,7 +28,7 @@ NODEBUG := -gcflags=all=-dwarf=false
 # The race detector needs a C compiler. A test binary without findings sleeps for a second at its end, unless GORACE sets another time.
 # SQLite is C that was translated to Go. The detector does not watch it, because that takes as long as all else in the feed's tests.
 # Other packages share code of generic types, and the detector must see all of that.
-RACE    := $(if $(shell command -v $$($(GO) env CC)),-race $(NODEBUG) -gcflags=modernc.org/sqlite/lib=-race=false)
+RACE    := $(if $(shell command -v $$($(GO) env CC)),-race -trimpath $(NODEBUG) -gcflags=modernc.org/sqlite/lib=-race=false)
 export GORACE ?= atexit_sleep_ms=0
 # What is built without the race detector is built as a release is, so that the programs of one run share one build.
 PLAIN   := CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false -vet=off $(NODEBUG)'
