@@ -232,8 +232,9 @@ func TestPinThatIsTakenAway(t *testing.T) {
 	require.Eventually(t, func() bool { missing, _ := calls.missing([]string{"held"}); return missing == 0 }, waitLong, waitStep)
 	js, shard := srv.JetStream(t, srv.Connect(t)), fmt.Sprintf("shard_%d", a.store.Shards.Shard("ch"))
 	all := []string{"held"}
+	deadline := time.Now().Add(waitLong) // a node notices half a second later, and the server may have given the pin to it again
 	for try := 0; !dispatching(t, there); try++ {
-		require.Less(t, try, 200, "the server gives the pin to the same node again and again")
+		require.True(t, time.Now().Before(deadline), "the server gives the pin to the same node again and again")
 		require.NoError(t, jetpull.Unpin(t.Context(), js, "broker_ticks", shard, "dispatch"))
 		all = append(all, broadcastMany(t, a, fmt.Sprint(try, "-"), 5)...)
 		dispatchers(t, a, b)
