@@ -3,6 +3,7 @@ package exporter
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -63,12 +64,17 @@ func backlog(t *testing.T, js jetstream.JetStream, replicas int) {
 	c, err := js.CreateConsumer(t.Context(), "S", jetstream.ConsumerConfig{Durable: "c", AckWait: time.Hour})
 	require.NoError(t, err)
 	fetch := func(n int) (all []jetstream.Msg) {
-		batch, err := c.Fetch(n, jetstream.FetchMaxWait(time.Minute))
-		require.NoError(t, err)
-		for m := range batch.Messages() {
-			all = append(all, m)
+		for len(all) < n {
+			batch, err := c.Fetch(n-len(all), jetstream.FetchMaxWait(time.Minute))
+			require.NoError(t, err)
+			for m := range batch.Messages() {
+				all = append(all, m)
+			}
+			// Of a cluster, the server of this client may not have heard of the consumer yet.
+			if !errors.Is(batch.Error(), nats.ErrNoResponders) {
+				require.NoError(t, batch.Error())
+			}
 		}
-		require.NoError(t, batch.Error())
 		return all
 	}
 	_, err = js.Conn().RequestWithContext(t.Context(), fetch(5)[0].Reply(), []byte("-NAK")) // the server answers when it is done
