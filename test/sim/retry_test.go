@@ -42,15 +42,16 @@ func (a *audit) conclude(f *course) {
 			next := f.handings[i+1+n]
 			again, until = next.deliveryID == h.deliveryID && !f.sentWithin(h.life, h.deliveryID, h.at, next.at), next.at-1
 		}
-		if n, _, back := f.nakedBy(h.life, nil, h.deliverSeq, h.when, until); back {
-			until = n.at
+		back := until
+		if n, _, ok := f.nakedBy(h.life, nil, h.deliverSeq, h.when, until); ok {
+			back = n.at
 		}
 		low, high := a.limits(h)
 		h.mayDie = !h.cancelled && h.run.dead && h.most >= low
 		switch {
 		case h.cancelled:
 			h.verb = naked
-		case h.least >= high, !again && h.most >= low && f.endedBy(h.life, h.when, until):
+		case h.least >= high, !again && h.most >= low && f.endedBy(h, back, until):
 			h.verb, h.dead = termed, h.run.dead
 		case h.run.ordered && (again || h.run.stopped == 0 || h.when < h.run.stopped):
 			h.verb = kept
@@ -62,12 +63,14 @@ func (a *audit) conclude(f *course) {
 	}
 }
 
-// endedBy reports whether a life may have terminated a message between two times.
-func (f *course) endedBy(life string, from, to time.Duration) bool {
+// endedBy reports whether a message may have been terminated as the result of h, until a time or before it went back. A redelivery that comes
+// in the drain goes back alone: then the delivery that h has may be terminated later.
+func (f *course) endedBy(h *handing, back, until time.Duration) bool {
 	return slices.ContainsFunc(f.ended, func(e endedAt) bool {
-		return e.at >= from && e.at <= to && (e.deliverSeq == 0 || slices.ContainsFunc(f.deliveries, func(d *delivery) bool {
-			return d.life == life && d.deliverSeq == e.deliverSeq
-		}))
+		return e.at >= h.when && (e.at <= back || e.at <= until && e.deliverSeq == h.deliverSeq) &&
+			(e.deliverSeq == 0 || slices.ContainsFunc(f.deliveries, func(d *delivery) bool {
+				return d.life == h.life && d.deliverSeq == e.deliverSeq
+			}))
 	})
 }
 

@@ -220,7 +220,8 @@ func (s *schedule) patience() time.Duration {
 	return most + retryMost + s.replayMost()
 }
 
-// replayMost is how long the server may pause where it replays at original speed. It pauses again for a message behind one that is redelivered.
+// replayMost is how long the server may pause where it replays at original speed. It pauses again for a message behind one that is redelivered,
+// and redelivers again and again what waits for an acknowledgement while it pauses for longer than AckWait.
 func (s *schedule) replayMost() time.Duration {
 	if len(s.plan.before) == 0 {
 		return 0
@@ -228,6 +229,9 @@ func (s *schedule) replayMost() time.Duration {
 	most := s.plan.active
 	for _, pause := range s.plan.before {
 		most += pause
+	}
+	if least, _ := s.plan.ackWaits(); slices.Max(s.plan.before) > least {
+		most *= 5
 	}
 	return 5 * most
 }
