@@ -106,10 +106,11 @@ func (a *audit) copied(f *course, d *delivery) bool {
 	})
 }
 
-// leftUnsettled reports whether d took the place of the delivery that Messages or Consume had, and h never settled: then both wait for AckWait.
+// leftUnsettled reports whether d took the place of the delivery that Messages or Consume had, and h never settled, or after the end of its client:
+// then both wait for AckWait.
 func (a *audit) leftUnsettled(f *course, h *handing, d *delivery) bool {
 	had := h.life == d.life && h.run != nil && f.deliveredAs(h) < d.at && h.at <= a.arrives(d.at) && (!h.done || d.at <= h.over)
-	return had && h.verb == "" && !h.late
+	return had && h.verb == ""
 }
 
 // gaveBack reports whether the client that was sent d gave it back, or a delivery that was sent to it later.
