@@ -241,6 +241,9 @@ func (a *audit) again(f *course, h *handing, d *delivery) bool {
 	if len(a.plan.before) > 0 && slices.ContainsFunc(f.overdue, func(at time.Duration) bool { return at <= sent }) {
 		return false // the server may pause before a redelivery, and does not look again whether the message is settled
 	}
+	if h.failed && d.at <= sent+judged+a.plan.trip() && a.shortened(h.life, d.at) {
+		return false // an AckWait that was made shorter ran out while the consumer was read and the dead letter stored
+	}
 	return d.at > sent && !a.excused(h.when, sent) && !a.killedAt(h.life, sent)
 }
 
