@@ -82,9 +82,8 @@ func (a *audit) checkStranded() {
 	}
 }
 
-// copied reports whether the client that was sent d had handled the message, did so
-// then, or handled a later delivery that took the place of d: what came of that stands
-// for d.
+// copied reports whether the client that was sent d had handled the message, did so then, or handled a later delivery that took the place of d:
+// what came of that stands for d.
 func (a *audit) copied(f *course, d *delivery) bool {
 	return slices.ContainsFunc(f.handings, func(h *handing) bool {
 		replaces := f.sentWithin(h.life, h.deliveryID, d.at, h.at)
@@ -151,8 +150,7 @@ func (f *course) lastBefore(at time.Duration) *delivery {
 	return last
 }
 
-// shortened reports whether the consumer's configuration had been changed since a life
-// read it first, which it need not have noticed.
+// shortened reports whether the consumer's configuration had been changed since a life read it first, which it need not have noticed.
 func (a *audit) shortened(life string, by time.Duration) bool {
 	bound := a.bound(life)
 	return slices.ContainsFunc(a.changes, func(c change) bool { return c.at >= bound && c.at <= by })
@@ -195,8 +193,7 @@ func (a *audit) checkOverdue(f *course, d *delivery, at time.Duration) {
 // batched is how long an acknowledgement may wait for others.
 const batched = time.Millisecond
 
-// carelessly reports whether a message may have been held by a stream that
-// keeps nothing alive.
+// carelessly reports whether a message may have been held by a stream that keeps nothing alive.
 func (a *audit) carelessly(d *delivery) bool {
 	return slices.ContainsFunc(a.runs, func(r *run) bool { return r.life == d.life && !r.keepAlive && r.end >= d.at })
 }
@@ -207,15 +204,13 @@ func (a *audit) arrived(h *handing) time.Duration {
 	return h.when + batched + a.plan.trip()
 }
 
-// killedAt reports whether a process was killed before what it sent at a time
-// could arrive.
+// killedAt reports whether a process was killed before what it sent at a time could arrive.
 func (a *audit) killedAt(life string, at time.Duration) bool {
 	end := a.lives[life]
 	return end != nil && end.killed > 0 && at+a.plan.trip()+batched >= end.killed
 }
 
-// checkDuplicates: nothing was handed over again that had been settled, unless
-// a fault came in between, or a server that crashed forgot the delivery.
+// checkDuplicates: nothing was handed over again that had been settled, unless a fault came in between, or a server that crashed forgot the delivery.
 func (a *audit) checkDuplicates() {
 	for _, seq := range a.order {
 		f := a.courses[seq]
