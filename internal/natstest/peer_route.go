@@ -117,8 +117,11 @@ func (p *Peer) route(from *peerConn, subject string, f frame) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if from == nil && p.link.stalled {
-		p.link.down = append(p.link.down, routed{subject, f})
-		return len(p.receivers(nil, subject, true)) > 0
+		known := len(p.receivers(nil, subject, true)) > 0
+		if known {
+			p.link.down = append(p.link.down, routed{subject, f})
+		}
+		return known
 	}
 	return f.send(p.receivers(from, subject, false))
 }
