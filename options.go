@@ -266,7 +266,7 @@ func ExpiresAt(f func(*Msg) time.Time) HandlerOption {
 // twice if the next attempt comes within the duplicate window of the stream (Duplicates, 2 minutes by default).
 // Keep that longer than the consumer's AckWait and the longest of RetryDelays.
 //
-// At the last delivery that the consumer's MaxDeliver allows, a handler's slot is taken until the copy is
+// At the last delivery that the consumer's MaxDeliver allows, and while the consumer cannot be read, a handler's slot is taken until the copy is
 // stored or Consume's drain times out. A stream of dead letters that is down then stops Consume.
 func DeadLetter(subject string) HandlerOption {
 	wrong := problem(!wire.Publishable(subject), "%q is not a subject to publish to; use one without wildcards, spaces and empty tokens", subject)

@@ -98,15 +98,13 @@ const (
 	readMost = time.Second
 	// readSoon is when the consumer is read after messages have arrived, or a reading has not found it.
 	readSoon = 500 * time.Millisecond
-	// readRarely is the longest pause between two readings while messages are held and none arrive. When none are held, there are no
-	// readings.
+	// readRarely is the longest pause between two readings while messages are held and none arrive. When none are held, there are no readings.
 	readRarely = 4 * time.Second
 	// proofGap is the pause between two readings while the engine is Proving.
 	proofGap = 20 * time.Millisecond
 	// freshFor is how old the reading may be by which a failed attempt is judged.
 	freshFor = 250 * time.Millisecond
-	// goneAfter is how long readings have to miss the consumer until it counts as gone. A server that has just started may not
-	// know its consumers yet.
+	// goneAfter is how long readings have to miss the consumer until it counts as gone. A server that has just started may not know its consumers yet.
 	goneAfter = 3 * time.Second
 )
 
@@ -165,13 +163,15 @@ func (s *Subscription) watch(ctx context.Context) {
 }
 
 // fresh has the consumer read if the last reading is too old to judge a failed attempt by: MaxDeliver can be lower by now, and
-// then a message that is handed back is not delivered again.
-func (s *Subscription) fresh(ctx context.Context) {
+// then a message that is handed back is not delivered again. It reports false if MaxDeliver is not known now.
+func (s *Subscription) fresh(ctx context.Context) (known bool) {
 	ctx, cancel := context.WithTimeout(ctx, readSoon)
 	defer cancel()
 	if s.nc.IsConnected() {
-		_ = s.read(ctx, s.driver.Now()-freshFor)
+		err := s.read(ctx, s.driver.Now()-freshFor)
+		known = err == nil || errors.Is(err, ErrConsumerDeleted)
 	}
+	return known
 }
 
 // errMissing says that a reading did not find the consumer, which proves nothing yet.

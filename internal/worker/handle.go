@@ -126,9 +126,7 @@ func (p *Pool[M]) fail(e *entry[M], err error) {
 		e.failed = true
 		q.mu.Unlock()
 		p.check() // the handler may have taken nearly all of AckWait, without KeepAlive
-		if p.ops.Fresh != nil {
-			p.ops.Fresh(p.handlers)
-		}
+		p.ops.Fresh(p.handlers)
 	}
 	q.mu.Lock()
 	consumer := q.consumer

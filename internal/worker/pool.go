@@ -42,8 +42,8 @@ type Ops[M any] struct {
 
 	// DeadLetter stores a dead letter, and logs the result; nil: there are none. Its error matches ErrFinal if nothing can be sent any more.
 	DeadLetter func(ctx context.Context, m M, reason string, attempts int) error
-	// Fresh has the consumer's configuration read, and followed, unless that was done lately; nil: it does not change.
-	Fresh func(context.Context)
+	// Fresh has the consumer's configuration read, and followed, unless that was done lately, and reports whether it is known now.
+	Fresh func(context.Context) bool
 	// Failed takes a failed attempt that settled its message, its number from 1, and its outcome.
 	Failed func(m M, attempt int, outcome string, after time.Duration, err error)
 

@@ -167,8 +167,8 @@ const (
 )
 
 // giveUp ends a message that has failed for the last time. With a dead letter the original is terminated only
-// when the copy is stored; until then it is retried. After the last delivery that MaxDeliver allows there is no other:
-// the worker keeps the message in progress and tries until the copy is stored, the handlers' context ends, or
+// when the copy is stored; until then it is retried. After the last delivery that MaxDeliver allows there is no other, and while the consumer
+// cannot be read each may be the last: the worker keeps the message in progress and tries until the copy is stored, the handlers' context ends, or
 // the connection is closed for good. So a stream of dead letters that is down stops the call.
 func (p *Pool[M]) giveUp(e *entry[M], try attempt, delay time.Duration) {
 	reason := deadReason(try.err)
@@ -185,7 +185,7 @@ func (p *Pool[M]) giveUp(e *entry[M], try attempt, delay time.Duration) {
 			return
 		}
 		p.ops.Report.Error(err)
-		if !p.isLast(e) || p.handlers.Err() != nil || errors.Is(err, ErrFinal) {
+		if p.ops.Fresh(p.handlers) && !p.isLast(e) || p.handlers.Err() != nil || errors.Is(err, ErrFinal) {
 			p.again(e, try, delay)
 			return
 		}

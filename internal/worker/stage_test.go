@@ -227,6 +227,7 @@ func (s *stage) ops() Ops[*msg] {
 		Nak:      func(m *msg, d time.Duration) error { return did(fmt.Sprintf("nak:%v ", d))(m) },
 		Term:     func(m *msg, reason string) error { return did("term:" + reason + " ")(m) },
 		HandBack: func(m *msg) { _ = did("back")(m) },
+		Fresh:    func(context.Context) bool { return true },
 		Failed:   func(*msg, int, string, time.Duration, error) {},
 		Credit: func(c pull.Credit) {
 			s.mu.Lock()
@@ -345,11 +346,12 @@ func (s *stage) open(ws script.Words) {
 		}
 	}
 	if d := ws.Durations("reading", "0s")[0]; d > 0 {
-		ops.Fresh = func(ctx context.Context) {
+		ops.Fresh = func(ctx context.Context) bool {
 			select {
 			case <-time.After(d):
 			case <-ctx.Done():
 			}
+			return true
 		}
 	}
 	if ws.Has("asks") {

@@ -9,9 +9,8 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest/model"
 )
 
-// checkDead: what was given up with a dead letter is in the stream of the dead
-// letters exactly once, and nothing else is, but what a fault took from the client
-// between the copy and the end of the original.
+// checkDead: what was given up with a dead letter is in the stream of the dead letters exactly once, and nothing else is, but what a fault took
+// from the client between the copy and the end of the original.
 func (a *audit) checkDead() {
 	copies := map[uint64]int{}
 	for i := range a.model.Messages(deadStream) {
@@ -47,11 +46,9 @@ func (f *course) died() bool {
 	return slices.ContainsFunc(f.handings, func(h *handing) bool { return h.dead || h.mayDie })
 }
 
-// hadTime reports whether a message was given up at its last delivery by a Consume that
-// had to wait until the dead letter was stored, perhaps until all is calm. One that is
-// killed, or whose drain is over, does not: a dead letter that was lost is tried again
-// after seconds, and the server may have given the message up by then, if its handler
-// failed so late that no report that it is in progress came within AckWait.
+// hadTime reports whether a message was given up at its last delivery by a Consume that had to wait until the dead letter was stored, perhaps until
+// all is calm. One that is killed, or whose drain is over, does not: a dead letter that was lost is tried again after seconds, and the server may
+// have given the message up by then, if its handler failed so late that no report that it is in progress came within AckWait.
 func (a *audit) hadTime(f *course) bool {
 	h := f.handings[len(f.handings)-1]
 	_, wait := a.plan.ackWaits()
@@ -68,8 +65,7 @@ func (a *audit) hadTime(f *course) bool {
 // the longest handler may fill its window, and then its pull waits to be tried again.
 const noticedWithin = handlerMost + recovery
 
-// retries reports whether a run may have had its window full of messages that it was to
-// retry in place at a time.
+// retries reports whether a run may have had its window full of messages that it was to retry in place at a time.
 func (a *audit) retries(r *run, at time.Duration) bool {
 	return slices.ContainsFunc(a.handings, func(h *handing) bool {
 		return h.run == r && h.verb == kept && h.over >= at-retryMost && h.over <= at+noticedWithin
@@ -99,8 +95,7 @@ func (a *audit) noticed(r *run, gone time.Duration) time.Duration {
 	return by
 }
 
-// checkGone: a stream that does not wait for its consumer ends when that is
-// deleted.
+// checkGone: a stream that does not wait for its consumer ends when that is deleted.
 func (a *audit) checkGone() {
 	gone, ok := a.plan.deletion()
 	if !ok || gone.length < noticedWithin {

@@ -17,8 +17,7 @@ func (d deliveryID) String() string {
 	return fmt.Sprintf("#%d delivery %d (%d.)", d.seq, d.deliverSeq, d.count)
 }
 
-// handing is one message that the client handed to an actor, and what the actor
-// did with it. Times are since the schedule began.
+// handing is one message that the client handed to an actor, and what the actor did with it. Times are since the schedule began.
 type handing struct {
 	deliveryID
 	life  string
@@ -78,8 +77,7 @@ type run struct {
 	single    bool          // nor any other call
 }
 
-// journal is what the processes note. Its methods may be called from any
-// goroutine.
+// journal is what the processes note. Its methods may be called from any goroutine.
 type journal struct {
 	start time.Time
 	plan  *plan
@@ -194,8 +192,7 @@ func (j *journal) called(life string, from time.Duration) {
 	j.locked(func(now time.Duration) { j.calls = append(j.calls, call{life, span{from, now}}) })
 }
 
-// deleted reports whether the consumer was not there at some time since, or a
-// moment before: what was on its way may still say so.
+// deleted reports whether the consumer was not there at some time since, or a moment before: what was on its way may still say so.
 func (j *journal) deleted(since time.Duration) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -209,8 +206,7 @@ func (j *journal) deleted(since time.Duration) bool {
 	return ok && j.now() >= f.at && since <= until+recovery
 }
 
-// change is a configuration that the consumer was given, by an update or when it was
-// created again.
+// change is a configuration that the consumer was given, by an update or when it was created again.
 type change struct {
 	at time.Duration
 	jetstream.ConsumerConfig
