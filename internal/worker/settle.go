@@ -177,7 +177,7 @@ func (p *Pool[M]) giveUp(e *entry[M], try attempt, delay time.Duration) {
 		p.terminate(e, try, TermSent, why)
 		return
 	}
-	until := p.open
+	until, last := p.open, p.isLast(e)
 	for wait := deadLetterPause; ; wait = min(2*wait, deadLetterPauseMost) {
 		err := p.ops.DeadLetter(p.handlers, e.msg, reason, try.number)
 		if err == nil {
@@ -185,7 +185,9 @@ func (p *Pool[M]) giveUp(e *entry[M], try attempt, delay time.Duration) {
 			return
 		}
 		p.ops.Report.Error(err)
-		if p.ops.Fresh(p.handlers) && !p.isLast(e) || p.handlers.Err() != nil || errors.Is(err, ErrFinal) {
+		known := p.ops.Fresh(p.handlers)
+		last = last || p.isLast(e) // with a larger MaxDeliver the server does not deliver a message again that it has ended
+		if known && !last || p.handlers.Err() != nil || errors.Is(err, ErrFinal) {
 			p.again(e, try, delay)
 			return
 		}
