@@ -24,7 +24,10 @@ type Operation struct {
 }
 
 // Ended is how many objects its turn has come to.
-func (o *Operation) Ended() int { return o.Done + o.Skipped + o.Failed }
+func (o Operation) Ended() int { return o.Done + o.Skipped + o.Failed }
+
+// Left is how many objects its turn has not come to.
+func (o Operation) Left() int { return max(0, o.Matched-o.Ended()) }
 
 // Running is the state of an operation that has not ended.
 const Running = "running"

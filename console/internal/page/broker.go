@@ -178,15 +178,10 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 	one.Paused, one.Disabled = "", ""
 	j.judged(&one.Receiver)
 	one.now = one.Of()
-	var lines sentences
-	lines.add(true, "It is a %s consumer.", j.Type)
-	lines.add(j.Type == "push", "Messages are POSTed to %s.", withoutPassword(j.CallbackURL))
-	lines.add(j.Concurrency > 0, "At most %s at a time.", view.Count(uint64(max(0, j.Concurrency)), "callback"))
-	lines.add(j.RateLimit > 0, "At most %s callbacks.", view.Rate(j.RateLimit).Text)
 	part := b.part(ctx, r, source(brokerName, s), one, deliveredColumn)
-	part.Lines = append(lines, part.Lines...)
-	part.Facts = append(part.Facts, view.Fact{Name: "Breaker", Value: view.Text(cmp.Or(j.Breaker, "none"))},
-		view.Fact{Name: "Next callback", Value: j.waits()})
+	part.Lines = append(inWords("broker consumer", j), part.Lines...)
+	part.Facts = append(part.Facts, view.Fact{Name: "Breaker", Value: view.Text(cmp.Or(j.Breaker, "none"))})
+	part.Facts = append(part.Facts, waits(j.WaitingFor, j.WaitingUntil)...)
 	return channelPage(j.Channel, j.Consumer, part), nil
 }
 
@@ -238,22 +233,4 @@ func (b *Broker) actions(one target[jobs]) []view.Action {
 			return b.begin(ctx, one.name+"/purge", map[string]any{}, rate, dry)
 		}),
 	}
-}
-
-// waitReasons are the reasons why a callback waits, as the broker names them.
-var waitReasons = map[string]string{
-	"pause": "it is paused", "breaker": "the circuit breaker is open", "hold": "the receiver has asked for a pause",
-	"rate": "the rate limit is reached", "concurrency": "as many as allowed are in progress", "store": "its outcome could not be stored",
-}
-
-// waits is why the next callback waits, and until when if that is known.
-func (s *brokerState) waits() view.Value {
-	if s.WaitingFor == "" {
-		return view.None("Nothing delays it, as far as this broker knows")
-	}
-	text := "waits: " + cmp.Or(waitReasons[s.WaitingFor], s.WaitingFor)
-	if !s.WaitingUntil.IsZero() {
-		text += ", until " + view.At(s.WaitingUntil)
-	}
-	return view.Text(text)
 }

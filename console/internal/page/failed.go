@@ -2,7 +2,6 @@ package page
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -112,19 +111,14 @@ func (b *Broker) failures(ctx context.Context, filter map[string]string, cursor 
 	// The cursor is a time before the filter's own.
 	err = b.call.Call(ctx, http.MethodGet, "/dead-jobs?"+asked(filter, "until", cursor), nil, &answer)
 	for _, j := range answer.Result {
-		attempts, text := view.Int(j.Attempts), "Its worker gave it up, or did not complete it in time."
-		switch j.Reason {
-		case "REFUSED":
-			text = fmt.Sprintf("The consumer answered with status %d.", j.StatusCode)
-		case "NO_ANSWER":
-			text = "The consumer did not answer."
-		default:
+		attempts := view.Int(j.Attempts)
+		if j.Reason == "GIVEN_UP" {
 			attempts = view.None("The broker counts callbacks, which a pull consumer does not get")
 		}
 		found = append(found, failure{system: brokerName, id: j.ID, reason: j.Reason, at: j.DeadSince, more: []view.Value{
 			view.Linked(j.ChannelID+"/"+j.ConsumerID, link("brokerconsumer", "channel", j.ChannelID, "consumer", j.ConsumerID)), view.Text(j.ProducedBy),
 			view.Linked(j.MessageID, link("brokermessage", "channel", j.ChannelID, "id", j.MessageID)), view.None("The broker has no stages"), attempts,
-			view.Sentence(text),
+			view.Text(inSentence("dead job", j)),
 		}})
 	}
 	return found, answer.Next, err

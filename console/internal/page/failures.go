@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/view"
@@ -109,14 +108,11 @@ func (s *failureList) actions(filter map[string]string, one bool) (all []view.Ac
 type Failures struct {
 	systems []*failureList
 	others  []Summary
-
-	mu      sync.Mutex
-	tallies map[string]tally // the last ones, by what was asked
 }
 
 // NewFailures makes the page. A system that is nil is not there.
 func NewFailures(relay *Relay, broker *Broker, letters *DeadLetters, feed *Feed) *Failures {
-	f := &Failures{tallies: map[string]tally{}}
+	f := &Failures{}
 	if relay != nil {
 		f.systems = append(f.systems, relay.failed)
 	}
@@ -142,35 +138,39 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	known := func(s *failureList) bool { return slices.Contains(s.reasons, filter["reason"]) }
 	elsewhere := slices.ContainsFunc(f.systems, known)
-	parts := make([]view.Part, len(f.systems)+len(f.others))
-	var asked sync.WaitGroup // the systems are asked at the same time
-	for i, s := range f.systems {
+	var parts []func() view.Part
+	for _, s := range f.systems {
 		own, system := s.filter(filter), r.Query.Get("system")
 		if own != nil && (system == "" || system == s.name) && (!elsewhere || known(s)) {
-			asked.Go(func() { parts[i] = f.part(ctx, r, s, own) })
+			parts = append(parts, func() view.Part { return f.part(ctx, r, s, own) })
 		}
 	}
-	for i, one := range f.others {
-		asked.Go(func() {
+	if len(parts) == 0 {
+		parts = append(parts, func() view.Part { return view.Part{ID: "failed", Lines: []string{failuresEmpty}} })
+	}
+	for _, one := range f.others {
+		parts = append(parts, func() view.Part {
 			part := one.Overview(ctx, r)
-			part.Charts, parts[len(f.systems)+i] = nil, part
+			part.Charts = nil
+			return part
 		})
 	}
-	asked.Wait()
-	parts = slices.DeleteFunc(parts, func(part view.Part) bool { return part.ID == "" })
-	if len(parts) == len(f.others) {
-		parts = slices.Insert(parts, 0, view.Part{ID: "failed", Lines: []string{failuresEmpty}})
-	}
-	return &view.Page{Nav: "failed", Title: "Failed", Filter: f.form(r.Query), Parts: parts}, nil
+	return &view.Page{Nav: "failed", Title: "Failed", Filter: f.form(r.Query), Parts: together(parts, func(build func() view.Part) view.Part {
+		return build()
+	})}, nil
 }
 
 const failuresEmpty = "No failure matches. This page lists messages that the relay could not deliver, or whose answer it could not carry back, and " +
 	"dead jobs of the broker: those whose attempts all failed."
 
+// failuresPage is how many failures of a system are shown at once, and counted by their reasons. The broker lists no more in an answer.
+const failuresPage = "100"
+
 // part has the failures of a system that its filter selects.
 func (f *Failures) part(ctx context.Context, r Request, s *failureList, filter map[string]string) view.Part {
-	cursor := r.Query.Get(s.name)
-	found, next, err := s.list(ctx, filter, cursor)
+	cursor, asked := r.Query.Get(s.name), maps.Clone(filter)
+	asked["limit"] = failuresPage
+	found, next, err := s.list(ctx, asked, cursor)
 	part := view.Part{ID: "failed-" + s.name, Title: capital(s.name), Source: reading(s.name, r, err)}
 	if err != nil {
 		return part
@@ -183,11 +183,14 @@ func (f *Failures) part(ctx context.Context, r Request, s *failureList, filter m
 	}
 	goesOn(part.List, s.name, next, "failure")
 	if cursor == "" && filter["reason"] == "" {
-		t, first := f.tally(ctx, s, filter), r.Query
+		counts, first := map[string]int{}, r.Query
+		for _, one := range found {
+			counts[one.reason]++
+		}
 		for _, each := range f.systems {
 			first = with(first, each.name, "")
 		}
-		part.Facts = grouped(t.counts, 1, t.more, func(reason string) view.Fact {
+		part.Facts = grouped(counts, 1, next != "", func(reason string) view.Fact {
 			return view.Fact{Name: plain(reason).Text, Value: view.Value{Href: part.List.To(with(first, "reason", reason))}}
 		})
 	}
@@ -222,6 +225,10 @@ func (f *Failures) form(q url.Values) *view.Filter {
 var codes = map[string]string{
 	"redrive": "requeue", "replay": "requeue", "PERMANENT": "permanent error", "EXHAUSTED": "all attempts failed", "NOT_TOLD": "sender not informed",
 	"UNKNOWN_OUTCOME": "outcome not known", "RECEIVER_DELETED": "receiver was deleted",
+	// The reasons why a POST waits.
+	"pause": "an operator, who has paused it", "breaker": "the circuit breaker, which is open", "hold": "the receiver, which has asked for a pause",
+	"rate": "the rate limit", "concurrency": "POSTs that are in progress, as many as allowed", "store": "a store that takes the outcome of a POST",
+	"elsewhere": "another process, which makes the POSTs",
 }
 
 // plain is a code of a system in words, with the code as its title.
@@ -256,46 +263,4 @@ func grouped(counts map[string]int, least int, more bool, fact func(reason strin
 		all = append(all, one)
 	}
 	return all
-}
-
-// tally is how many of the newest failures of a list have each reason.
-type tally struct {
-	counts map[string]int
-	more   bool // the list has others
-	begun  time.Time
-	took   time.Duration
-}
-
-// tally counts the failures of a system that its filter selects. It is the last count while a new one costs too much, or if the system does not
-// answer.
-func (f *Failures) tally(ctx context.Context, s *failureList, filter map[string]string) tally {
-	const pages, most = 10, 100
-	key := fmt.Sprint(s.name, filter)
-	f.mu.Lock()
-	last := f.tallies[key]
-	f.mu.Unlock()
-	if time.Since(last.begun) < recountAfter*last.took {
-		return last
-	}
-	filter, cursor := maps.Clone(filter), ""
-	filter["limit"] = "100"
-	now := tally{counts: map[string]int{}, more: true, begun: time.Now()}
-	for i := 0; i < pages && now.more; i++ {
-		found, next, err := s.list(ctx, filter, cursor)
-		if err != nil {
-			return last
-		}
-		for _, one := range found {
-			now.counts[one.reason]++
-		}
-		cursor, now.more = next, next != ""
-	}
-	now.took = time.Since(now.begun)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.tallies) >= most {
-		clear(f.tallies)
-	}
-	f.tallies[key] = now
-	return now
 }

@@ -56,11 +56,7 @@ const (
 func (o *objects[T]) add() *objects[T] {
 	for _, each := range o.offers {
 		o.runner.AddNamed(o.kind(each), o.continued, func(ctx context.Context, name string, form url.Values) error {
-			err := o.do(ctx, each.name, name, form)
-			if err == nil || errors.Is(err, operation.ErrNotTried) {
-				return err
-			}
-			return fmt.Errorf("%s: %w", short(name), err)
+			return o.do(ctx, each.name, name, form)
 		})
 	}
 	return o

@@ -125,8 +125,7 @@ func operationEnd(op operation.Operation, now time.Time) view.Value {
 	case rate == 0:
 		return view.None("It has no rate yet")
 	}
-	left := float64(max(0, op.Matched-op.Ended()))
-	return view.Value{Time: now.Add(time.Duration(left / rate * float64(time.Second))).Truncate(time.Second), Prefix: "about "}
+	return view.Value{Time: now.Add(time.Duration(float64(op.Left()) / rate * float64(time.Second))).Truncate(time.Second), Prefix: "about "}
 }
 
 func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
@@ -143,7 +142,7 @@ func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	part := view.Part{ID: "operation", Source: source(system, s)}
 	if found {
-		part.Problem, part.Lines, part.Facts = operationSentence(op), op.Notes, facts(op, operationColumns(r.Now)[1:])
+		part.Problem, part.Lines, part.Facts = inSentence("operation", op), op.Notes, facts(op, operationColumns(r.Now)[1:])
 	}
 	if op.State == operation.Running {
 		part.Actions = thenAsk(o.latest[i], []view.Action{cancelOperation(o.sources[i], op)})
@@ -151,20 +150,6 @@ func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
 	return &view.Page{
 		Nav: "operations", Title: cmp.Or(op.Kind, id), Crumbs: []view.Link{{Text: "Operations", Href: "operations"}}, Parts: []view.Part{part},
 	}, nil
-}
-
-// operationSentence states how an operation is going.
-func operationSentence(op operation.Operation) string {
-	done, left := view.CountIs(uint64(op.Done), "object"), max(0, op.Matched-op.Ended())
-	switch {
-	case op.State == operation.Running:
-		return "Running: " + view.Count(uint64(left), "object") + " left."
-	case op.State == "cancelled":
-		return fmt.Sprintf("Cancelled: %s done and stays so, %s not touched.", done, view.CountIs(uint64(left), "object"))
-	case op.Failed > 0:
-		return fmt.Sprintf("Ended: %s done, %s failed. The log of the system has the reasons.", done, view.Count(uint64(op.Failed), "object"))
-	}
-	return fmt.Sprintf("Ended: %s done, %s skipped.", done, view.CountIs(uint64(op.Skipped), "object"))
 }
 
 func cancelOperation(from operation.Source, op operation.Operation) view.Action {

@@ -23,21 +23,37 @@ type Summary interface {
 	Judged() alert.Sample
 }
 
-// Overview is the page with a part for each source. The sources are waited for at the same time.
+// Overview is the page with a part for each source.
 func Overview(all []Summary) Func {
 	return func(ctx context.Context, r Request) (*view.Page, error) {
-		page := &view.Page{Nav: "overview", Title: "Overview", Parts: make([]view.Part, len(all))}
-		var parts sync.WaitGroup
-		for i, one := range all {
-			parts.Go(func() { page.Parts[i] = one.Overview(ctx, r) })
-		}
-		parts.Wait()
-		page.Parts = slices.DeleteFunc(page.Parts, func(part view.Part) bool { return part.ID == "" })
+		page := &view.Page{Nav: "overview", Title: "Overview"}
+		page.Parts = together(all, func(one Summary) view.Part { return one.Overview(ctx, r) })
 		if len(all) == 0 {
 			page.Parts = []view.Part{{ID: "overview", Lines: []string{"This console has no source. Start it with --nats, --relay or --feed."}}}
 		}
 		return page, nil
 	}
+}
+
+// together builds a part of a page for each source, and waits for all sources at the same time. A part without an ID is left out.
+func together[T any](all []T, build func(T) view.Part) []view.Part {
+	parts := make([]view.Part, len(all))
+	var building sync.WaitGroup
+	for i, one := range all {
+		building.Go(func() { parts[i] = build(one) })
+	}
+	building.Wait()
+	return slices.DeleteFunc(parts, func(part view.Part) bool { return part.ID == "" })
+}
+
+// overview is the part of a source on the overview. Fill completes it once the source has answered.
+func overview[S any](ctx context.Context, id, title, system string, latest *sample.Latest[S], fill func(part *view.Part, now S)) view.Part {
+	s := latest.Fresh(ctx)
+	part := view.Part{ID: id, Title: title, Source: source(system, s)}
+	if !s.At.IsZero() {
+		fill(&part, s.Value)
+	}
+	return part
 }
 
 // judge sets the sentence of an overview's part, and lists the objects that need attention, the worst first. It returns how many these are.
@@ -76,48 +92,42 @@ func leads(v view.Value, to string) view.Value {
 	return v
 }
 
+// earlier is the first of two times, of which a zero one is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
 // Overview implements [Summary].
 func (d *DeadLetters) Overview(ctx context.Context, _ Request) view.Part {
-	s := d.latest.Fresh(ctx)
-	part := view.Part{ID: "deadletters", Title: "Dead letters", Source: source("NATS", s)}
-	if s.At.IsZero() {
-		return part
-	}
-	oldest, newest := time.Time{}, time.Time{}
-	for _, one := range s.Value.found {
-		if len(one.letters) == 0 {
-			continue
+	return overview(ctx, "deadletters", "Dead letters", "NATS", d.latest, func(part *view.Part, now letterStreams) {
+		oldest, newest := time.Time{}, time.Time{}
+		for _, one := range now.found {
+			if n := len(one.letters); n > 0 {
+				oldest = earlier(oldest, one.letters[n-1].at)
+				if last := one.letters[0].at; last.After(newest) {
+					newest = last
+				}
+			}
 		}
-		if first := one.letters[len(one.letters)-1].at; oldest.IsZero() || first.Before(oldest) {
-			oldest = first
+		st := d.letters(now).Of()
+		part.Problem, part.ProblemTone = st.Sentence, st.Level.Tone()
+		part.Facts = []view.Fact{
+			{Name: "Failures to look at", Value: leads(lettersValue(d.letters(now)), "deadletters")},
+			{Name: "Streams", Value: view.Int(len(now.found))},
+			{Name: "Oldest", Value: view.Ago(oldest, "No dead letter was found")},
+			{Name: "Newest", Value: view.Ago(newest, "No dead letter was found")},
 		}
-		if last := one.letters[0].at; last.After(newest) {
-			newest = last
-		}
-	}
-	l := d.letters(s.Value)
-	st := l.Of()
-	part.Problem, part.ProblemTone = st.Sentence, st.Level.Tone()
-	part.Facts = []view.Fact{
-		{Name: "Failures to look at", Value: leads(lettersValue(l), "deadletters")},
-		{Name: "Streams", Value: view.Int(len(s.Value.found))},
-		{Name: "Oldest", Value: view.Ago(oldest, "No dead letter was found")},
-		{Name: "Newest", Value: view.Ago(newest, "No dead letter was found")},
-	}
-	return part
+	})
 }
 
 // Overview implements [Summary].
 func (m *Messages) Overview(ctx context.Context, _ Request) view.Part {
-	s := m.latest.Fresh(ctx)
-	part := view.Part{ID: "streams", Title: "Streams", Source: source("NATS", s)}
-	if s.At.IsZero() {
-		return part
-	}
-	judge(&part, "streams", "stream", s.Value, worstStream, judgedStream.object, func(one judgedStream) (since, waiting view.Value) {
-		return one.since.value(), view.Number(one.State.Msgs)
+	return overview(ctx, "streams", "Streams", "NATS", m.latest, func(part *view.Part, now []judgedStream) {
+		judge(part, "streams", "stream", now, worstStream, judgedStream.object, judgedStream.shown)
 	})
-	return part
 }
 
 // total is the key of the history of all objects of a source together. No object has an empty name.
@@ -125,89 +135,66 @@ const total = ""
 
 // Overview implements [Summary].
 func (c *Consumers) Overview(ctx context.Context, r Request) view.Part {
-	s := c.latest.Fresh(ctx)
-	part := view.Part{ID: "nats", Title: "NATS consumers", Source: source("NATS", s)}
-	if s.At.IsZero() {
-		return part
-	}
-	var pending, ackPending uint64
-	rate, oldest := 0.0, time.Time{}
-	for _, one := range s.Value {
-		if !one.oldest.IsZero() && (oldest.IsZero() || one.oldest.Before(oldest)) {
-			oldest = one.oldest
+	return overview(ctx, "nats", "NATS consumers", "NATS", c.latest, func(part *view.Part, now []*consumer) {
+		var pending, ackPending uint64
+		rate, oldest := 0.0, time.Time{}
+		for _, one := range now {
+			oldest = earlier(oldest, one.oldest)
+			pending, ackPending, rate = pending+one.NumPending, ackPending+uint64(one.NumAckPending), rate+one.Rate
 		}
-		pending, ackPending, rate = pending+one.NumPending, ackPending+uint64(one.NumAckPending), rate+one.Rate
-	}
-	noAge := "Every delivered message is acknowledged"
-	if ackPending > 0 {
-		noAge = "How old the messages are that are not acknowledged is not known now"
-	}
-	trouble := judge(&part, "consumers", "consumer", s.Value, worstConsumer, (*consumer).object, func(one *consumer) (since, waiting view.Value) {
-		return one.since.value(), view.Number(one.NumPending)
+		noAge := "Every delivered message is acknowledged"
+		if ackPending > 0 {
+			noAge = "How old the messages are that are not acknowledged is not known now"
+		}
+		trouble := judge(part, "consumers", "consumer", now, worstConsumer, (*consumer).object, (*consumer).shown)
+		part.Facts = []view.Fact{
+			{Name: "Consumers", Value: view.Linked(view.Int(len(now)).Text, "consumers")},
+			{Name: "To look at", Value: view.Linked(view.Int(trouble).Text, "consumers?state=trouble")},
+			{Name: "Pending", Value: view.Number(pending)},
+			{Name: "Ack pending", Value: view.Number(ackPending)},
+			{Name: "Deliveries", Value: view.Rate(rate)},
+			{Name: "Oldest unacknowledged", Value: view.Ago(oldest, noAge)},
+		}
+		part.Charts = []chart.Chart{
+			chart.Large("Pending", "messages", r.values(c.history, total, histPending)),
+			chart.Large("Deliveries in a second", "", r.values(c.history, total, histRate)),
+		}
 	})
-	part.Facts = []view.Fact{
-		{Name: "Consumers", Value: view.Linked(view.Int(len(s.Value)).Text, "consumers")},
-		{Name: "To look at", Value: view.Linked(view.Int(trouble).Text, "consumers?state=trouble")},
-		{Name: "Pending", Value: view.Number(pending)},
-		{Name: "Ack pending", Value: view.Number(ackPending)},
-		{Name: "Deliveries", Value: view.Rate(rate)},
-		{Name: "Oldest unacknowledged", Value: view.Ago(oldest, noAge)},
-	}
-	part.Charts = c.charts(r, total)
-	return part
 }
 
 // Overview implements [Summary]. An account without sets has no part.
 func (p *Partitions) Overview(ctx context.Context, _ Request) view.Part {
-	s := p.latest.Fresh(ctx)
-	part := view.Part{ID: "sets", Title: "Partition sets", Source: source("NATS with its partition sets", s)}
-	switch {
-	case s.At.IsZero():
-		return part
-	case len(s.Value.all) == 0:
-		return view.Part{}
-	}
-	part.Source.Asked = s.Value.at
-	judge(&part, "sets", "set", s.Value.all, worstSet, judgedSet.object, func(one judgedSet) (since, waiting view.Value) {
-		return one.since.value(), view.Number(one.pending)
+	return overview(ctx, "sets", "Partition sets", "NATS with its partition sets", p.latest, func(part *view.Part, now setSample) {
+		if len(now.all) == 0 {
+			*part = view.Part{}
+			return
+		}
+		part.Source.Asked = now.at
+		judge(part, "sets", "set", now.all, worstSet, judgedSet.object, judgedSet.shown)
 	})
-	return part
-}
-
-// charts are those of the overview.
-func (c *Consumers) charts(r Request, key string) []chart.Chart {
-	return []chart.Chart{
-		chart.Large("Pending", "messages", r.values(c.history, key, histPending)),
-		chart.Large("Deliveries in a second", "", r.values(c.history, key, histRate)),
-	}
 }
 
 // Overview implements [Summary].
 func (f *Feed) Overview(ctx context.Context, r Request) view.Part {
-	s := f.latest.Fresh(ctx)
-	part := view.Part{ID: "feed", Title: "Feed", Source: source(feedName, s)}
-	if s.At.IsZero() {
-		return part
-	}
-	st := feedState(s.Value)
-	part.Problem, part.ProblemTone = st.Sentence, st.Level.Tone()
-	b := s.Value
-	part.Facts = []view.Fact{
-		{Name: "Ready", Value: view.Int(b.Ready)},
-		{Name: "Delayed", Value: view.Int(b.Delayed)},
-		{Name: "Behind a gate", Value: view.Int(b.Gated)},
-		{Name: "Failures to look at", Value: leads(quietZero(view.Int(b.Failed), b.Failed > 0, view.Bad), "feed?status=Failed")},
-		{Name: "Blocked partitions", Value: quietZero(view.Int(b.BlockedPartitions), b.BlockedPartitions > 0, view.Bad)},
-		{Name: "Oldest ready", Value: view.Duration(b.Oldest.Round(time.Second))},
-	}
-	values := func(i int) chart.Series { return r.values(f.history, total, i) }
-	part.Charts = []chart.Chart{chart.Large("Ready items", "items", values(histReady)), chart.Large("Failed items", "items", values(histFailed))}
-	if f.watcher != nil {
-		slow := f.watcher.Stats().Slow
-		part.Facts = append(part.Facts, view.Fact{Name: "Slow handlers here", Value: quietZero(view.Int(slow), slow > 0, view.Warn)})
-		part.Charts = append(part.Charts, chart.Large("Items completed by this process in a second", "", values(histCompleted)))
-	}
-	return part
+	return overview(ctx, "feed", "Feed", feedName, f.latest, func(part *view.Part, b feed.Backlog) {
+		st := feedState(b)
+		part.Problem, part.ProblemTone = st.Sentence, st.Level.Tone()
+		part.Facts = []view.Fact{
+			{Name: "Ready", Value: view.Int(b.Ready)},
+			{Name: "Delayed", Value: view.Int(b.Delayed)},
+			{Name: "Behind a gate", Value: view.Int(b.Gated)},
+			{Name: "Failures to look at", Value: leads(quietZero(view.Int(b.Failed), b.Failed > 0, view.Bad), "feed?status=Failed")},
+			{Name: "Blocked partitions", Value: quietZero(view.Int(b.BlockedPartitions), b.BlockedPartitions > 0, view.Bad)},
+			{Name: "Oldest ready", Value: view.Duration(b.Oldest.Round(time.Second))},
+		}
+		values := func(i int) chart.Series { return r.values(f.history, total, i) }
+		part.Charts = []chart.Chart{chart.Large("Ready items", "items", values(histReady)), chart.Large("Failed items", "items", values(histFailed))}
+		if f.watcher != nil {
+			slow := f.watcher.Stats().Slow
+			part.Facts = append(part.Facts, view.Fact{Name: "Slow handlers here", Value: quietZero(view.Int(slow), slow > 0, view.Warn)})
+			part.Charts = append(part.Charts, chart.Large("Items completed by this process in a second", "", values(histCompleted)))
+		}
+	})
 }
 
 // judged is what a source answered last, with the states of its objects.
@@ -229,6 +216,10 @@ func (c *consumer) object() alert.Object {
 	return alert.Object{Kind: "consumer", Name: c.key, Path: link("consumer", "stream", c.Stream, "name", c.Name), State: c.state}
 }
 
+func (c *consumer) shown() (since, waiting view.Value) {
+	return c.since.value(), view.Number(c.NumPending)
+}
+
 // Judged implements [Summary].
 func (m *Messages) Judged() alert.Sample {
 	s := m.latest.Get()
@@ -237,6 +228,10 @@ func (m *Messages) Judged() alert.Sample {
 
 func (s judgedStream) object() alert.Object {
 	return alert.Object{Kind: "stream", Name: s.Config.Name, Path: link("stream", "name", s.Config.Name), State: s.state}
+}
+
+func (s judgedStream) shown() (since, waiting view.Value) {
+	return s.since.value(), view.Number(s.State.Msgs)
 }
 
 // Judged implements [Summary]. Sets are read less often than the source is asked.
@@ -249,6 +244,10 @@ func (p *Partitions) Judged() alert.Sample {
 
 func (s judgedSet) object() alert.Object {
 	return alert.Object{Kind: "partition set", Name: s.Name, Path: link("set", "name", s.Name), State: s.state}
+}
+
+func (s judgedSet) shown() (since, waiting view.Value) {
+	return s.since.value(), view.Number(s.pending)
 }
 
 // Judged implements [Summary]. The dead letters of a stream are an object.

@@ -7,7 +7,6 @@ import (
 	"math"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/chart"
@@ -221,24 +220,9 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 	part.Actions = thenAsk(y.latest, part.Actions)
 	page.Parts = []view.Part{
 		part,
-		{ID: "configuration", Title: "Configuration", Lines: one.more.describe(), Source: view.Source{Stale: s.Stale()}}, // the first part states why
+		{ID: "configuration", Title: "Configuration", Lines: inWords("receiver", one.more), Source: view.Source{Stale: s.Stale()}}, // the first part states why
 	}
 	return page, nil
-}
-
-func (r receiver) describe() (all sentences) {
-	all.add(true, "The relay POSTs messages to %s, and waits %s for an answer.", withoutPassword(r.PostEndpoint), view.Span(seconds(r.Timeout)))
-	all.add(r.StatusEndpoint != "", "It asks %s for the result of a message.", withoutPassword(r.StatusEndpoint))
-	all.add(r.RateLimit > 0, "At most %s in any %s.", view.Count(uint64(max(0, r.RateLimit)), "POST"), view.Span(seconds(r.WindowSize)))
-	all.add(r.RateLimit <= 0, "There is no rate limit.")
-	all.add(true, "A POST that failed is repeated after %s, at most %s.", view.Span(seconds(r.RetryAfter)),
-		view.Count(uint64(max(0, r.MaxRetries)), "time"))
-	all.add(true, "Order: %s. If the outcome of a POST is not known: %s.", r.Order, strings.ReplaceAll(r.UnknownOutcome, "_", " "))
-	all.add(r.SecretCount > 0, "POSTs are signed with %s, which this page does not show.", view.Count(uint64(max(0, r.SecretCount)), "secret"))
-	all.add(r.SecretCount == 0, "POSTs are not signed: the receiver has no secret.")
-	all.add(r.Paused, "It is paused by an operator: its messages wait.")
-	all.add(r.TTL > 0, "A message that was not delivered within %s is failed.", view.Span(seconds(r.TTL)))
-	return all
 }
 
 func (y *Relay) actions(one target[receiver]) (all []view.Action) {

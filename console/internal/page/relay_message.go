@@ -34,8 +34,8 @@ type relayMessage struct {
 		}
 	}
 	Reported, Truncated bool
-	Waiting             *struct {
-		For   string
+	Waiting             struct {
+		For   string // empty: for nothing
 		Until time.Time
 	}
 	Response json.RawMessage
@@ -50,14 +50,10 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 	if err := y.call.Call(ctx, http.MethodGet, path, nil, &m); err != nil {
 		return nil, notShown(relayName, err, "Check both names.", "message %q of source %q", id, src)
 	}
-	problem := "The message is " + m.Status + "."
-	if m.Error != nil {
-		problem = fmt.Sprintf("The message is %s: %s (%s, at the stage %s).", m.Status, m.Error.Message,
-			plain(m.Error.Code).Text, plain(m.Error.Stage).Text)
-	}
 	part := view.Part{
-		ID: "message", Source: view.Source{Name: relayName, Asked: r.Now}, Problem: problem, ProblemTone: relayTones[m.Status],
-		List: timeline(view.Bounded(len(m.Attempts), false, "attempt"), m.steps()),
+		ID: "message", Source: view.Source{Name: relayName, Asked: r.Now}, Problem: inSentence("relay message", m),
+		ProblemTone: relayTones[m.Status],
+		List:        timeline(view.Bounded(len(m.Attempts), false, "attempt"), m.steps()),
 		Facts: []view.Fact{
 			{Name: "Source", Value: view.Text(src)},
 			{Name: "Receiver", Value: view.Linked(m.Receiver, link("receiver", "name", m.Receiver))},
@@ -65,10 +61,7 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 			{Name: "Requeued", Value: view.Int(m.Redrives)},
 		},
 	}
-	if m.Waiting != nil {
-		part.Facts = append(part.Facts, view.Fact{Name: "Waits for", Value: view.Text(m.Waiting.For)},
-			view.Fact{Name: "Waits until", Value: view.Ago(m.Waiting.Until, "That is not known")})
-	}
+	part.Facts = append(part.Facts, waits(m.Waiting.For, m.Waiting.Until)...)
 	if m.Status == "FAILED" {
 		y.oneFailed(ctx, &part, src, id)
 	}
@@ -117,20 +110,9 @@ func (m *relayMessage) steps() []step {
 		all = append(all, attempt(a.Time, m.Receiver, a.Number, a.Code, a.Duration, a.Error))
 	}
 	if m.Ended != nil {
-		all = append(all, step{at: *m.Ended, what: "ended as " + m.Status + m.callback()})
+		all = append(all, step{at: *m.Ended, what: inSentence("ended", m)})
 	}
 	return all
-}
-
-// callback states whether the sender has the result.
-func (m *relayMessage) callback() string {
-	switch {
-	case m.Sender == "":
-		return ", without a callback: no sender owns the source"
-	case m.Status == "DONE" || m.Reported:
-		return "; sender " + m.Sender + " has the result, or wants no callback"
-	}
-	return "; sender " + m.Sender + " has not confirmed the callback"
 }
 
 // answers are the beginnings of the receiver's last answers.
@@ -250,6 +232,14 @@ func attempt(at time.Time, receiver string, n, status int, took float64, problem
 		answer = view.Text(strconv.Itoa(status))
 	}
 	return step{at: at, receiver: receiver, what: "attempt " + strconv.Itoa(n), answer: answer, took: view.Duration(seconds(took)), problem: problem}
+}
+
+// waits are why a message waits, and until when, if it does.
+func waits(why string, until time.Time) []view.Fact {
+	if why == "" {
+		return nil
+	}
+	return []view.Fact{{Name: "Waits for", Value: plain(why)}, {Name: "Waits until", Value: view.Ago(until, "That is not known")}}
 }
 
 // timeline is a list of what happened to a message, the oldest first.
