@@ -46,10 +46,10 @@ type brokerState struct {
 }
 
 // target is the consumer with the path of its page. The IDs of channel and consumer may contain any separator, so its name is a path too.
-func (j jobs) target() target[jobs] {
-	return target[jobs]{
+func (j jobs) target() target {
+	return target{
 		name: channelPath(j.Channel) + "/consumer/" + url.PathEscape(j.Consumer), title: j.Channel + "/" + j.Consumer,
-		path: link("brokerconsumer", "channel", j.Channel, "consumer", j.Consumer), more: j,
+		path: link("brokerconsumer", "channel", j.Channel, "consumer", j.Consumer), jobs: j,
 	}
 }
 
@@ -66,7 +66,7 @@ func (j jobs) judged(r *state.Receiver) {
 
 // Broker are the pages of a broker.
 type Broker struct {
-	targets[jobs]
+	targets
 	call BrokerSource
 }
 
@@ -75,7 +75,7 @@ const brokerName = "broker"
 // NewBroker makes the pages, and has the sampler ask the broker. The runner runs operations on many consumers.
 func NewBroker(s *sample.Sampler, call BrokerSource, runner *operation.Runner, marks *Marks) *Broker {
 	b := &Broker{call: call}
-	b.targets = targets[jobs]{system: brokerName, noun: "consumer", rates: "Delivered in a second", marks: marks, failed: b.failureList()}
+	b.targets = targets{system: brokerName, noun: "consumer", rates: "Delivered in a second", marks: marks, failed: b.failureList()}
 	b.start(s, runner, b.ask, "broker consumer", b.actions,
 		offer{name: "pause", label: "Pause", confirm: "Jobs wait."}, offer{name: "resume", label: "Resume", confirm: "Jobs go on."})
 	return b
@@ -86,14 +86,14 @@ func (b *Broker) Pages() map[string]Func {
 	return map[string]Func{"broker": b.consumers, "channel": b.channel, "brokerconsumer": b.one, "brokermessage": b.message}
 }
 
-func (b *Broker) ask(ctx context.Context) (found targetSample[jobs], delivered int, err error) {
+func (b *Broker) ask(ctx context.Context) (found targetSample, err error) {
 	var counts map[string]map[string][]struct {
 		Status int       `json:"status"`
 		Count  int       `json:"count"`
 		Oldest time.Time `json:"oldestItemTimestamp"`
 	}
 	if err := b.call.Call(ctx, http.MethodGet, "/job-status", nil, &counts); err != nil {
-		return found, 0, err
+		return found, err
 	}
 	var states struct {
 		Result []struct {
@@ -103,7 +103,7 @@ func (b *Broker) ask(ctx context.Context) (found targetSample[jobs], delivered i
 		Unused []string
 	}
 	if err := b.call.Call(ctx, http.MethodGet, "/consumers", nil, &states); err != nil {
-		return found, 0, err
+		return found, err
 	}
 	for _, k := range states.Result {
 		one := jobs{Channel: k.ChannelID, Consumer: k.ConsumerID, brokerState: k.brokerState}.target()
@@ -117,30 +117,31 @@ func (b *Broker) ask(ctx context.Context) (found targetSample[jobs], delivered i
 			case jobInflight:
 				one.InFlight = c.Count
 			case jobDelivered:
-				one.more.delivered = c.Count
+				one.jobs.delivered = c.Count
 			case jobDead:
 				one.failed, one.from = c.Count, cmp.Or(one.from, c.Oldest)
 			}
 		}
-		one.more.judged(&one.Receiver)
-		found.all, found.failed, delivered = append(found.all, one), found.failed+float64(one.failed), delivered+one.more.delivered
+		one.jobs.judged(&one.Receiver)
+		found.failed, found.delivered = found.failed+float64(one.failed), found.delivered+one.jobs.delivered
+		found.all = append(found.all, one)
 	}
 	for _, channel := range states.Unused {
 		one := jobs{Channel: channel}.target()
 		one.now = state.State{Level: state.Idle, Word: noConsumer, Sentence: "Nobody gets the messages of this channel."}
 		found.unused = append(found.unused, one)
 	}
-	return found, delivered, nil
+	return found, nil
 }
 
 // deliveredColumn is what only consumers have.
-var deliveredColumn = []column[target[jobs]]{number("Delivered", func(one target[jobs]) view.Value { return view.Int(one.more.delivered) })}
+var deliveredColumn = []column[target]{number("Delivered", func(one target) view.Value { return view.Int(one.jobs.delivered) })}
 
 // consumers is the list of the channels with their consumers.
 func (b *Broker) consumers(ctx context.Context, r Request) (*view.Page, error) {
 	s := b.latest.Fresh(ctx)
-	count := func(all []target[jobs], noun string) string {
-		return view.Count(uint64(len(selected(r.Query, all, fitsTarget[jobs]))), noun)
+	count := func(all []target, noun string) string {
+		return view.Count(uint64(len(selected(r.Query, all, fitsTarget))), noun)
 	}
 	list := &view.List{
 		Found: count(s.Value.all, "consumer"),
@@ -150,16 +151,16 @@ func (b *Broker) consumers(ctx context.Context, r Request) (*view.Page, error) {
 	if len(s.Value.unused) > 0 {
 		list.Found += ", and " + count(s.Value.unused, "channel") + " without consumers"
 	}
-	return b.list(r, s, list, []column[target[jobs]]{
-		text("Channel", func(one target[jobs]) view.Value {
-			return view.Linked(one.more.Channel, link("channel", "name", one.more.Channel))
+	return b.list(r, s, list, []column[target]{
+		text("Channel", func(one target) view.Value {
+			return view.Linked(one.jobs.Channel, link("channel", "name", one.jobs.Channel))
 		}).
-			by("name", func(a, b target[jobs]) int { return cmp.Compare(a.title, b.title) }),
-		text("Consumer", func(one target[jobs]) view.Value {
-			if one.more.Consumer == "" {
+			by("name", func(a, b target) int { return cmp.Compare(a.title, b.title) }),
+		text("Consumer", func(one target) view.Value {
+			if one.jobs.Consumer == "" {
 				return view.None("The channel has no consumer")
 			}
-			return view.Linked(one.more.Consumer, one.path)
+			return view.Linked(one.jobs.Consumer, one.path)
 		}),
 	}, deliveredColumn, view.Option{Value: "unused", Text: noConsumer}), nil
 }
@@ -167,14 +168,14 @@ func (b *Broker) consumers(ctx context.Context, r Request) (*view.Page, error) {
 func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 	j := jobs{Channel: r.Query.Get("channel"), Consumer: r.Query.Get("consumer")}
 	s, one := b.latest.Fresh(ctx), j.target()
-	if i := slices.IndexFunc(s.Value.all, func(known target[jobs]) bool { return known.name == one.name }); i >= 0 {
+	if i := slices.IndexFunc(s.Value.all, func(known target) bool { return known.name == one.name }); i >= 0 {
 		one = s.Value.all[i]
 	}
 	// The page has the breaker, whichever node makes the callbacks.
 	if err := b.call.Call(ctx, http.MethodGet, one.name, nil, &j.brokerState); err != nil {
 		return nil, notShown(brokerName, err, "The list of consumers shows all that there are.", "consumer %q of channel %q", j.Consumer, j.Channel)
 	}
-	one.more.brokerState = j.brokerState
+	one.jobs.brokerState = j.brokerState
 	one.Paused, one.Disabled = "", ""
 	j.judged(&one.Receiver)
 	one.now = one.Of()
@@ -194,12 +195,12 @@ func channelPage(channel, title string, parts ...view.Part) *view.Page {
 }
 
 // actions are those of the page of a consumer. A channel without one has none.
-func (b *Broker) actions(one target[jobs]) []view.Action {
-	if one.more.Consumer == "" {
+func (b *Broker) actions(one target) []view.Action {
+	if one.jobs.Consumer == "" {
 		return nil
 	}
 	verb, label, text := "pause", "Pause", "Paused. Jobs wait."
-	if one.more.State == "paused" {
+	if one.jobs.State == "paused" {
 		verb, label, text = "resume", "Resume", "Resumed. Jobs go on."
 	}
 	set := act(systemRefused(brokerName), func(ctx context.Context, _ url.Values) (view.Outcome, error) {

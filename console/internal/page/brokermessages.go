@@ -29,7 +29,7 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 	if err := b.call.Call(ctx, http.MethodGet, channelPath(name)+"/messages-status", nil, &status); err != nil {
 		return nil, notShown(brokerName, err, "The list of the broker shows all that there are.", "channel %q", name)
 	}
-	consumers := selected(q, b.latest.Fresh(ctx).Value.all, func(_ url.Values, j target[jobs]) bool { return j.more.Channel == name })
+	consumers := selected(q, b.latest.Fresh(ctx).Value.all, func(_ url.Values, j target) bool { return j.jobs.Channel == name })
 	head := view.Part{
 		ID: "channel", Source: view.Source{Name: brokerName, Asked: r.Now},
 		Facts: []view.Fact{
