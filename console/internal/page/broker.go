@@ -220,18 +220,15 @@ func (b *Broker) actions(one target) []view.Action {
 	return []view.Action{
 		{Name: verb, Label: label, Target: one.title, Do: set},
 		begins(again, brokerName, "job", "requeue", func(ctx context.Context, form url.Values, rate float64, dry bool) (string, int, error) {
-			body := map[string]any{"Status": "DELIVERED"}
-			if since := form.Get("since"); since != "" {
-				at, err := parseTime(since)
-				if err != nil {
-					return "", 0, err
-				}
-				body["Since"] = at
+			selected, err := parameters(form, "since")
+			if err != nil {
+				return "", 0, err
 			}
-			return b.begin(ctx, one.name+"/replay", body, rate, dry)
+			selected["status"] = "DELIVERED"
+			return b.begin(ctx, one.name+"/replay", selected, rate, dry)
 		}),
 		begins(purge, brokerName, "job", "delete", func(ctx context.Context, _ url.Values, rate float64, dry bool) (string, int, error) {
-			return b.begin(ctx, one.name+"/purge", map[string]any{}, rate, dry)
+			return b.begin(ctx, one.name+"/purge", nil, rate, dry)
 		}),
 	}
 }

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -19,7 +20,7 @@ func (y *Relay) failureList() *failureList {
 			"PERMANENT", "EXHAUSTED", "UNKNOWN_OUTCOME", "EXPIRED", "UNKNOWN_RECEIVER", "RECEIVER_DELETED", "NO_RESPONSE", "NOT_TOLD", "MALFORMED",
 		},
 		stages: []string{"from_sender", "to_receiver", "from_receiver", "to_sender"},
-		verbs:  map[string]string{"requeue": "redrive", "skip": "skip", "purge": "purge"}, list: y.failures, begin: y.begin,
+		verbs:  map[string]string{"requeue": "/v1/failed:redrive", "skip": "/v1/failed:skip", "purge": "/v1/failed:purge"}, list: y.failures, begin: y.begin,
 	}
 }
 
@@ -48,13 +49,13 @@ func (y *Relay) failures(ctx context.Context, filter map[string]string, cursor s
 }
 
 // begin begins an operation on all failed messages that a filter selects.
-func (y *Relay) begin(ctx context.Context, verb string, filter map[string]string, rate float64, dry bool) (id string, n int, err error) {
+func (y *Relay) begin(ctx context.Context, path string, filter map[string]string, rate float64, dry bool) (id string, n int, err error) {
 	body := map[string]any{"filter": filter, "rate": rate}
 	if dry {
 		body["dry_run"] = true
 	}
 	var o operation.Operation
-	err = y.call.Call(ctx, http.MethodPost, "/v1/failed:"+verb, body, &o)
+	err = y.call.Call(ctx, http.MethodPost, path, body, &o)
 	return o.ID, o.Matched, err
 }
 
@@ -75,7 +76,7 @@ func (y *Relay) Operations(ctx context.Context) ([]operation.Operation, error) {
 	}
 	all := make([]operation.Operation, len(answer.Items))
 	for i, o := range answer.Items {
-		o.System, o.Kind, o.What = relayName, plain(o.Verb).Text, filtered("failed messages", failedFields, o.Filter)
+		o.System, o.Kind, o.What = relayName, plain(o.Verb).Text, filtered("failed messages", o.Filter)
 		if o.Filter == nil {
 			o.What += " that were chosen one by one"
 		}
@@ -93,8 +94,8 @@ func (y *Relay) CancelOperation(ctx context.Context, id string) error {
 func (b *Broker) failureList() *failureList {
 	return &failureList{
 		name: brokerName, noun: "dead job", usualRate: "100", fields: []string{"consumer", "producer", "message", "", "reason", "since", "until"},
-		reasons: []string{"REFUSED", "NO_ANSWER", "GIVEN_UP"}, verbs: map[string]string{"requeue": "requeue", "purge": "purge"},
-		purge: " Jobs that a worker gave up before their retries were used up are skipped.", list: b.failures, begin: b.beginDead,
+		reasons: []string{"REFUSED", "NO_ANSWER", "GIVEN_UP"}, verbs: map[string]string{"requeue": "/dead-jobs/requeue", "purge": "/dead-jobs/purge"},
+		purge: " Jobs that a worker gave up before their retries were used up are skipped.", list: b.failures, begin: b.begin,
 	}
 }
 
@@ -124,19 +125,13 @@ func (b *Broker) failures(ctx context.Context, filter map[string]string, cursor 
 	return found, answer.Next, err
 }
 
-// beginDead begins an operation on all dead jobs that a filter selects. The fields of its request are those of the filter, capitalized.
-func (b *Broker) beginDead(ctx context.Context, verb string, filter map[string]string, rate float64, dry bool) (at string, n int, err error) {
-	body := map[string]any{}
-	for name, value := range filter {
+// begin begins the operation of a path on the jobs that some fields of its request select. It returns its path and the number of its jobs, which is -1
+// if the broker does not state it. With dry it only counts them.
+func (b *Broker) begin(ctx context.Context, path string, fields map[string]string, rate float64, dry bool) (at string, n int, err error) {
+	begun, body := struct{ Count int }{-1}, map[string]any{}
+	for name, value := range fields {
 		body[capital(name)] = value
 	}
-	return b.begin(ctx, "/dead-jobs/"+verb, body, rate, dry)
-}
-
-// begin begins the operation of a path on jobs. It returns its path and the number of its jobs, which is -1 if the broker does not state it. With
-// dry it only counts them.
-func (b *Broker) begin(ctx context.Context, path string, body map[string]any, rate float64, dry bool) (at string, n int, err error) {
-	begun := struct{ Count int }{-1}
 	if rate > 0 {
 		body["Rate"] = rate
 	}
@@ -173,22 +168,14 @@ func (b *Broker) Operations(ctx context.Context) (all []operation.Operation, err
 			return nil, err
 		}
 		for _, r := range answer.Result {
-			o, filter := r.Operation, map[string]string{}
-			for name, value := range r.Filter {
-				filter[strings.ToLower(name)] = value
-			}
+			o := r.Operation
 			o.System, o.ID, o.State, o.Matched, o.Done = brokerName, r.URL, strings.ToLower(o.State), r.Count, o.Done+r.Replayed+r.Purged
-			o.What, o.Began, o.Changed = filtered("dead jobs", b.failed.fields, filter), r.CreatedAt, r.ChangedAt
-			if r.ConsumerID != "" {
-				kind := "requeue"
-				if o.Kind == "purge-queued" {
-					kind, r.Status = "purge", "QUEUED"
-				}
-				o.Kind = kind
-				o.What = strings.ToLower(r.Status) + " jobs of " + r.ChannelID + "/" + r.ConsumerID
-				if r.Message != "" {
-					o.What += ", message " + r.Message
-				}
+			o.What, o.Began, o.Changed = filtered("dead jobs", r.Filter), r.CreatedAt, r.ChangedAt
+			if r.ConsumerID != "" { // a purge is of queued jobs, and has no status
+				o.What = strings.ToLower(cmp.Or(r.Status, "queued")) + " jobs of " + r.ChannelID + "/" + r.ConsumerID
+			}
+			if o.Kind = plain(o.Kind).Text; r.Message != "" {
+				o.What += ", message " + r.Message
 			}
 			all = append(all, o)
 		}

@@ -26,15 +26,15 @@ var failureColumns = view.Columns{}.Numbers("Failed").Texts("Reason", "Receiver"
 // failedFields are the fields of the page's filter.
 var failedFields = []string{"receiver", "source", "message", "stage", "reason", "since", "until"}
 
-// failureList is a system with a list of failures. Filters and verbs have the names of its interface.
+// failureList is a system with a list of failures. Filters have the names of its interface.
 type failureList struct {
 	name, noun, usualRate string
 	fields                []string // in the order of failedFields; empty: it has nothing of that kind
 	reasons, stages       []string
-	verbs                 map[string]string // by those of the page
+	verbs                 map[string]string // the paths of its interface, by the verbs of the page
 	purge                 string            // what else a purge does, in a sentence
 	list                  func(ctx context.Context, filter map[string]string, cursor string) (found []failure, next string, err error)
-	begin                 func(ctx context.Context, verb string, filter map[string]string, rate float64, dry bool) (id string, n int, err error)
+	begin                 func(ctx context.Context, path string, filter map[string]string, rate float64, dry bool) (id string, n int, err error)
 }
 
 // filter is the filter of the system for that of the page; nil: the system has no such failures.
@@ -59,11 +59,9 @@ func (s *failureList) newest(ctx context.Context, receiver string) newest {
 }
 
 // filtered are objects in words: those that the fields of a filter select.
-func filtered(objects string, fields []string, filter map[string]string) string {
-	for _, name := range fields {
-		if filter[name] != "" {
-			objects += ", " + name + " " + filter[name]
-		}
+func filtered(objects string, filter map[string]string) string {
+	for _, name := range slices.Sorted(maps.Keys(filter)) {
+		objects += ", " + strings.ToLower(name) + " " + filter[name]
 	}
 	return objects
 }
@@ -80,10 +78,10 @@ var failureVerbs = []struct {
 
 // actions are for all failures that a filter selects; one: it selects one, on whose page they are.
 func (s *failureList) actions(filter map[string]string, one bool) (all []view.Action) {
-	words := filtered(s.noun+"s of the "+s.name, s.fields, filter)
+	words := filtered(s.noun+"s of the "+s.name, filter)
 	for _, v := range failureVerbs {
-		verb := s.verbs[v.name]
-		if verb == "" || v.name == "purge" && len(filter) == 0 {
+		path := s.verbs[v.name]
+		if path == "" || v.name == "purge" && len(filter) == 0 {
 			continue
 		}
 		a := view.Action{Name: v.name, Label: v.label, Target: words, Danger: v.danger}
@@ -98,7 +96,7 @@ func (s *failureList) actions(filter map[string]string, one bool) (all []view.Ac
 			a.Word, a.Confirm = v.name, a.Confirm+s.purge
 		}
 		all = append(all, begins(a, s.name, s.noun, v.name, func(ctx context.Context, _ url.Values, rate float64, dry bool) (string, int, error) {
-			return s.begin(ctx, verb, filter, rate, dry)
+			return s.begin(ctx, path, filter, rate, dry)
 		}))
 	}
 	return all
@@ -110,20 +108,18 @@ type Failures struct {
 	others  []Summary
 }
 
-// NewFailures makes the page. A system that is nil is not there.
-func NewFailures(relay *Relay, broker *Broker, letters *DeadLetters, feed *Feed) *Failures {
+// NewFailures makes the page.
+func NewFailures(all []Summary) *Failures {
 	f := &Failures{}
-	if relay != nil {
-		f.systems = append(f.systems, relay.failed)
-	}
-	if broker != nil {
-		f.systems = append(f.systems, broker.failed)
-	}
-	if letters != nil {
-		f.others = append(f.others, letters)
-	}
-	if feed != nil {
-		f.others = append(f.others, feed)
+	for _, one := range all {
+		switch one := one.(type) {
+		case *Relay:
+			f.systems = append(f.systems, one.failed)
+		case *Broker:
+			f.systems = append(f.systems, one.failed)
+		case *DeadLetters, *Feed:
+			f.others = append(f.others, one)
+		}
 	}
 	return f
 }
@@ -223,7 +219,7 @@ func (f *Failures) form(q url.Values) *view.Filter {
 
 // codes are the words for what the systems write as codes.
 var codes = map[string]string{
-	"redrive": "requeue", "replay": "requeue", "PERMANENT": "permanent error", "EXHAUSTED": "all attempts failed", "NOT_TOLD": "sender not informed",
+	"redrive": "requeue", "replay": "requeue", "purge-queued": "purge", "PERMANENT": "permanent error", "EXHAUSTED": "all attempts failed", "NOT_TOLD": "sender not informed",
 	"UNKNOWN_OUTCOME": "outcome not known", "RECEIVER_DELETED": "receiver was deleted",
 	// The reasons why a POST waits.
 	"pause": "an operator, who has paused it", "breaker": "the circuit breaker, which is open", "hold": "the receiver, which has asked for a pause",

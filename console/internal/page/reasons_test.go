@@ -82,7 +82,7 @@ func TestReasonsOfFailures(t *testing.T) {
 		defer s.Close()
 		l := &failureLists{n: 30}
 		runner := operation.NewRunner(slog.New(slog.DiscardHandler))
-		f := NewFailures(NewRelay(s, l, runner, NewMarks()), NewBroker(s, l, runner, NewMarks()), nil, nil)
+		f := NewFailures([]Summary{NewRelay(s, l, runner, NewMarks()), NewBroker(s, l, runner, NewMarks())})
 		open := func(query string) (reasons []string) {
 			q, err := url.ParseQuery(query)
 			require.NoError(t, err)
