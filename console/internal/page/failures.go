@@ -146,7 +146,7 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	for _, one := range f.others {
 		parts = append(parts, func() view.Part {
-			part := one.Overview(ctx, r)
+			part := one.Overview(ctx, r).Part
 			part.Charts = nil
 			return part
 		})

@@ -130,7 +130,7 @@ func partitionColumns(now time.Time) []column[feed.Partition] {
 
 func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 	q, s := r.Query, f.latest.Fresh(ctx)
-	head := f.Overview(ctx, r)
+	head := f.Overview(ctx, r).Part
 	head.Title, head.Charts = "", nil
 	err := f.ready(ctx)
 	var found []feed.Partition

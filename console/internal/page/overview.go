@@ -16,18 +16,23 @@ import (
 	"github.com/jetpull/jetpull/feed"
 )
 
-// Summary is the part of the overview that a source has. A part without an ID is not shown.
+// Summary is a source on the overview, and for alerts.
 type Summary interface {
-	Overview(ctx context.Context, r Request) view.Part
-	// Judged is what the source has answered last. It does not wait.
-	Judged() alert.Sample
+	// Overview is what the source has answered last. If ctx has ended, it does not wait for an answer.
+	Overview(ctx context.Context, r Request) Digest
+}
+
+// Digest is the part of the overview that a source has, and the objects in it, with their states. A part without an ID is not shown.
+type Digest struct {
+	view.Part
+	Judged alert.Sample
 }
 
 // Overview is the page with a part for each source.
 func Overview(all []Summary) Func {
 	return func(ctx context.Context, r Request) (*view.Page, error) {
 		page := &view.Page{Nav: "overview", Title: "Overview"}
-		page.Parts = together(all, func(one Summary) view.Part { return one.Overview(ctx, r) })
+		page.Parts = together(all, func(one Summary) view.Part { return one.Overview(ctx, r).Part })
 		if len(all) == 0 {
 			page.Parts = []view.Part{{ID: "overview", Lines: []string{"This console has no source. Start it with --nats, --relay or --feed."}}}
 		}
@@ -46,32 +51,32 @@ func together[T any](all []T, build func(T) view.Part) []view.Part {
 	return slices.DeleteFunc(parts, func(part view.Part) bool { return part.ID == "" })
 }
 
-// overview is the part of a source on the overview. Fill completes it once the source has answered.
-func overview[S any](ctx context.Context, id, title, system string, latest *sample.Latest[S], fill func(part *view.Part, now S)) view.Part {
-	s := latest.Fresh(ctx)
-	part := view.Part{ID: id, Title: title, Source: source(system, s)}
-	if !s.At.IsZero() {
-		fill(&part, s.Value)
+// overview is what a source has answered last. Fill completes the part, and returns the objects, once there is an answer.
+func overview[S any](ctx context.Context, id, title, system string, latest *sample.Latest[S], fill func(part *view.Part, now S) []alert.Object) Digest {
+	s := latest.Get()
+	if ctx.Err() == nil {
+		s = latest.Fresh(ctx)
 	}
-	return part
+	d := Digest{view.Part{ID: id, Title: title, Source: source(system, s)}, alert.Sample{Source: sourceState(system, s), At: s.At}}
+	if !s.At.IsZero() {
+		d.Judged.Objects = fill(&d.Part, s.Value)
+	}
+	return d
 }
 
-// judge sets the sentence of an overview's part, and lists the objects that need attention, the worst first. It returns how many these are.
-func judge[T any](part *view.Part, path, noun string, all []T, worse func(a, b T) int, object func(T) alert.Object,
-	show func(T) (since, waiting view.Value),
-) (trouble int) {
+// judge sets the sentence of an overview's part, and lists the objects that need attention, the worst first.
+func judge[T any](part *view.Part, path, noun string, all []T, worse func(a, b T) int, object func(T) alert.Object) (objects []alert.Object) {
 	const most = 8
-	list := &view.List{Path: path, Columns: view.Texts(capital(noun), "State", "Since").Numbers("Waiting").Wide("Problem")}
-	states := make([]state.State, 0, len(all))
+	list, trouble := &view.List{Path: path, Columns: view.Texts(capital(noun), "State", "Since").Numbers("Waiting").Wide("Problem")}, 0
+	var states []state.State
 	for _, one := range slices.SortedStableFunc(slices.Values(all), worse) {
 		o := object(one)
-		states = append(states, o.State)
+		objects, states = append(objects, o), append(states, o.State)
 		if !o.State.Trouble() {
 			continue
 		}
 		if trouble++; trouble <= most {
-			since, waiting := show(one)
-			list.Add(path+"-"+strconv.Itoa(len(list.Rows)), view.Linked(o.Name, o.Path), o.State.Value(), since, waiting, view.Prose(o.State.Sentence))
+			list.Add(path+"-"+strconv.Itoa(len(list.Rows)), view.Linked(o.Name, o.Path), o.State.Value(), o.Since, o.Waiting, view.Prose(o.State.Sentence))
 		}
 	}
 	sum := state.Sum(noun, states)
@@ -80,7 +85,7 @@ func judge[T any](part *view.Part, path, noun string, all []T, worse func(a, b T
 		list.Found = view.Bounded(len(list.Rows), trouble > most, "problem")
 		part.List = list
 	}
-	return trouble
+	return objects
 }
 
 // capital begins a heading.
@@ -101,10 +106,17 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // Overview implements [Summary].
-func (d *DeadLetters) Overview(ctx context.Context, _ Request) view.Part {
-	return overview(ctx, "deadletters", "Dead letters", "NATS", d.latest, func(part *view.Part, now letterStreams) {
+func (d *DeadLetters) Overview(ctx context.Context, _ Request) Digest {
+	return overview(ctx, "deadletters", "Dead letters", "NATS", d.latest, func(part *view.Part, now letterStreams) (objects []alert.Object) {
+		add := func(name string, l state.Letters) {
+			objects = append(objects, alert.Object{Kind: "dead letters", Name: name, Path: link("deadletters", "stream", name), State: l.Of()})
+		}
+		for name, l := range now.others {
+			add(name, l)
+		}
 		oldest, newest := time.Time{}, time.Time{}
 		for _, one := range now.found {
+			add(one.Config.Name, d.letters(letterStreams{found: []letterStream{one}}))
 			if n := len(one.letters); n > 0 {
 				oldest = earlier(oldest, one.letters[n-1].at)
 				if last := one.letters[0].at; last.After(newest) {
@@ -120,13 +132,19 @@ func (d *DeadLetters) Overview(ctx context.Context, _ Request) view.Part {
 			{Name: "Oldest", Value: view.Ago(oldest, "No dead letter was found")},
 			{Name: "Newest", Value: view.Ago(newest, "No dead letter was found")},
 		}
+		return objects
 	})
 }
 
 // Overview implements [Summary].
-func (m *Messages) Overview(ctx context.Context, _ Request) view.Part {
-	return overview(ctx, "streams", "Streams", "NATS", m.latest, func(part *view.Part, now []judgedStream) {
-		judge(part, "streams", "stream", now, worstStream, judgedStream.object, judgedStream.shown)
+func (m *Messages) Overview(ctx context.Context, _ Request) Digest {
+	return overview(ctx, "streams", "Streams", "NATS", m.latest, func(part *view.Part, now []judgedStream) []alert.Object {
+		return judge(part, "streams", "stream", now, worstStream, func(s judgedStream) alert.Object {
+			return alert.Object{
+				Kind: "stream", Name: s.Config.Name, Path: link("stream", "name", s.Config.Name), State: s.state, Since: s.since.value(),
+				Waiting: view.Number(s.State.Msgs),
+			}
+		})
 	})
 }
 
@@ -134,11 +152,12 @@ func (m *Messages) Overview(ctx context.Context, _ Request) view.Part {
 const total = ""
 
 // Overview implements [Summary].
-func (c *Consumers) Overview(ctx context.Context, r Request) view.Part {
-	return overview(ctx, "nats", "NATS consumers", "NATS", c.latest, func(part *view.Part, now []*consumer) {
+func (c *Consumers) Overview(ctx context.Context, r Request) Digest {
+	return overview(ctx, "nats", "NATS consumers", "NATS", c.latest, func(part *view.Part, now []*consumer) []alert.Object {
 		var pending, ackPending uint64
-		rate, oldest := 0.0, time.Time{}
+		rate, oldest, trouble := 0.0, time.Time{}, 0
 		for _, one := range now {
+			trouble += boolInt(one.state.Trouble())
 			oldest = earlier(oldest, one.oldest)
 			pending, ackPending, rate = pending+one.NumPending, ackPending+uint64(one.NumAckPending), rate+one.Rate
 		}
@@ -146,7 +165,6 @@ func (c *Consumers) Overview(ctx context.Context, r Request) view.Part {
 		if ackPending > 0 {
 			noAge = "How old the messages are that are not acknowledged is not known now"
 		}
-		trouble := judge(part, "consumers", "consumer", now, worstConsumer, (*consumer).object, (*consumer).shown)
 		part.Facts = []view.Fact{
 			{Name: "Consumers", Value: view.Linked(view.Int(len(now)).Text, "consumers")},
 			{Name: "To look at", Value: view.Linked(view.Int(trouble).Text, "consumers?state=trouble")},
@@ -159,24 +177,34 @@ func (c *Consumers) Overview(ctx context.Context, r Request) view.Part {
 			chart.Large("Pending", "messages", r.values(c.history, total, histPending)),
 			chart.Large("Deliveries in a second", "", r.values(c.history, total, histRate)),
 		}
+		return judge(part, "consumers", "consumer", now, worstConsumer, func(one *consumer) alert.Object {
+			return alert.Object{
+				Kind: "consumer", Name: one.key, Path: link("consumer", "stream", one.Stream, "name", one.Name), State: one.state, Since: one.since.value(),
+				Waiting: view.Number(one.NumPending),
+			}
+		})
 	})
 }
 
-// Overview implements [Summary]. An account without sets has no part.
-func (p *Partitions) Overview(ctx context.Context, _ Request) view.Part {
-	return overview(ctx, "sets", "Partition sets", "NATS with its partition sets", p.latest, func(part *view.Part, now setSample) {
-		if len(now.all) == 0 {
-			*part = view.Part{}
-			return
+// Overview implements [Summary]. An account without sets has no part. Sets are read less often than the source is asked.
+func (p *Partitions) Overview(ctx context.Context, _ Request) Digest {
+	d := overview(ctx, "sets", "Partition sets", "NATS with its partition sets", p.latest, func(part *view.Part, now setSample) []alert.Object {
+		if part.Source.Asked = now.at; len(now.all) == 0 {
+			part.ID = ""
 		}
-		part.Source.Asked = now.at
-		judge(part, "sets", "set", now.all, worstSet, judgedSet.object, judgedSet.shown)
+		return judge(part, "sets", "set", now.all, worstSet, func(s judgedSet) alert.Object {
+			return alert.Object{
+				Kind: "partition set", Name: s.Name, Path: link("set", "name", s.Name), State: s.state, Since: s.since.value(), Waiting: view.Number(s.pending),
+			}
+		})
 	})
+	d.Judged.Source.Name, d.Judged.At = "NATS", d.Source.Asked
+	return d
 }
 
 // Overview implements [Summary].
-func (f *Feed) Overview(ctx context.Context, r Request) view.Part {
-	return overview(ctx, "feed", "Feed", feedName, f.latest, func(part *view.Part, b feed.Backlog) {
+func (f *Feed) Overview(ctx context.Context, r Request) Digest {
+	return overview(ctx, "feed", "Feed", feedName, f.latest, func(part *view.Part, b feed.Backlog) []alert.Object {
 		st := feedState(b)
 		part.Problem, part.ProblemTone = st.Sentence, st.Level.Tone()
 		part.Facts = []view.Fact{
@@ -194,81 +222,6 @@ func (f *Feed) Overview(ctx context.Context, r Request) view.Part {
 			part.Facts = append(part.Facts, view.Fact{Name: "Slow handlers here", Value: quietZero(view.Int(slow), slow > 0, view.Warn)})
 			part.Charts = append(part.Charts, chart.Large("Items completed by this process in a second", "", values(histCompleted)))
 		}
-	})
-}
-
-// judged is what a source answered last, with the states of its objects.
-func judged[S, T any](name string, s sample.Sample[S], all []T, object func(T) alert.Object) alert.Sample {
-	out := alert.Sample{Source: sourceState(name, s), At: s.At}
-	for _, one := range all {
-		out.Objects = append(out.Objects, object(one))
-	}
-	return out
-}
-
-// Judged implements [Summary].
-func (c *Consumers) Judged() alert.Sample {
-	s := c.latest.Get()
-	return judged("NATS", s, s.Value, (*consumer).object)
-}
-
-func (c *consumer) object() alert.Object {
-	return alert.Object{Kind: "consumer", Name: c.key, Path: link("consumer", "stream", c.Stream, "name", c.Name), State: c.state}
-}
-
-func (c *consumer) shown() (since, waiting view.Value) {
-	return c.since.value(), view.Number(c.NumPending)
-}
-
-// Judged implements [Summary].
-func (m *Messages) Judged() alert.Sample {
-	s := m.latest.Get()
-	return judged("NATS", s, s.Value, judgedStream.object)
-}
-
-func (s judgedStream) object() alert.Object {
-	return alert.Object{Kind: "stream", Name: s.Config.Name, Path: link("stream", "name", s.Config.Name), State: s.state}
-}
-
-func (s judgedStream) shown() (since, waiting view.Value) {
-	return s.since.value(), view.Number(s.State.Msgs)
-}
-
-// Judged implements [Summary]. Sets are read less often than the source is asked.
-func (p *Partitions) Judged() alert.Sample {
-	s := p.latest.Get()
-	out := judged("NATS", s, s.Value.all, judgedSet.object)
-	out.At = s.Value.at
-	return out
-}
-
-func (s judgedSet) object() alert.Object {
-	return alert.Object{Kind: "partition set", Name: s.Name, Path: link("set", "name", s.Name), State: s.state}
-}
-
-func (s judgedSet) shown() (since, waiting view.Value) {
-	return s.since.value(), view.Number(s.pending)
-}
-
-// Judged implements [Summary]. The dead letters of a stream are an object.
-func (d *DeadLetters) Judged() alert.Sample {
-	s := d.latest.Get()
-	object := func(name string, l state.Letters) alert.Object {
-		return alert.Object{Kind: "dead letters", Name: name, Path: link("deadletters", "stream", name), State: l.Of()}
-	}
-	out := judged("NATS", s, s.Value.found, func(one letterStream) alert.Object {
-		return object(one.Config.Name, d.letters(letterStreams{found: []letterStream{one}}))
-	})
-	for name, l := range s.Value.others {
-		out.Objects = append(out.Objects, object(name, l))
-	}
-	return out
-}
-
-// Judged implements [Summary]. A feed is one object.
-func (f *Feed) Judged() alert.Sample {
-	s := f.latest.Get()
-	return judged(feedName, s, []feed.Backlog{s.Value}, func(b feed.Backlog) alert.Object {
-		return alert.Object{Kind: "feed", Name: feedName, Path: "feed", State: feedState(b)}
+		return []alert.Object{{Kind: "feed", Name: feedName, Path: "feed", State: st}}
 	})
 }

@@ -20,13 +20,13 @@ import (
 type target struct {
 	state.Receiver
 	// name differs for each, title is shown and is that of filters, and path leads to its page.
-	kind, name, title, path string
-	address                 string    // where its messages are sent, if the list can be searched for that
-	failed, window          int       // how many messages were given up, which state.Receiver has only if the system lists them, and the window's use
-	oldest                  time.Time // when the first of those that wait arrived; zero: none waits
-	from                    time.Time // since when it is in its state, as its system says; zero: it does not
-	now                     state.State
-	since                   since
+	name, title, path string
+	address           string    // where its messages are sent, if the list can be searched for that
+	failed, window    int       // how many messages were given up, which state.Receiver has only if the system lists them, and the window's use
+	oldest            time.Time // when the first of those that wait arrived; zero: none waits
+	from              time.Time // since when it is in its state, as its system says; zero: it does not
+	now               state.State
+	since             since
 	// What only one of the systems has.
 	receiver receiver
 	jobs     jobs
@@ -102,7 +102,6 @@ func (t *targets) start(s *sample.Sampler, runner *operation.Runner, ask func(co
 func (t *targets) judge(ctx context.Context, s *targetSample) {
 	now, found := time.Now(), make(map[string]target, len(s.all))
 	for i, one := range s.all {
-		one.kind = t.all.noun
 		if one.Failed = one.failed; one.failed > 0 {
 			seen, listed := t.marks.covers(one.marked(t.noun), t.failed.newest(ctx, one.title))
 			if one.Seen = seen; seen {
@@ -178,14 +177,13 @@ func (t *targets) part(ctx context.Context, r Request, from view.Source, one tar
 }
 
 // Overview implements [Summary].
-func (t *targets) Overview(ctx context.Context, r Request) view.Part {
-	return overview(ctx, t.system, capital(t.system), t.system, t.latest, func(part *view.Part, now targetSample) {
+func (t *targets) Overview(ctx context.Context, r Request) Digest {
+	return overview(ctx, t.system, capital(t.system), t.system, t.latest, func(part *view.Part, now targetSample) []alert.Object {
 		unseen := view.None("How many messages are on the list is not known now")
 		if !math.IsNaN(now.failed) {
 			n := int(now.failed) - now.seen
 			unseen = quietZero(view.Int(n), n > 0, view.Bad)
 		}
-		judge(part, t.system, t.noun, now.all, worstTarget, target.object, target.shown)
 		part.Facts = []view.Fact{
 			{Name: capital(t.noun) + "s", Value: view.Linked(view.Int(len(now.all)).Text, t.system)},
 			{Name: "Backlog", Value: view.Int(now.backlog)},
@@ -193,6 +191,11 @@ func (t *targets) Overview(ctx context.Context, r Request) view.Part {
 			{Name: "Failures to look at", Value: leads(unseen, link("failed", "system", t.system))},
 		}
 		part.Charts = append(t.charts(r, total), chart.Large(t.rates, "", r.values(t.history, total, histDelivered)))
+		return judge(part, t.system, t.noun, now.all, worstTarget, func(one target) alert.Object {
+			return alert.Object{
+				Kind: t.all.noun, Name: one.title, Path: one.path, State: one.now, Since: one.since.value(), Waiting: view.Int(one.Backlog),
+			}
+		})
 	})
 }
 
@@ -203,15 +206,3 @@ func (t *targets) charts(r Request, name string) []chart.Chart {
 		chart.Large("Failed", "messages", r.values(t.history, name, histGivenUp)),
 	}
 }
-
-// Judged implements [Summary].
-func (t *targets) Judged() alert.Sample {
-	s := t.latest.Get()
-	return judged(t.system, s, s.Value.all, target.object)
-}
-
-func (t target) object() alert.Object {
-	return alert.Object{Kind: t.kind, Name: t.title, Path: t.path, State: t.now}
-}
-
-func (t target) shown() (since, waiting view.Value) { return t.since.value(), view.Int(t.Backlog) }
