@@ -222,6 +222,10 @@ func (r *Runner) Operations(context.Context) ([]Operation, error) {
 		op := Operation{
 			System: r.System(), ID: o.ID, Kind: o.Kind, By: o.By, What: t.What, State: strings.ToLower(string(o.State)),
 			Matched: o.Matched, Done: o.Done, Skipped: o.Skipped, Began: o.CreatedAt, Changed: o.ChangedAt,
+			Cancel: func(ctx context.Context) error {
+				_, err := r.bulk.Cancel(ctx, o.ID)
+				return err
+			},
 		}
 		if o.State == interrupted {
 			op.Notes = []string{"It was interrupted by a restart: begin it again."}
@@ -241,10 +245,4 @@ func (r *Runner) Operations(context.Context) ([]Operation, error) {
 		all = append(all, op)
 	}
 	return all, nil
-}
-
-// CancelOperation implements [Source].
-func (r *Runner) CancelOperation(ctx context.Context, id string) error {
-	_, err := r.bulk.Cancel(ctx, id)
-	return err
 }

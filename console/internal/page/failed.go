@@ -80,14 +80,12 @@ func (y *Relay) Operations(ctx context.Context) ([]operation.Operation, error) {
 		if o.Filter == nil {
 			o.What += " that were chosen one by one"
 		}
+		o.Cancel = func(ctx context.Context) error {
+			return y.call.Call(ctx, http.MethodDelete, "/v1/operations/"+url.PathEscape(o.ID), nil, nil)
+		}
 		all[i] = o.Operation
 	}
 	return all, nil
-}
-
-// CancelOperation implements [operation.Source].
-func (y *Relay) CancelOperation(ctx context.Context, id string) error {
-	return y.call.Call(ctx, http.MethodDelete, "/v1/operations/"+url.PathEscape(id), nil, nil)
 }
 
 // failureList is the broker with its list of dead jobs.
@@ -171,6 +169,7 @@ func (b *Broker) Operations(ctx context.Context) (all []operation.Operation, err
 			o := r.Operation
 			o.System, o.ID, o.State, o.Matched, o.Done = brokerName, r.URL, strings.ToLower(o.State), r.Count, o.Done+r.Replayed+r.Purged
 			o.What, o.Began, o.Changed = filtered("dead jobs", r.Filter), r.CreatedAt, r.ChangedAt
+			o.Cancel = func(ctx context.Context) error { return b.call.Call(ctx, http.MethodDelete, r.URL, nil, nil) }
 			if r.ConsumerID != "" { // a purge is of queued jobs, and has no status
 				o.What = strings.ToLower(cmp.Or(r.Status, "queued")) + " jobs of " + r.ChannelID + "/" + r.ConsumerID
 			}
@@ -181,9 +180,4 @@ func (b *Broker) Operations(ctx context.Context) (all []operation.Operation, err
 		}
 	}
 	return all, nil
-}
-
-// CancelOperation implements [operation.Source]. The page offers it for what Operations returns only.
-func (b *Broker) CancelOperation(ctx context.Context, id string) error {
-	return b.call.Call(ctx, http.MethodDelete, id, nil, nil)
 }

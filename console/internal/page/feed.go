@@ -122,7 +122,9 @@ func partitionColumns(now time.Time) []column[feed.Partition] {
 		text("Partition", func(p feed.Partition) view.Value { return view.Linked(p.ID, link("partition", "id", p.ID)) }).by("name", nil),
 		text("Status", func(p feed.Partition) view.Value { return feedStatus(p.Status) }).by("status", nil),
 		number("Gate", func(p feed.Partition) view.Value { return view.Value{Text: strconv.Itoa(p.Gate)} }),
-		text("Sealed", func(p feed.Partition) view.Value { return yes(p.Sealed) }),
+		text("Sealed", func(p feed.Partition) view.Value {
+			return view.Text(map[bool]string{true: "yes", false: "no"}[p.Sealed])
+		}),
 		text("Lease held by", lease),
 		number("Lease until", func(p feed.Partition) view.Value { return until(p, now) }),
 	}
@@ -188,13 +190,6 @@ func (f *Feed) page(ctx context.Context, q url.Values) (found []feed.Partition, 
 
 func feedStatus(s feed.Status) view.Value {
 	return view.Word(map[feed.Status]view.Tone{feed.Failed: view.Bad, feed.Complete: view.Good}[s], string(s))
-}
-
-func yes(b bool) view.Value {
-	if b {
-		return view.Value{Text: "yes"}
-	}
-	return view.Word(view.Muted, "no")
 }
 
 func lease(p feed.Partition) view.Value {

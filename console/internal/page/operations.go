@@ -135,24 +135,24 @@ func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
 		part.Problem, part.Lines, part.Facts = inSentence("operation", op), op.Notes, facts(op, operationColumns(r.Now)[1:])
 	}
 	if op.State == operation.Running {
-		part.Actions = thenAsk(o.latest[o.sources[i]], []view.Action{cancelOperation(o.sources[i], op)})
+		part.Actions = thenAsk(o.latest[o.sources[i]], []view.Action{cancelOperation(op)})
 	}
 	return &view.Page{
 		Nav: "operations", Title: cmp.Or(op.Kind, id), Crumbs: []view.Link{{Text: "Operations", Href: "operations"}}, Parts: []view.Part{part},
 	}, nil
 }
 
-func cancelOperation(from operation.Source, op operation.Operation) view.Action {
+func cancelOperation(op operation.Operation) view.Action {
 	return view.Action{
-		Name: "cancel", Label: "Cancel the operation", Target: from.System() + "/" + op.ID,
+		Name: "cancel", Label: "Cancel the operation", Target: op.System + "/" + op.ID,
 		Confirm: fmt.Sprintf("Cancel this operation. %s done already and stays so. The rest is not touched.", view.CountIs(uint64(op.Done), "object")),
 		Do: act(func(err error) error {
 			if errors.Is(err, stored.ErrNotFound) {
 				return notFound("The list of operations shows all that are known.", "There is no operation %q.", op.ID)
 			}
-			return unavailable(err, "Try again.", "%s did not cancel the operation. It goes on", from.System())
+			return unavailable(err, "Try again.", "%s did not cancel the operation. It goes on", op.System)
 		}, func(ctx context.Context, _ url.Values) (view.Outcome, error) {
-			return done("Cancelled. What was done stays done, and the rest is not touched."), from.CancelOperation(ctx, op.ID)
+			return done("Cancelled. What was done stays done, and the rest is not touched."), op.Cancel(ctx)
 		}),
 	}
 }

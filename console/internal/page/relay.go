@@ -24,42 +24,38 @@ type Caller interface {
 
 // receiver is a receiver of the relay, as its interface shows it.
 type receiver struct {
-	Name           string  `json:"name"`
-	PostEndpoint   string  `json:"post_endpoint"`
-	StatusEndpoint string  `json:"status_endpoint"`
-	RateLimit      int     `json:"rate_limit"`
+	Name, Order    string
+	PostEndpoint   string `json:"post_endpoint"`
+	StatusEndpoint string `json:"status_endpoint"`
+	UnknownOutcome string `json:"unknown_outcome"`
+	RateLimit      int    `json:"rate_limit"`
+	MaxRetries     int    `json:"max_retries"`
+	SecretCount    int    `json:"secret_count"`
+	Timeout, TTL   float64
 	WindowSize     float64 `json:"window_size"`
 	RetryAfter     float64 `json:"retry_after"`
-	MaxRetries     int     `json:"max_retries"`
-	Timeout        float64 `json:"timeout"`
-	Order          string  `json:"order"`
-	UnknownOutcome string  `json:"unknown_outcome"`
-	TTL            float64 `json:"ttl"`
-	Paused         bool    `json:"paused"`
-	SecretCount    int     `json:"secret_count"`
+	Paused         bool
 	// State is nil in the relay's answer, and unknown here, where the relay does not know it now.
-	State *receiverState `json:"state"`
+	State *receiverState
 }
 
 type receiverState struct {
-	unknown    bool
-	Breaker    string  `json:"breaker"`
-	WindowUsed int     `json:"window_used"`
-	InFlight   int     `json:"in_flight"`
-	Disabled   bool    `json:"disabled"`
-	Backlog    int     `json:"backlog"`
-	Oldest     float64 `json:"oldest"`
+	unknown, Disabled bool
+	Breaker           string
+	WindowUsed        int `json:"window_used"`
+	InFlight          int `json:"in_flight"`
+	Backlog           int
+	Oldest            float64
 	// Failed counts messages on the list of failed ones, and Refused the POSTs since the last that succeeded; nil: not
 	// known, since the process that was asked has made none.
-	Failed       int       `json:"failed"`
-	Refused      *int      `json:"refused"`
+	Failed       int
+	Refused      *int
 	RefusedSince time.Time `json:"refused_since"`
-	Answers      struct {
-		Total int     `json:"total"`
-		Count int     `json:"count"`
-		P50   float64 `json:"p50"`
-		P99   float64 `json:"p99"`
-	} `json:"answers"` // zero: there is none yet
+	// Answers is zero if there is none yet.
+	Answers struct {
+		Total, Count int
+		P50, P99     float64
+	}
 }
 
 // Relay are the pages of a relay.

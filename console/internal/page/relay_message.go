@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"net/http"
@@ -66,12 +65,13 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 		y.oneFailed(ctx, &part, src, id)
 	}
 	request, payload, err := y.request(ctx, r, path, src, id)
-	switch kept := len(m.Response) > 0 && string(m.Response) != "null"; {
-	case r.Query.Get("download") == "request" && err != nil:
+	request.Texts = append(request.Texts, m.answers(r)...)
+	switch kept, which := len(m.Response) > 0 && string(m.Response) != "null", r.Query.Get("download"); {
+	case which == "request" && err != nil:
 		return nil, notShown(relayName, err, "It keeps the payload until the message is DONE.", "payload of message %q", id)
-	case r.Query.Get("download") == "request":
+	case which == "request":
 		return download(r, id, payload)
-	case r.Query.Has("download") && kept:
+	case which != "" && kept:
 		return download(r, id, m.Response)
 	case kept:
 		block := payloadBlock(m.Response, r, "relaymessage", "source", src, "id", id)
@@ -79,9 +79,7 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 		if m.Truncated {
 			block.Note = strings.TrimSpace("The relay has kept only the begin of the response. " + block.Note)
 		}
-		request.Texts = append(request.Texts, append(m.answers(r), block)...)
-	default:
-		request.Texts = append(request.Texts, m.answers(r)...)
+		request.Texts = append(request.Texts, block)
 	}
 	return &view.Page{
 		Nav: "relay", Title: id, Parts: []view.Part{part, request},
@@ -115,15 +113,12 @@ func (m *relayMessage) steps() []step {
 	return all
 }
 
-// answers are the beginnings of the receiver's last answers.
+// answers are the beginnings of the receiver's last answers, for a user who may see payloads.
 func (m *relayMessage) answers(r Request) (all []view.Block) {
 	for _, a := range m.Attempts {
-		block := view.Block{Title: fmt.Sprintf("Answer to attempt %d", a.Number), Note: noPayload}
 		if a.Answer != nil && r.Payloads {
-			block.Text, block.Note = headerLines(a.Answer.Headers)+"\n"+a.Answer.Body, ""
-		}
-		if a.Answer != nil {
-			all = append(all, block)
+			text := headerLines(a.Answer.Headers) + "\n" + a.Answer.Body
+			all = append(all, view.Block{Title: "Answer to attempt " + strconv.Itoa(a.Number), Text: text})
 		}
 	}
 	return all

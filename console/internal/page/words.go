@@ -24,6 +24,7 @@ var words = template.Must(template.New("").Funcs(template.FuncMap{
 	"internal": func(key string) bool { return strings.HasPrefix(key, "_nats.") },
 	"count":    func(n any, noun string) string { return view.Count(natural(n), noun) },
 	"countIs":  func(n any, noun string) string { return view.CountIs(natural(n), noun) },
+	"bounded":  view.Bounded,
 	"seconds":  func(s float64) string { return view.Span(seconds(s)) },
 	"rate":     func(perSecond float64) string { return view.Rate(perSecond).Text },
 	"plain":    func(code string) string { return plain(code).Text },
