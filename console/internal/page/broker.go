@@ -55,7 +55,7 @@ func (j jobs) target() target {
 
 // judged sets what a consumer is judged by, but for its jobs.
 func (j jobs) judged(r *state.Receiver) {
-	r.Noun, r.Gone, r.Known, r.Since, r.Breaker = "job", "dead job", true, j.FailingSince, breakers[j.Breaker]
+	r.Noun, r.Gone, r.Known, r.Since, r.Breaker, r.Paused, r.Disabled = "job", "dead job", true, j.FailingSince, breakers[j.Breaker], "", ""
 	switch {
 	case j.State == "paused" && j.PausedBy == "failing":
 		r.Disabled = "The broker has paused it, since its callbacks fail"
@@ -107,9 +107,7 @@ func (b *Broker) ask(ctx context.Context) (found targetSample, err error) {
 	}
 	for _, k := range states.Result {
 		one := jobs{Channel: k.ChannelID, Consumer: k.ConsumerID, brokerState: k.brokerState}.target()
-		for _, from := range []time.Time{k.FailingSince, k.PausedAt} {
-			one.from = cmp.Or(one.from, from)
-		}
+		one.from = cmp.Or(k.FailingSince, k.PausedAt)
 		for _, c := range counts[k.ChannelID][k.ConsumerID] {
 			switch c.Status {
 			case jobQueued:
@@ -166,17 +164,16 @@ func (b *Broker) consumers(ctx context.Context, r Request) (*view.Page, error) {
 }
 
 func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
-	j := jobs{Channel: r.Query.Get("channel"), Consumer: r.Query.Get("consumer")}
-	s, one := b.latest.Fresh(ctx), j.target()
+	s, one := b.latest.Fresh(ctx), jobs{Channel: r.Query.Get("channel"), Consumer: r.Query.Get("consumer")}.target()
 	if i := slices.IndexFunc(s.Value.all, func(known target) bool { return known.name == one.name }); i >= 0 {
 		one = s.Value.all[i]
 	}
+	j := &one.jobs
+	j.brokerState = brokerState{}
 	// The page has the breaker, whichever node makes the callbacks.
 	if err := b.call.Call(ctx, http.MethodGet, one.name, nil, &j.brokerState); err != nil {
 		return nil, notShown(brokerName, err, "The list of consumers shows all that there are.", "consumer %q of channel %q", j.Consumer, j.Channel)
 	}
-	one.jobs.brokerState = j.brokerState
-	one.Paused, one.Disabled = "", ""
 	j.judged(&one.Receiver)
 	one.now = one.Of()
 	part := b.part(ctx, r, source(brokerName, s), one, deliveredColumn)

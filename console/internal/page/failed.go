@@ -59,9 +59,6 @@ func (y *Relay) begin(ctx context.Context, path string, filter map[string]string
 	return o.ID, o.Matched, err
 }
 
-// System implements [operation.Source].
-func (y *Relay) System() string { return relayName }
-
 // Operations implements [operation.Source]. An operation on messages that were chosen by their IDs has no filter.
 func (y *Relay) Operations(ctx context.Context) ([]operation.Operation, error) {
 	var answer struct {
@@ -146,9 +143,6 @@ func (b *Broker) begin(ctx context.Context, path string, fields map[string]strin
 	_ = b.call.Call(ctx, http.MethodGet, at, nil, &begun) // the count stays unknown
 	return at, begun.Count, nil
 }
-
-// System implements [operation.Source].
-func (b *Broker) System() string { return brokerName }
 
 // Operations implements [operation.Source]: those on the jobs of a consumer, and those on dead jobs of all consumers. Their IDs are their paths.
 func (b *Broker) Operations(ctx context.Context) (all []operation.Operation, err error) {

@@ -204,9 +204,7 @@ func (f *Failures) form(q url.Values) *view.Filter {
 		for _, reason := range s.reasons {
 			reasons = append(reasons, view.Option{Value: reason, Text: plain(reason).Text + " (" + s.name + ")"})
 		}
-		for _, stage := range s.stages {
-			stages = append(stages, view.Option{Value: stage, Text: plain(stage).Text})
-		}
+		stages = append(stages, inPlain(s.stages...)...)
 	}
 	return &view.Filter{Path: "failed", Fields: append(append([]view.Field{
 		choice(q, "system", "System", names),
@@ -238,6 +236,14 @@ func plain(code string) view.Value {
 		return view.Text(code)
 	}
 	return view.Value{Text: text, Title: code}
+}
+
+// inPlain are codes as the choices of a field.
+func inPlain(codes ...string) (all []view.Option) {
+	for _, code := range codes {
+		all = append(all, view.Option{Value: code, Text: plain(code).Text})
+	}
+	return all
 }
 
 // grouped are the reasons that at least some failures have, the most frequent first. Fact makes one of a reason, which leads to its failures, and

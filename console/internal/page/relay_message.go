@@ -168,10 +168,7 @@ func (y *Relay) messages(ctx context.Context, r Request) (*view.Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	states := options("", "all")
-	for _, state := range []string{"DONE", "FAILED", "ARRIVED", "SENDING", "DELIVERED_TO_RECEIVER", "RESPONSE_RECEIVED_FROM_RECEIVER"} {
-		states = append(states, view.Option{Value: state, Text: plain(state).Text})
-	}
+	states := append(options("", "all"), inPlain("DONE", "FAILED", "ARRIVED", "SENDING", "DELIVERED_TO_RECEIVER", "RESPONSE_RECEIVED_FROM_RECEIVER")...)
 	var answer struct {
 		Items []struct {
 			Source           string `json:"source_id"`

@@ -98,6 +98,9 @@ func (t *targets) start(s *sample.Sampler, runner *operation.Runner, ask func(co
 	}, t.system, t.latest, func(s targetSample) []target { return s.all }, fitsTarget)
 }
 
+// System implements [operation.Source].
+func (t *targets) System() string { return t.system }
+
 // judge completes a sample.
 func (t *targets) judge(ctx context.Context, s *targetSample) {
 	now, found := time.Now(), make(map[string]target, len(s.all))
