@@ -20,7 +20,8 @@ func (y *Relay) failureList() *failureList {
 			"PERMANENT", "EXHAUSTED", "UNKNOWN_OUTCOME", "EXPIRED", "UNKNOWN_RECEIVER", "RECEIVER_DELETED", "NO_RESPONSE", "NOT_TOLD", "MALFORMED",
 		},
 		stages: []string{"from_sender", "to_receiver", "from_receiver", "to_sender"},
-		verbs:  map[string]string{"requeue": "/v1/failed:redrive", "skip": "/v1/failed:skip", "purge": "/v1/failed:purge"}, list: y.failures, begin: y.begin,
+		verbs:  map[string]string{"requeue": "/v1/failed:redrive", "skip": "/v1/failed:skip", "purge": "/v1/failed:purge"},
+		list:   y.failures, begin: y.begin,
 	}
 }
 
@@ -120,8 +121,8 @@ func (b *Broker) failures(ctx context.Context, filter map[string]string, cursor 
 	return found, answer.Next, err
 }
 
-// begin begins the operation of a path on the jobs that some fields of its request select. It returns its path and the number of its jobs, which is -1
-// if the broker does not state it. With dry it only counts them.
+// begin begins the operation of a path on the jobs that some fields of its request select. It returns its path and the number of its jobs, which is
+// -1 if the broker does not state it. With dry it only counts them.
 func (b *Broker) begin(ctx context.Context, path string, fields map[string]string, rate float64, dry bool) (at string, n int, err error) {
 	begun, body := struct{ Count int }{-1}, map[string]any{}
 	for name, value := range fields {

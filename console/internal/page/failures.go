@@ -217,8 +217,8 @@ func (f *Failures) form(q url.Values) *view.Filter {
 
 // codes are the words for what the systems write as codes.
 var codes = map[string]string{
-	"redrive": "requeue", "replay": "requeue", "purge-queued": "purge", "PERMANENT": "permanent error", "EXHAUSTED": "all attempts failed", "NOT_TOLD": "sender not informed",
-	"UNKNOWN_OUTCOME": "outcome not known", "RECEIVER_DELETED": "receiver was deleted",
+	"redrive": "requeue", "replay": "requeue", "purge-queued": "purge", "PERMANENT": "permanent error", "EXHAUSTED": "all attempts failed",
+	"NOT_TOLD": "sender not informed", "UNKNOWN_OUTCOME": "outcome not known", "RECEIVER_DELETED": "receiver was deleted",
 	// The reasons why a POST waits.
 	"pause": "an operator, who has paused it", "breaker": "the circuit breaker, which is open", "hold": "the receiver, which has asked for a pause",
 	"rate": "the rate limit", "concurrency": "POSTs that are in progress, as many as allowed", "store": "a store that takes the outcome of a POST",

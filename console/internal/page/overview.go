@@ -52,7 +52,9 @@ func together[T any](all []T, build func(T) view.Part) []view.Part {
 }
 
 // overview is what a source has answered last. Fill completes the part, and returns the objects, once there is an answer.
-func overview[S any](ctx context.Context, id, title, system string, latest *sample.Latest[S], fill func(part *view.Part, now S) []alert.Object) Digest {
+func overview[S any](ctx context.Context, id, title, system string, latest *sample.Latest[S],
+	fill func(part *view.Part, now S) []alert.Object,
+) Digest {
 	s := latest.Get()
 	if ctx.Err() == nil {
 		s = latest.Fresh(ctx)

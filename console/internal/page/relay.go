@@ -216,7 +216,8 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 	part.Actions = thenAsk(y.latest, part.Actions)
 	page.Parts = []view.Part{
 		part,
-		{ID: "configuration", Title: "Configuration", Lines: inWords("receiver", one.receiver), Source: view.Source{Stale: s.Stale()}}, // the first part states why
+		// The first part states why it is stale.
+		{ID: "configuration", Title: "Configuration", Lines: inWords("receiver", one.receiver), Source: view.Source{Stale: s.Stale()}},
 	}
 	return page, nil
 }
