@@ -69,8 +69,10 @@ func (a *Alerts) run(ctx context.Context, summaries []page.Summary, environment 
 	})
 	defer sender.Close()
 	samples := make([]func() alert.Sample, len(summaries))
+	now, stop := context.WithCancel(ctx)
+	stop() // an alert does not wait for a source
 	for i, one := range summaries {
-		samples[i] = one.Judged
+		samples[i] = func() alert.Sample { return one.Overview(now, page.Request{Now: time.Now()}).Judged }
 	}
 	alert.Run(ctx, a.every, samples, environment, a.pages, sender.Send)
 }

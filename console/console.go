@@ -155,26 +155,24 @@ func newConsole(cfg Config, sessions *sessions) *Console {
 	}
 	var summaries []page.Summary
 	c.add("Overview", "overview", nil)
-	letters, feed := (*page.DeadLetters)(nil), (*page.Feed)(nil)
-	broker, relay := (*page.Broker)(nil), (*page.Relay)(nil)
 	if cfg.NATS != nil {
 		consumers := page.NewConsumers(c.sampler, cfg.NATS, runner)
 		partitions := page.NewPartitions(c.sampler, cfg.NATS, consumers)
 		c.add("Consumers", "consumers", consumers.Pages())
 		c.add("Partition sets", "sets", partitions.Pages())
-		letters = page.NewDeadLetters(c.sampler, cfg.NATS, runner, consumers, c.marks)
+		letters := page.NewDeadLetters(c.sampler, cfg.NATS, runner, consumers, c.marks)
 		messages := page.NewMessages(c.sampler, cfg.NATS, consumers, letters)
 		c.add("Messages", "streams", messages.Pages())
 		summaries = append(summaries, consumers, partitions, letters, messages, page.NewAccount(c.sampler, cfg.NATS))
 		c.add("Dead letters", "deadletters", letters.Pages())
 	}
 	if cfg.Broker != nil {
-		broker = page.NewBroker(c.sampler, cfg.Broker, runner, c.marks)
+		broker := page.NewBroker(c.sampler, cfg.Broker, runner, c.marks)
 		summaries, operations = append(summaries, broker), append(operations, broker)
 		c.add("Broker", "broker", broker.Pages())
 	}
 	if cfg.Relay != nil {
-		relay = page.NewRelay(c.sampler, cfg.Relay, runner, c.marks)
+		relay := page.NewRelay(c.sampler, cfg.Relay, runner, c.marks)
 		summaries, operations = append(summaries, relay), append(operations, relay)
 		c.add("Relay", "relay", relay.Pages())
 	}
@@ -182,12 +180,12 @@ func newConsole(cfg Config, sessions *sessions) *Console {
 		cfg.OpenFeed = func(context.Context) (Feed, error) { return cfg.Feed, nil }
 	}
 	if cfg.OpenFeed != nil {
-		feed = page.NewFeed(c.sampler, cfg.OpenFeed, cfg.FeedWatcher, runner)
+		feed := page.NewFeed(c.sampler, cfg.OpenFeed, cfg.FeedWatcher, runner)
 		summaries = append(summaries, feed)
 		c.add("Feed", "feed", feed.Pages())
 	}
-	if relay != nil || broker != nil {
-		c.add("Failed", "failed", page.NewFailures(relay, broker, letters, feed).Pages())
+	if cfg.Relay != nil || cfg.Broker != nil {
+		c.add("Failed", "failed", page.NewFailures(summaries).Pages())
 	}
 	begin := func() { // only now it is known what somebody has looked at
 		runner.Hold(false)

@@ -195,7 +195,7 @@ func (f *fakes) broker(at string) any {
 		return map[string]any{"Result": []any{state, paused}, "Unused": []string{f.nth(3)}}
 	case at == "/replays":
 		return map[string]any{"Result": []any{map[string]any{
-			"URL": operation, "ChannelID": n, "ConsumerID": n, "State": "RUNNING", "Status": n, "Message": n, "By": n, "Count": 9, "CreatedAt": now,
+			"URL": operation, "Kind": "replay", "ChannelID": n, "ConsumerID": n, "State": "RUNNING", "Status": n, "Message": n, "By": n, "Count": 9, "CreatedAt": now,
 			"ChangedAt": now,
 		}}}
 	case at == "/dead-jobs":

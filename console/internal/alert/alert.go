@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/state"
+	"github.com/jetpull/jetpull/console/internal/view"
 )
 
 // Object is something that is judged.
@@ -14,6 +15,8 @@ type Object struct {
 	// Path is that of its page.
 	Path  string
 	State state.State
+	// Since is when the state began, and Waiting how much waits for the object, for the overview.
+	Since, Waiting view.Value
 }
 
 // key differs for each object. Sources share a page, and the names of two objects may read the same.

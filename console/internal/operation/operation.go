@@ -21,20 +21,24 @@ type Operation struct {
 	Began, Changed         time.Time
 	// Notes state what happened to objects that were skipped, and what the operation waits for.
 	Notes []string
+	// Cancel ends it. Its finished part is not undone.
+	Cancel func(ctx context.Context) error `json:"-"`
 }
 
 // Ended is how many objects its turn has come to.
-func (o *Operation) Ended() int { return o.Done + o.Skipped + o.Failed }
+func (o Operation) Ended() int { return o.Done + o.Skipped + o.Failed }
+
+// Left is how many objects its turn has not come to.
+func (o Operation) Left() int { return max(0, o.Matched-o.Ended()) }
 
 // Running is the state of an operation that has not ended.
 const Running = "running"
 
-// Source lists and cancels the operations of a system.
+// Source lists the operations of a system.
 type Source interface {
 	// System is its name.
 	System() string
 	Operations(ctx context.Context) ([]Operation, error)
-	CancelOperation(ctx context.Context, id string) error
 }
 
 // Keep keeps what outlives the process of the console: the log of actions, the operations and the values of charts.

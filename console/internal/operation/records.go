@@ -11,10 +11,7 @@ import (
 	"github.com/jetpull/jetpull/internal/stored"
 )
 
-const (
-	keyOperation = "operation."
-	keyChosen    = "chosen."
-)
+const keyOperation = "operation."
 
 // memory keeps the records of operations in this process. It implements [bulk.Records].
 type memory struct {

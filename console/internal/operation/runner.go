@@ -35,7 +35,7 @@ type Runner struct {
 	// waits is why an operation does not go on now.
 	waits map[string]string
 	// chosen are the objects of operations that run, by selection.
-	chosen map[string]chosen
+	chosen *Store[chosen]
 }
 
 // ErrNotTried is the error of an action that was not tried, because its system does not answer. The operation waits for the system.
@@ -51,7 +51,7 @@ type task struct {
 func NewRunner(log *slog.Logger) *Runner {
 	r := &Runner{
 		records: &memory{all: map[string]bulk.Operation{}, continued: map[string]bool{}}, kinds: map[string]bulk.Kind{}, refused: map[string][]string{},
-		waits: map[string]string{}, chosen: map[string]chosen{},
+		waits: map[string]string{}, chosen: NewStore("chosen.", 0, func(_, _ chosen) bool { return false }),
 	}
 	r.bulk = bulk.New(bulk.Config{
 		Records: r.records, Process: "console-" + rand.Text(), Shared: true, Lost: lostAfter, Now: time.Now, Log: log, Kinds: r.kinds,
@@ -69,22 +69,13 @@ func (r *Runner) Restore(ctx context.Context, keep Keep) error {
 	if err != nil {
 		return err
 	}
-	objects, err := keep.Read(ctx, keyChosen+">")
-	if err != nil {
+	if err := r.chosen.Restore(ctx, keep); err != nil {
 		return err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.records.mu.Lock()
 	defer r.records.mu.Unlock()
 	if len(r.records.all) > 0 {
 		return nil
-	}
-	for key, kept := range objects {
-		var c chosen
-		if json.Unmarshal(kept.Data, &c) == nil {
-			r.chosen[strings.TrimPrefix(key, keyChosen)] = c
-		}
 	}
 	r.records.keep = keep
 	for _, kept := range operations {
@@ -98,26 +89,6 @@ func (r *Runner) Hold(hold bool) {
 	r.records.mu.Lock()
 	defer r.records.mu.Unlock()
 	r.records.held = hold
-}
-
-// choose keeps the objects of an operation, so that it continues after a restart.
-func (r *Runner) choose(ctx context.Context, key string, c chosen) error {
-	r.records.mu.Lock()
-	keep := r.records.keep
-	r.records.mu.Unlock()
-	if keep != nil {
-		data, err := json.Marshal(c)
-		if err == nil {
-			err = keep.Put(ctx, keyChosen+key, data)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.chosen[key] = c
-	return nil
 }
 
 // Run runs operations until ctx ends.
@@ -166,9 +137,7 @@ func (r *Runner) AddNamed(kind string, continued bool, do func(ctx context.Conte
 	r.Add(kind, continued, 1, func(_ context.Context, selection json.RawMessage, from uint64, _ int) ([]func(context.Context) error, uint64, error) {
 		var key string
 		_ = json.Unmarshal(selection, &key) // BeginNamed has written it
-		r.mu.Lock()
-		c := r.chosen[key]
-		r.mu.Unlock()
+		c, _ := r.chosen.Get(key)
 		if from > uint64(len(c.Names)) {
 			return nil, 0, fmt.Errorf("%w: the objects of this operation are not known any more", stored.ErrNotFound)
 		}
@@ -179,7 +148,7 @@ func (r *Runner) AddNamed(kind string, continued bool, do func(ctx context.Conte
 		return []func(context.Context) error{func(ctx context.Context) error {
 			err := do(ctx, name, c.Form)
 			if err != nil && !errors.Is(err, ErrNotTried) {
-				return errors.New(err.Error()) // whatever it is, the object is skipped
+				return fmt.Errorf("%.80s: %s", name, err.Error()) // whatever it is, the object is skipped
 			}
 			return err
 		}}, next, nil
@@ -189,7 +158,7 @@ func (r *Runner) AddNamed(kind string, continued bool, do func(ctx context.Conte
 // BeginNamed starts an operation of a kind that AddNamed has added, on objects that are chosen by their names. By is its author.
 func (r *Runner) BeginNamed(ctx context.Context, kind, by, what string, names []string, form url.Values, rate float64) (Operation, error) {
 	key := rand.Text()
-	if err := r.choose(ctx, key, chosen{names, form}); err != nil {
+	if err := r.chosen.Set(ctx, key, chosen{names, form}); err != nil {
 		return Operation{}, err
 	}
 	return r.Begin(ctx, kind, by, what, key, rate)
@@ -251,8 +220,12 @@ func (r *Runner) Operations(context.Context) ([]Operation, error) {
 			return nil, err
 		}
 		op := Operation{
-			System: r.System(), ID: o.ID, Kind: o.Kind, By: o.By, What: t.What, State: stateWord(o.State),
+			System: r.System(), ID: o.ID, Kind: o.Kind, By: o.By, What: t.What, State: strings.ToLower(string(o.State)),
 			Matched: o.Matched, Done: o.Done, Skipped: o.Skipped, Began: o.CreatedAt, Changed: o.ChangedAt,
+			Cancel: func(ctx context.Context) error {
+				_, err := r.bulk.Cancel(ctx, o.ID)
+				return err
+			},
 		}
 		if o.State == interrupted {
 			op.Notes = []string{"It was interrupted by a restart: begin it again."}
@@ -260,7 +233,7 @@ func (r *Runner) Operations(context.Context) ([]Operation, error) {
 		if o.State != bulk.Running {
 			var key string
 			if json.Unmarshal(t.Select, &key) == nil {
-				delete(r.chosen, key)
+				r.chosen.Drop(key)
 			}
 		} else if why := r.waits[o.ID]; why != "" {
 			op.Notes = []string{"It waits, and goes on when the system answers: " + why}
@@ -272,22 +245,4 @@ func (r *Runner) Operations(context.Context) ([]Operation, error) {
 		all = append(all, op)
 	}
 	return all, nil
-}
-
-func stateWord(s bulk.State) string {
-	switch s {
-	case bulk.Running:
-		return Running
-	case bulk.Cancelled:
-		return "cancelled"
-	case interrupted:
-		return "interrupted"
-	}
-	return "done"
-}
-
-// CancelOperation implements [Source].
-func (r *Runner) CancelOperation(ctx context.Context, id string) error {
-	_, err := r.bulk.Cancel(ctx, id)
-	return err
 }

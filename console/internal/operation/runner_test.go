@@ -20,7 +20,7 @@ func TestNamedOperation(t *testing.T) {
 		r.AddNamed("pause", true, func(_ context.Context, name string, form url.Values) error {
 			tried = append(tried, name+" "+form.Get("for"))
 			if name == "b" {
-				return errors.New("b: it is locked")
+				return errors.New("it is locked")
 			}
 			return nil
 		})
@@ -47,6 +47,6 @@ func TestNamedOperation(t *testing.T) {
 		})
 		require.Contains(t, all[0].Notes, "b: it is locked")
 		require.Equal(t, []string{"a 1h", "b 1h", "c 1h"}, tried)
-		require.Empty(t, r.chosen)
+		require.Empty(t, r.chosen.All())
 	})
 }

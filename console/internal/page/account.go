@@ -94,38 +94,27 @@ func (s AccountInfo) uses() (all []state.Use) {
 func (s AccountInfo) state() state.State { return state.Account{Err: s.Err, Uses: s.uses()}.Of() }
 
 // Overview implements [Summary].
-func (a *Account) Overview(ctx context.Context, _ Request) view.Part {
-	s := a.latest.Fresh(ctx)
-	part := view.Part{ID: "account", Title: "NATS server and account", Source: source("NATS", s)}
-	if s.At.IsZero() {
-		return part
-	}
-	part.Source.Asked = s.Value.at
-	st := s.Value.state()
-	part.Problem, part.ProblemTone = st.Sentence, st.Level.Tone()
-	part.Facts = []view.Fact{
-		{Name: "Server", Value: view.Text(cmp.Or(s.Value.Server, "–"))},
-		{Name: "Version", Value: view.Text(cmp.Or(s.Value.Version, "–"))},
-		{Name: "Cluster", Value: view.None("The server is in no cluster")},
-	}
-	if s.Value.Cluster != "" {
-		part.Facts[2].Value = view.Text(s.Value.Cluster)
-	}
-	for _, use := range s.Value.uses() {
-		part.Facts = append(part.Facts, view.Fact{Name: capital(use.Noun), Value: use.Value()})
-	}
-	if info := s.Value.Info; info != nil {
-		errors := view.Number(info.API.Errors)
-		errors.Title = "of " + view.Count(info.API.Total, "request") + " of the account since its servers started"
-		part.Facts = append(part.Facts, view.Fact{Name: "Requests answered with an error", Value: errors})
-	}
-	return part
-}
-
-// Judged implements [Summary].
-func (a *Account) Judged() alert.Sample {
-	s := a.latest.Get()
-	return judged("NATS", s, []AccountInfo{s.Value.AccountInfo}, func(info AccountInfo) alert.Object {
-		return alert.Object{Kind: "account", Name: "NATS account", Path: "overview", State: info.state()}
+func (a *Account) Overview(ctx context.Context, _ Request) Digest {
+	return overview(ctx, "account", "NATS server and account", "NATS", a.latest, func(part *view.Part, now accountSample) []alert.Object {
+		part.Source.Asked = now.at
+		st := now.state()
+		part.Problem, part.ProblemTone = st.Sentence, st.Level.Tone()
+		part.Facts = []view.Fact{
+			{Name: "Server", Value: view.Text(cmp.Or(now.Server, "–"))},
+			{Name: "Version", Value: view.Text(cmp.Or(now.Version, "–"))},
+			{Name: "Cluster", Value: view.None("The server is in no cluster")},
+		}
+		if now.Cluster != "" {
+			part.Facts[2].Value = view.Text(now.Cluster)
+		}
+		for _, use := range now.uses() {
+			part.Facts = append(part.Facts, view.Fact{Name: capital(use.Noun), Value: use.Value()})
+		}
+		if info := now.Info; info != nil {
+			errors := view.Number(info.API.Errors)
+			errors.Title = "of " + view.Count(info.API.Total, "request") + " of the account since its servers started"
+			part.Facts = append(part.Facts, view.Fact{Name: "Requests answered with an error", Value: errors})
+		}
+		return []alert.Object{{Kind: "account", Name: "NATS account", Path: "overview", State: st}}
 	})
 }

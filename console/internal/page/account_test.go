@@ -64,15 +64,15 @@ func TestAccountOnTheOverview(t *testing.T) {
 		} {
 			require.Equal(t, want, all[name], name)
 		}
-		part := a.Overview(t.Context(), Request{})
+		part := a.Overview(t.Context(), Request{}).Part
 		require.Equal(t, []any{"The account uses 950.0 MiB of 1.0 GiB of storage in R3.", view.Warn}, []any{part.Problem, part.ProblemTone})
-		require.Equal(t, state.Amber, a.Judged().Objects[0].State.Level)
+		require.Equal(t, state.Amber, a.Overview(t.Context(), Request{}).Judged.Objects[0].State.Level)
 
 		source.mu.Lock()
 		source.info.Info, source.info.Err = nil, errors.New("the user may not ask")
 		source.mu.Unlock()
 		time.Sleep(10 * accountEvery)
-		part = a.Overview(t.Context(), Request{})
+		part = a.Overview(t.Context(), Request{}).Part
 		require.Equal(t, []any{"What the account uses of its limits is not known now: the user may not ask.", view.Muted}, []any{part.Problem, part.ProblemTone})
 		require.Equal(t, "n1", facts()["Server"])
 		asked := source.asks()
@@ -108,6 +108,6 @@ func TestStreamsInTrouble(t *testing.T) {
 		require.Len(t, list.Parts[0].List.Rows, 4)
 		letters := r.pages.letters.latest.Next(t.Context()).Value
 		require.Equal(t, state.Letters{More: true}, letters.others["ORDERS"], "its dead letters are not known")
-		require.Equal(t, state.Red, r.pages.Judged().Objects[1].State.Level)
+		require.Equal(t, state.Red, r.pages.Overview(t.Context(), Request{}).Judged.Objects[1].State.Level)
 	})
 }

@@ -46,16 +46,16 @@ type brokerState struct {
 }
 
 // target is the consumer with the path of its page. The IDs of channel and consumer may contain any separator, so its name is a path too.
-func (j jobs) target() target[jobs] {
-	return target[jobs]{
+func (j jobs) target() target {
+	return target{
 		name: channelPath(j.Channel) + "/consumer/" + url.PathEscape(j.Consumer), title: j.Channel + "/" + j.Consumer,
-		path: link("brokerconsumer", "channel", j.Channel, "consumer", j.Consumer), more: j,
+		path: link("brokerconsumer", "channel", j.Channel, "consumer", j.Consumer), jobs: j,
 	}
 }
 
 // judged sets what a consumer is judged by, but for its jobs.
 func (j jobs) judged(r *state.Receiver) {
-	r.Noun, r.Gone, r.Known, r.Since, r.Breaker = "job", "dead job", true, j.FailingSince, breakers[j.Breaker]
+	r.Noun, r.Gone, r.Known, r.Since, r.Breaker, r.Paused, r.Disabled = "job", "dead job", true, j.FailingSince, breakers[j.Breaker], "", ""
 	switch {
 	case j.State == "paused" && j.PausedBy == "failing":
 		r.Disabled = "The broker has paused it, since its callbacks fail"
@@ -66,7 +66,7 @@ func (j jobs) judged(r *state.Receiver) {
 
 // Broker are the pages of a broker.
 type Broker struct {
-	targets[jobs]
+	targets
 	call BrokerSource
 }
 
@@ -75,7 +75,7 @@ const brokerName = "broker"
 // NewBroker makes the pages, and has the sampler ask the broker. The runner runs operations on many consumers.
 func NewBroker(s *sample.Sampler, call BrokerSource, runner *operation.Runner, marks *Marks) *Broker {
 	b := &Broker{call: call}
-	b.targets = targets[jobs]{system: brokerName, noun: "consumer", rates: "Delivered in a second", marks: marks, failed: b.failureList()}
+	b.targets = targets{system: brokerName, noun: "consumer", rates: "Delivered in a second", marks: marks, failed: b.failureList()}
 	b.start(s, runner, b.ask, "broker consumer", b.actions,
 		offer{name: "pause", label: "Pause", confirm: "Jobs wait."}, offer{name: "resume", label: "Resume", confirm: "Jobs go on."})
 	return b
@@ -86,14 +86,14 @@ func (b *Broker) Pages() map[string]Func {
 	return map[string]Func{"broker": b.consumers, "channel": b.channel, "brokerconsumer": b.one, "brokermessage": b.message}
 }
 
-func (b *Broker) ask(ctx context.Context) (found targetSample[jobs], delivered int, err error) {
+func (b *Broker) ask(ctx context.Context) (found targetSample, err error) {
 	var counts map[string]map[string][]struct {
 		Status int       `json:"status"`
 		Count  int       `json:"count"`
 		Oldest time.Time `json:"oldestItemTimestamp"`
 	}
 	if err := b.call.Call(ctx, http.MethodGet, "/job-status", nil, &counts); err != nil {
-		return found, 0, err
+		return found, err
 	}
 	var states struct {
 		Result []struct {
@@ -103,13 +103,11 @@ func (b *Broker) ask(ctx context.Context) (found targetSample[jobs], delivered i
 		Unused []string
 	}
 	if err := b.call.Call(ctx, http.MethodGet, "/consumers", nil, &states); err != nil {
-		return found, 0, err
+		return found, err
 	}
 	for _, k := range states.Result {
 		one := jobs{Channel: k.ChannelID, Consumer: k.ConsumerID, brokerState: k.brokerState}.target()
-		for _, from := range []time.Time{k.FailingSince, k.PausedAt} {
-			one.from = cmp.Or(one.from, from)
-		}
+		one.from = cmp.Or(k.FailingSince, k.PausedAt)
 		for _, c := range counts[k.ChannelID][k.ConsumerID] {
 			switch c.Status {
 			case jobQueued:
@@ -117,30 +115,31 @@ func (b *Broker) ask(ctx context.Context) (found targetSample[jobs], delivered i
 			case jobInflight:
 				one.InFlight = c.Count
 			case jobDelivered:
-				one.more.delivered = c.Count
+				one.jobs.delivered = c.Count
 			case jobDead:
 				one.failed, one.from = c.Count, cmp.Or(one.from, c.Oldest)
 			}
 		}
-		one.more.judged(&one.Receiver)
-		found.all, found.failed, delivered = append(found.all, one), found.failed+float64(one.failed), delivered+one.more.delivered
+		one.jobs.judged(&one.Receiver)
+		found.failed, found.delivered = found.failed+float64(one.failed), found.delivered+one.jobs.delivered
+		found.all = append(found.all, one)
 	}
 	for _, channel := range states.Unused {
 		one := jobs{Channel: channel}.target()
 		one.now = state.State{Level: state.Idle, Word: noConsumer, Sentence: "Nobody gets the messages of this channel."}
 		found.unused = append(found.unused, one)
 	}
-	return found, delivered, nil
+	return found, nil
 }
 
 // deliveredColumn is what only consumers have.
-var deliveredColumn = []column[target[jobs]]{number("Delivered", func(one target[jobs]) view.Value { return view.Int(one.more.delivered) })}
+var deliveredColumn = []column[target]{number("Delivered", func(one target) view.Value { return view.Int(one.jobs.delivered) })}
 
 // consumers is the list of the channels with their consumers.
 func (b *Broker) consumers(ctx context.Context, r Request) (*view.Page, error) {
 	s := b.latest.Fresh(ctx)
-	count := func(all []target[jobs], noun string) string {
-		return view.Count(uint64(len(selected(r.Query, all, fitsTarget[jobs]))), noun)
+	count := func(all []target, noun string) string {
+		return view.Count(uint64(len(selected(r.Query, all, fitsTarget))), noun)
 	}
 	list := &view.List{
 		Found: count(s.Value.all, "consumer"),
@@ -150,43 +149,37 @@ func (b *Broker) consumers(ctx context.Context, r Request) (*view.Page, error) {
 	if len(s.Value.unused) > 0 {
 		list.Found += ", and " + count(s.Value.unused, "channel") + " without consumers"
 	}
-	return b.list(r, s, list, []column[target[jobs]]{
-		text("Channel", func(one target[jobs]) view.Value {
-			return view.Linked(one.more.Channel, link("channel", "name", one.more.Channel))
+	return b.list(r, s, list, []column[target]{
+		text("Channel", func(one target) view.Value {
+			return view.Linked(one.jobs.Channel, link("channel", "name", one.jobs.Channel))
 		}).
-			by("name", func(a, b target[jobs]) int { return cmp.Compare(a.title, b.title) }),
-		text("Consumer", func(one target[jobs]) view.Value {
-			if one.more.Consumer == "" {
+			by("name", func(a, b target) int { return cmp.Compare(a.title, b.title) }),
+		text("Consumer", func(one target) view.Value {
+			if one.jobs.Consumer == "" {
 				return view.None("The channel has no consumer")
 			}
-			return view.Linked(one.more.Consumer, one.path)
+			return view.Linked(one.jobs.Consumer, one.path)
 		}),
 	}, deliveredColumn, view.Option{Value: "unused", Text: noConsumer}), nil
 }
 
 func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
-	j := jobs{Channel: r.Query.Get("channel"), Consumer: r.Query.Get("consumer")}
-	s, one := b.latest.Fresh(ctx), j.target()
-	if i := slices.IndexFunc(s.Value.all, func(known target[jobs]) bool { return known.name == one.name }); i >= 0 {
+	s, one := b.latest.Fresh(ctx), jobs{Channel: r.Query.Get("channel"), Consumer: r.Query.Get("consumer")}.target()
+	if i := slices.IndexFunc(s.Value.all, func(known target) bool { return known.name == one.name }); i >= 0 {
 		one = s.Value.all[i]
 	}
+	j := &one.jobs
+	j.brokerState = brokerState{}
 	// The page has the breaker, whichever node makes the callbacks.
 	if err := b.call.Call(ctx, http.MethodGet, one.name, nil, &j.brokerState); err != nil {
 		return nil, notShown(brokerName, err, "The list of consumers shows all that there are.", "consumer %q of channel %q", j.Consumer, j.Channel)
 	}
-	one.more.brokerState = j.brokerState
-	one.Paused, one.Disabled = "", ""
 	j.judged(&one.Receiver)
 	one.now = one.Of()
-	var lines sentences
-	lines.add(true, "It is a %s consumer.", j.Type)
-	lines.add(j.Type == "push", "Messages are POSTed to %s.", withoutPassword(j.CallbackURL))
-	lines.add(j.Concurrency > 0, "At most %s at a time.", view.Count(uint64(max(0, j.Concurrency)), "callback"))
-	lines.add(j.RateLimit > 0, "At most %s callbacks.", view.Rate(j.RateLimit).Text)
 	part := b.part(ctx, r, source(brokerName, s), one, deliveredColumn)
-	part.Lines = append(lines, part.Lines...)
-	part.Facts = append(part.Facts, view.Fact{Name: "Breaker", Value: view.Text(cmp.Or(j.Breaker, "none"))},
-		view.Fact{Name: "Next callback", Value: j.waits()})
+	part.Lines = append(inWords("broker consumer", j), part.Lines...)
+	part.Facts = append(part.Facts, view.Fact{Name: "Breaker", Value: view.Text(cmp.Or(j.Breaker, "none"))})
+	part.Facts = append(part.Facts, waits(j.WaitingFor, j.WaitingUntil)...)
 	return channelPage(j.Channel, j.Consumer, part), nil
 }
 
@@ -199,12 +192,12 @@ func channelPage(channel, title string, parts ...view.Part) *view.Page {
 }
 
 // actions are those of the page of a consumer. A channel without one has none.
-func (b *Broker) actions(one target[jobs]) []view.Action {
-	if one.more.Consumer == "" {
+func (b *Broker) actions(one target) []view.Action {
+	if one.jobs.Consumer == "" {
 		return nil
 	}
 	verb, label, text := "pause", "Pause", "Paused. Jobs wait."
-	if one.more.State == "paused" {
+	if one.jobs.State == "paused" {
 		verb, label, text = "resume", "Resume", "Resumed. Jobs go on."
 	}
 	set := act(systemRefused(brokerName), func(ctx context.Context, _ url.Values) (view.Outcome, error) {
@@ -224,36 +217,15 @@ func (b *Broker) actions(one target[jobs]) []view.Action {
 	return []view.Action{
 		{Name: verb, Label: label, Target: one.title, Do: set},
 		begins(again, brokerName, "job", "requeue", func(ctx context.Context, form url.Values, rate float64, dry bool) (string, int, error) {
-			body := map[string]any{"Status": "DELIVERED"}
-			if since := form.Get("since"); since != "" {
-				at, err := parseTime(since)
-				if err != nil {
-					return "", 0, err
-				}
-				body["Since"] = at
+			selected, err := parameters(form, "since")
+			if err != nil {
+				return "", 0, err
 			}
-			return b.begin(ctx, one.name+"/replay", body, rate, dry)
+			selected["status"] = "DELIVERED"
+			return b.begin(ctx, one.name+"/replay", selected, rate, dry)
 		}),
 		begins(purge, brokerName, "job", "delete", func(ctx context.Context, _ url.Values, rate float64, dry bool) (string, int, error) {
-			return b.begin(ctx, one.name+"/purge", map[string]any{}, rate, dry)
+			return b.begin(ctx, one.name+"/purge", nil, rate, dry)
 		}),
 	}
-}
-
-// waitReasons are the reasons why a callback waits, as the broker names them.
-var waitReasons = map[string]string{
-	"pause": "it is paused", "breaker": "the circuit breaker is open", "hold": "the receiver has asked for a pause",
-	"rate": "the rate limit is reached", "concurrency": "as many as allowed are in progress", "store": "its outcome could not be stored",
-}
-
-// waits is why the next callback waits, and until when if that is known.
-func (s *brokerState) waits() view.Value {
-	if s.WaitingFor == "" {
-		return view.None("Nothing delays it, as far as this broker knows")
-	}
-	text := "waits: " + cmp.Or(waitReasons[s.WaitingFor], s.WaitingFor)
-	if !s.WaitingUntil.IsZero() {
-		text += ", until " + view.At(s.WaitingUntil)
-	}
-	return view.Text(text)
 }

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"path"
@@ -29,7 +27,7 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 	if err := b.call.Call(ctx, http.MethodGet, channelPath(name)+"/messages-status", nil, &status); err != nil {
 		return nil, notShown(brokerName, err, "The list of the broker shows all that there are.", "channel %q", name)
 	}
-	consumers := selected(q, b.latest.Fresh(ctx).Value.all, func(_ url.Values, j target[jobs]) bool { return j.more.Channel == name })
+	consumers := selected(q, b.latest.Fresh(ctx).Value.all, func(_ url.Values, j target) bool { return j.jobs.Channel == name })
 	head := view.Part{
 		ID: "channel", Source: view.Source{Name: brokerName, Asked: r.Now},
 		Facts: []view.Fact{
@@ -111,11 +109,14 @@ func (b *Broker) message(ctx context.Context, r Request) (*view.Page, error) {
 	if r.Query.Has("download") {
 		return download(r, id, payload)
 	}
-	sentence, tone := m.states()
+	tone := view.Plain
+	if m.Statuses()["DEAD"] > 0 {
+		tone = view.Bad
+	}
 	return channelPage(channel, id,
 		view.Part{
 			ID: "message", Source: view.Source{Name: brokerName, Asked: r.Now}, List: timeline(view.Bounded(len(m.Jobs), false, "job"), b.steps(ctx, &m)),
-			Actions: b.again(channel, id, &m), Problem: sentence, ProblemTone: tone,
+			Actions: b.again(channel, id, &m), Problem: inSentence("broker message", &m), ProblemTone: tone,
 			Facts: []view.Fact{
 				{Name: "Status", Value: view.Text(m.Status)},
 				{Name: "Received", Value: view.Ago(m.ReceivedAt, "not stated")},
@@ -152,20 +153,13 @@ func (b *Broker) steps(ctx context.Context, m *brokerMessage) []step {
 	return all
 }
 
-// states counts the jobs of each state.
-func (m *brokerMessage) states() (sentence string, tone view.Tone) {
-	states := map[string]int{}
+// Statuses counts the jobs of each status.
+func (m *brokerMessage) Statuses() map[string]int {
+	all := map[string]int{}
 	for _, j := range m.Jobs {
-		states[j.Status]++
+		all[j.Status]++
 	}
-	for _, status := range slices.Sorted(maps.Keys(states)) {
-		sentence += fmt.Sprintf(", %d %s", states[status], status)
-	}
-	tone = view.Plain
-	if states["DEAD"] > 0 {
-		tone = view.Bad
-	}
-	return view.Count(uint64(len(m.Jobs)), "job") + sentence + ".", tone
+	return all
 }
 
 // again queues one job of a message again. The options name the jobs that are delivered or dead, the dead first, by their status and the path of

@@ -1,8 +1,8 @@
 package page
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -20,7 +20,8 @@ func (y *Relay) failureList() *failureList {
 			"PERMANENT", "EXHAUSTED", "UNKNOWN_OUTCOME", "EXPIRED", "UNKNOWN_RECEIVER", "RECEIVER_DELETED", "NO_RESPONSE", "NOT_TOLD", "MALFORMED",
 		},
 		stages: []string{"from_sender", "to_receiver", "from_receiver", "to_sender"},
-		verbs:  map[string]string{"requeue": "redrive", "skip": "skip", "purge": "purge"}, list: y.failures, begin: y.begin,
+		verbs:  map[string]string{"requeue": "/v1/failed:redrive", "skip": "/v1/failed:skip", "purge": "/v1/failed:purge"},
+		list:   y.failures, begin: y.begin,
 	}
 }
 
@@ -49,18 +50,15 @@ func (y *Relay) failures(ctx context.Context, filter map[string]string, cursor s
 }
 
 // begin begins an operation on all failed messages that a filter selects.
-func (y *Relay) begin(ctx context.Context, verb string, filter map[string]string, rate float64, dry bool) (id string, n int, err error) {
+func (y *Relay) begin(ctx context.Context, path string, filter map[string]string, rate float64, dry bool) (id string, n int, err error) {
 	body := map[string]any{"filter": filter, "rate": rate}
 	if dry {
 		body["dry_run"] = true
 	}
 	var o operation.Operation
-	err = y.call.Call(ctx, http.MethodPost, "/v1/failed:"+verb, body, &o)
+	err = y.call.Call(ctx, http.MethodPost, path, body, &o)
 	return o.ID, o.Matched, err
 }
-
-// System implements [operation.Source].
-func (y *Relay) System() string { return relayName }
 
 // Operations implements [operation.Source]. An operation on messages that were chosen by their IDs has no filter.
 func (y *Relay) Operations(ctx context.Context) ([]operation.Operation, error) {
@@ -76,26 +74,24 @@ func (y *Relay) Operations(ctx context.Context) ([]operation.Operation, error) {
 	}
 	all := make([]operation.Operation, len(answer.Items))
 	for i, o := range answer.Items {
-		o.System, o.Kind, o.What = relayName, plain(o.Verb).Text, filtered("failed messages", failedFields, o.Filter)
+		o.System, o.Kind, o.What = relayName, plain(o.Verb).Text, filtered("failed messages", o.Filter)
 		if o.Filter == nil {
 			o.What += " that were chosen one by one"
+		}
+		o.Cancel = func(ctx context.Context) error {
+			return y.call.Call(ctx, http.MethodDelete, "/v1/operations/"+url.PathEscape(o.ID), nil, nil)
 		}
 		all[i] = o.Operation
 	}
 	return all, nil
 }
 
-// CancelOperation implements [operation.Source].
-func (y *Relay) CancelOperation(ctx context.Context, id string) error {
-	return y.call.Call(ctx, http.MethodDelete, "/v1/operations/"+url.PathEscape(id), nil, nil)
-}
-
 // failureList is the broker with its list of dead jobs.
 func (b *Broker) failureList() *failureList {
 	return &failureList{
 		name: brokerName, noun: "dead job", usualRate: "100", fields: []string{"consumer", "producer", "message", "", "reason", "since", "until"},
-		reasons: []string{"REFUSED", "NO_ANSWER", "GIVEN_UP"}, verbs: map[string]string{"requeue": "requeue", "purge": "purge"},
-		purge: " Jobs that a worker gave up before their retries were used up are skipped.", list: b.failures, begin: b.beginDead,
+		reasons: []string{"REFUSED", "NO_ANSWER", "GIVEN_UP"}, verbs: map[string]string{"requeue": "/dead-jobs/requeue", "purge": "/dead-jobs/purge"},
+		purge: " Jobs that a worker gave up before their retries were used up are skipped.", list: b.failures, begin: b.begin,
 	}
 }
 
@@ -112,37 +108,26 @@ func (b *Broker) failures(ctx context.Context, filter map[string]string, cursor 
 	// The cursor is a time before the filter's own.
 	err = b.call.Call(ctx, http.MethodGet, "/dead-jobs?"+asked(filter, "until", cursor), nil, &answer)
 	for _, j := range answer.Result {
-		attempts, text := view.Int(j.Attempts), "Its worker gave it up, or did not complete it in time."
-		switch j.Reason {
-		case "REFUSED":
-			text = fmt.Sprintf("The consumer answered with status %d.", j.StatusCode)
-		case "NO_ANSWER":
-			text = "The consumer did not answer."
-		default:
+		attempts := view.Int(j.Attempts)
+		if j.Reason == "GIVEN_UP" {
 			attempts = view.None("The broker counts callbacks, which a pull consumer does not get")
 		}
 		found = append(found, failure{system: brokerName, id: j.ID, reason: j.Reason, at: j.DeadSince, more: []view.Value{
 			view.Linked(j.ChannelID+"/"+j.ConsumerID, link("brokerconsumer", "channel", j.ChannelID, "consumer", j.ConsumerID)), view.Text(j.ProducedBy),
 			view.Linked(j.MessageID, link("brokermessage", "channel", j.ChannelID, "id", j.MessageID)), view.None("The broker has no stages"), attempts,
-			view.Sentence(text),
+			view.Text(inSentence("dead job", j)),
 		}})
 	}
 	return found, answer.Next, err
 }
 
-// beginDead begins an operation on all dead jobs that a filter selects. The fields of its request are those of the filter, capitalized.
-func (b *Broker) beginDead(ctx context.Context, verb string, filter map[string]string, rate float64, dry bool) (at string, n int, err error) {
-	body := map[string]any{}
-	for name, value := range filter {
+// begin begins the operation of a path on the jobs that some fields of its request select. It returns its path and the number of its jobs, which is
+// -1 if the broker does not state it. With dry it only counts them.
+func (b *Broker) begin(ctx context.Context, path string, fields map[string]string, rate float64, dry bool) (at string, n int, err error) {
+	begun, body := struct{ Count int }{-1}, map[string]any{}
+	for name, value := range fields {
 		body[capital(name)] = value
 	}
-	return b.begin(ctx, "/dead-jobs/"+verb, body, rate, dry)
-}
-
-// begin begins the operation of a path on jobs. It returns its path and the number of its jobs, which is -1 if the broker does not state it. With
-// dry it only counts them.
-func (b *Broker) begin(ctx context.Context, path string, body map[string]any, rate float64, dry bool) (at string, n int, err error) {
-	begun := struct{ Count int }{-1}
 	if rate > 0 {
 		body["Rate"] = rate
 	}
@@ -160,9 +145,6 @@ func (b *Broker) begin(ctx context.Context, path string, body map[string]any, ra
 	return at, begun.Count, nil
 }
 
-// System implements [operation.Source].
-func (b *Broker) System() string { return brokerName }
-
 // Operations implements [operation.Source]: those on the jobs of a consumer, and those on dead jobs of all consumers. Their IDs are their paths.
 func (b *Broker) Operations(ctx context.Context) (all []operation.Operation, err error) {
 	for _, path := range []string{"/dead-jobs/operations", "/replays"} {
@@ -179,30 +161,18 @@ func (b *Broker) Operations(ctx context.Context) (all []operation.Operation, err
 			return nil, err
 		}
 		for _, r := range answer.Result {
-			o, filter := r.Operation, map[string]string{}
-			for name, value := range r.Filter {
-				filter[strings.ToLower(name)] = value
-			}
+			o := r.Operation
 			o.System, o.ID, o.State, o.Matched, o.Done = brokerName, r.URL, strings.ToLower(o.State), r.Count, o.Done+r.Replayed+r.Purged
-			o.What, o.Began, o.Changed = filtered("dead jobs", b.failed.fields, filter), r.CreatedAt, r.ChangedAt
-			if r.ConsumerID != "" {
-				kind := "requeue"
-				if o.Kind == "purge-queued" {
-					kind, r.Status = "purge", "QUEUED"
-				}
-				o.Kind = kind
-				o.What = strings.ToLower(r.Status) + " jobs of " + r.ChannelID + "/" + r.ConsumerID
-				if r.Message != "" {
-					o.What += ", message " + r.Message
-				}
+			o.What, o.Began, o.Changed = filtered("dead jobs", r.Filter), r.CreatedAt, r.ChangedAt
+			o.Cancel = func(ctx context.Context) error { return b.call.Call(ctx, http.MethodDelete, r.URL, nil, nil) }
+			if r.ConsumerID != "" { // a purge is of queued jobs, and has no status
+				o.What = strings.ToLower(cmp.Or(r.Status, "queued")) + " jobs of " + r.ChannelID + "/" + r.ConsumerID
+			}
+			if o.Kind = plain(o.Kind).Text; r.Message != "" {
+				o.What += ", message " + r.Message
 			}
 			all = append(all, o)
 		}
 	}
 	return all, nil
-}
-
-// CancelOperation implements [operation.Source]. The page offers it for what Operations returns only.
-func (b *Broker) CancelOperation(ctx context.Context, id string) error {
-	return b.call.Call(ctx, http.MethodDelete, id, nil, nil)
 }

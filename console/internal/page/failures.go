@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/view"
@@ -27,15 +26,15 @@ var failureColumns = view.Columns{}.Numbers("Failed").Texts("Reason", "Receiver"
 // failedFields are the fields of the page's filter.
 var failedFields = []string{"receiver", "source", "message", "stage", "reason", "since", "until"}
 
-// failureList is a system with a list of failures. Filters and verbs have the names of its interface.
+// failureList is a system with a list of failures. Filters have the names of its interface.
 type failureList struct {
 	name, noun, usualRate string
 	fields                []string // in the order of failedFields; empty: it has nothing of that kind
 	reasons, stages       []string
-	verbs                 map[string]string // by those of the page
+	verbs                 map[string]string // the paths of its interface, by the verbs of the page
 	purge                 string            // what else a purge does, in a sentence
 	list                  func(ctx context.Context, filter map[string]string, cursor string) (found []failure, next string, err error)
-	begin                 func(ctx context.Context, verb string, filter map[string]string, rate float64, dry bool) (id string, n int, err error)
+	begin                 func(ctx context.Context, path string, filter map[string]string, rate float64, dry bool) (id string, n int, err error)
 }
 
 // filter is the filter of the system for that of the page; nil: the system has no such failures.
@@ -60,11 +59,9 @@ func (s *failureList) newest(ctx context.Context, receiver string) newest {
 }
 
 // filtered are objects in words: those that the fields of a filter select.
-func filtered(objects string, fields []string, filter map[string]string) string {
-	for _, name := range fields {
-		if filter[name] != "" {
-			objects += ", " + name + " " + filter[name]
-		}
+func filtered(objects string, filter map[string]string) string {
+	for _, name := range slices.Sorted(maps.Keys(filter)) {
+		objects += ", " + strings.ToLower(name) + " " + filter[name]
 	}
 	return objects
 }
@@ -81,10 +78,10 @@ var failureVerbs = []struct {
 
 // actions are for all failures that a filter selects; one: it selects one, on whose page they are.
 func (s *failureList) actions(filter map[string]string, one bool) (all []view.Action) {
-	words := filtered(s.noun+"s of the "+s.name, s.fields, filter)
+	words := filtered(s.noun+"s of the "+s.name, filter)
 	for _, v := range failureVerbs {
-		verb := s.verbs[v.name]
-		if verb == "" || v.name == "purge" && len(filter) == 0 {
+		path := s.verbs[v.name]
+		if path == "" || v.name == "purge" && len(filter) == 0 {
 			continue
 		}
 		a := view.Action{Name: v.name, Label: v.label, Target: words, Danger: v.danger}
@@ -99,7 +96,7 @@ func (s *failureList) actions(filter map[string]string, one bool) (all []view.Ac
 			a.Word, a.Confirm = v.name, a.Confirm+s.purge
 		}
 		all = append(all, begins(a, s.name, s.noun, v.name, func(ctx context.Context, _ url.Values, rate float64, dry bool) (string, int, error) {
-			return s.begin(ctx, verb, filter, rate, dry)
+			return s.begin(ctx, path, filter, rate, dry)
 		}))
 	}
 	return all
@@ -109,25 +106,20 @@ func (s *failureList) actions(filter map[string]string, one bool) (all []view.Ac
 type Failures struct {
 	systems []*failureList
 	others  []Summary
-
-	mu      sync.Mutex
-	tallies map[string]tally // the last ones, by what was asked
 }
 
-// NewFailures makes the page. A system that is nil is not there.
-func NewFailures(relay *Relay, broker *Broker, letters *DeadLetters, feed *Feed) *Failures {
-	f := &Failures{tallies: map[string]tally{}}
-	if relay != nil {
-		f.systems = append(f.systems, relay.failed)
-	}
-	if broker != nil {
-		f.systems = append(f.systems, broker.failed)
-	}
-	if letters != nil {
-		f.others = append(f.others, letters)
-	}
-	if feed != nil {
-		f.others = append(f.others, feed)
+// NewFailures makes the page.
+func NewFailures(all []Summary) *Failures {
+	f := &Failures{}
+	for _, one := range all {
+		switch one := one.(type) {
+		case *Relay:
+			f.systems = append(f.systems, one.failed)
+		case *Broker:
+			f.systems = append(f.systems, one.failed)
+		case *DeadLetters, *Feed:
+			f.others = append(f.others, one)
+		}
 	}
 	return f
 }
@@ -142,35 +134,39 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	known := func(s *failureList) bool { return slices.Contains(s.reasons, filter["reason"]) }
 	elsewhere := slices.ContainsFunc(f.systems, known)
-	parts := make([]view.Part, len(f.systems)+len(f.others))
-	var asked sync.WaitGroup // the systems are asked at the same time
-	for i, s := range f.systems {
+	var parts []func() view.Part
+	for _, s := range f.systems {
 		own, system := s.filter(filter), r.Query.Get("system")
 		if own != nil && (system == "" || system == s.name) && (!elsewhere || known(s)) {
-			asked.Go(func() { parts[i] = f.part(ctx, r, s, own) })
+			parts = append(parts, func() view.Part { return f.part(ctx, r, s, own) })
 		}
 	}
-	for i, one := range f.others {
-		asked.Go(func() {
-			part := one.Overview(ctx, r)
-			part.Charts, parts[len(f.systems)+i] = nil, part
+	if len(parts) == 0 {
+		parts = append(parts, func() view.Part { return view.Part{ID: "failed", Lines: []string{failuresEmpty}} })
+	}
+	for _, one := range f.others {
+		parts = append(parts, func() view.Part {
+			part := one.Overview(ctx, r).Part
+			part.Charts = nil
+			return part
 		})
 	}
-	asked.Wait()
-	parts = slices.DeleteFunc(parts, func(part view.Part) bool { return part.ID == "" })
-	if len(parts) == len(f.others) {
-		parts = slices.Insert(parts, 0, view.Part{ID: "failed", Lines: []string{failuresEmpty}})
-	}
-	return &view.Page{Nav: "failed", Title: "Failed", Filter: f.form(r.Query), Parts: parts}, nil
+	return &view.Page{Nav: "failed", Title: "Failed", Filter: f.form(r.Query), Parts: together(parts, func(build func() view.Part) view.Part {
+		return build()
+	})}, nil
 }
 
 const failuresEmpty = "No failure matches. This page lists messages that the relay could not deliver, or whose answer it could not carry back, and " +
 	"dead jobs of the broker: those whose attempts all failed."
 
+// failuresPage is how many failures of a system are shown at once, and counted by their reasons. The broker lists no more in an answer.
+const failuresPage = "100"
+
 // part has the failures of a system that its filter selects.
 func (f *Failures) part(ctx context.Context, r Request, s *failureList, filter map[string]string) view.Part {
-	cursor := r.Query.Get(s.name)
-	found, next, err := s.list(ctx, filter, cursor)
+	cursor, asked := r.Query.Get(s.name), maps.Clone(filter)
+	asked["limit"] = failuresPage
+	found, next, err := s.list(ctx, asked, cursor)
 	part := view.Part{ID: "failed-" + s.name, Title: capital(s.name), Source: reading(s.name, r, err)}
 	if err != nil {
 		return part
@@ -183,11 +179,14 @@ func (f *Failures) part(ctx context.Context, r Request, s *failureList, filter m
 	}
 	goesOn(part.List, s.name, next, "failure")
 	if cursor == "" && filter["reason"] == "" {
-		t, first := f.tally(ctx, s, filter), r.Query
+		counts, first := map[string]int{}, r.Query
+		for _, one := range found {
+			counts[one.reason]++
+		}
 		for _, each := range f.systems {
 			first = with(first, each.name, "")
 		}
-		part.Facts = grouped(t.counts, 1, t.more, func(reason string) view.Fact {
+		part.Facts = grouped(counts, 1, next != "", func(reason string) view.Fact {
 			return view.Fact{Name: plain(reason).Text, Value: view.Value{Href: part.List.To(with(first, "reason", reason))}}
 		})
 	}
@@ -205,9 +204,7 @@ func (f *Failures) form(q url.Values) *view.Filter {
 		for _, reason := range s.reasons {
 			reasons = append(reasons, view.Option{Value: reason, Text: plain(reason).Text + " (" + s.name + ")"})
 		}
-		for _, stage := range s.stages {
-			stages = append(stages, view.Option{Value: stage, Text: plain(stage).Text})
-		}
+		stages = append(stages, inPlain(s.stages...)...)
 	}
 	return &view.Filter{Path: "failed", Fields: append(append([]view.Field{
 		choice(q, "system", "System", names),
@@ -220,8 +217,12 @@ func (f *Failures) form(q url.Values) *view.Filter {
 
 // codes are the words for what the systems write as codes.
 var codes = map[string]string{
-	"redrive": "requeue", "replay": "requeue", "PERMANENT": "permanent error", "EXHAUSTED": "all attempts failed", "NOT_TOLD": "sender not informed",
-	"UNKNOWN_OUTCOME": "outcome not known", "RECEIVER_DELETED": "receiver was deleted",
+	"redrive": "requeue", "replay": "requeue", "purge-queued": "purge", "PERMANENT": "permanent error", "EXHAUSTED": "all attempts failed",
+	"NOT_TOLD": "sender not informed", "UNKNOWN_OUTCOME": "outcome not known", "RECEIVER_DELETED": "receiver was deleted",
+	// The reasons why a POST waits.
+	"pause": "an operator, who has paused it", "breaker": "the circuit breaker, which is open", "hold": "the receiver, which has asked for a pause",
+	"rate": "the rate limit", "concurrency": "POSTs that are in progress, as many as allowed", "store": "a store that takes the outcome of a POST",
+	"elsewhere": "another process, which makes the POSTs",
 }
 
 // plain is a code of a system in words, with the code as its title.
@@ -235,6 +236,14 @@ func plain(code string) view.Value {
 		return view.Text(code)
 	}
 	return view.Value{Text: text, Title: code}
+}
+
+// inPlain are codes as the choices of a field.
+func inPlain(codes ...string) (all []view.Option) {
+	for _, code := range codes {
+		all = append(all, view.Option{Value: code, Text: plain(code).Text})
+	}
+	return all
 }
 
 // grouped are the reasons that at least some failures have, the most frequent first. Fact makes one of a reason, which leads to its failures, and
@@ -256,46 +265,4 @@ func grouped(counts map[string]int, least int, more bool, fact func(reason strin
 		all = append(all, one)
 	}
 	return all
-}
-
-// tally is how many of the newest failures of a list have each reason.
-type tally struct {
-	counts map[string]int
-	more   bool // the list has others
-	begun  time.Time
-	took   time.Duration
-}
-
-// tally counts the failures of a system that its filter selects. It is the last count while a new one costs too much, or if the system does not
-// answer.
-func (f *Failures) tally(ctx context.Context, s *failureList, filter map[string]string) tally {
-	const pages, most = 10, 100
-	key := fmt.Sprint(s.name, filter)
-	f.mu.Lock()
-	last := f.tallies[key]
-	f.mu.Unlock()
-	if time.Since(last.begun) < recountAfter*last.took {
-		return last
-	}
-	filter, cursor := maps.Clone(filter), ""
-	filter["limit"] = "100"
-	now := tally{counts: map[string]int{}, more: true, begun: time.Now()}
-	for i := 0; i < pages && now.more; i++ {
-		found, next, err := s.list(ctx, filter, cursor)
-		if err != nil {
-			return last
-		}
-		for _, one := range found {
-			now.counts[one.reason]++
-		}
-		cursor, now.more = next, next != ""
-	}
-	now.took = time.Since(now.begun)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.tallies) >= most {
-		clear(f.tallies)
-	}
-	f.tallies[key] = now
-	return now
 }

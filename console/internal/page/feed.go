@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/operation"
@@ -20,7 +21,6 @@ import (
 
 // FeedSource reads and changes the partitions of a feed. A [feed.Store] is one.
 type FeedSource interface {
-	FeedItems
 	Backlog(ctx context.Context) (feed.Backlog, error)
 	Partitions(ctx context.Context, q feed.Query) ([]feed.Partition, error)
 	Partition(ctx context.Context, id string) (feed.Partition, error)
@@ -29,10 +29,6 @@ type FeedSource interface {
 	ClosePartition(ctx context.Context, partition string) error
 	Reopen(ctx context.Context, partition string) error
 	Advance(ctx context.Context, partition string, gate int) error
-}
-
-// FeedItems reads and changes the items of a feed.
-type FeedItems interface {
 	Items(ctx context.Context, q feed.Query) ([]feed.Item, error)
 	Item(ctx context.Context, partition, id string) (feed.Item, error)
 	RetryFailed(ctx context.Context, partition string, items ...string) (int, error)
@@ -44,10 +40,9 @@ type FeedWatcher interface{ Stats() feed.Stats }
 
 // Feed are the pages of a feed.
 type Feed struct {
-	open    func(context.Context) (FeedSource, error)
-	opening chan struct{} // has an element while a page or a sample opens the feed or sees that it is open
-	source  FeedSource    // used after ready alone
-	watcher FeedWatcher   // nil: none is in this process
+	source  FeedSource  // used after ready alone
+	open    atomic.Bool // whether the source is set
+	watcher FeedWatcher // nil: none is in this process
 	runner  *operation.Runner
 	latest  *sample.Latest[feed.Backlog]
 	all     *objects[feed.Partition]
@@ -67,11 +62,16 @@ const feedName = "feed"
 // NewFeed makes the pages, and has the sampler ask the feed, which open opens. The runner runs operations on many partitions. A nil watcher is
 // none.
 func NewFeed(s *sample.Sampler, open func(context.Context) (FeedSource, error), watcher FeedWatcher, runner *operation.Runner) *Feed {
-	f := &Feed{open: open, opening: make(chan struct{}, 1), watcher: watcher, runner: runner, history: s.History("feed", feedWidth)}
+	f := &Feed{watcher: watcher, runner: runner, history: s.History("feed", feedWidth)}
 	f.all = f.allPartitions()
 	var completed meter
 	f.latest = sample.Add(s, func(ctx context.Context) (b feed.Backlog, err error) {
-		if err = f.ready(ctx); err == nil {
+		if !f.open.Load() {
+			if f.source, err = open(ctx); err == nil {
+				f.open.Store(true)
+			}
+		}
+		if err == nil {
 			b, err = f.source.Backlog(ctx)
 		}
 		now := time.Now()
@@ -86,22 +86,15 @@ func NewFeed(s *sample.Sampler, open func(context.Context) (FeedSource, error), 
 	return f
 }
 
-// ready opens the feed unless it is open. One page or sample does that at a time.
+// ready waits until the feed is open. The sampler opens it.
 func (f *Feed) ready(ctx context.Context) error {
-	select {
-	case f.opening <- struct{}{}:
-		defer func() { <-f.opening }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if f.source != nil {
+	if f.open.Load() {
 		return nil
 	}
-	source, err := f.open(ctx)
-	if err == nil {
-		f.source = source
+	if s := f.latest.Next(ctx); !f.open.Load() {
+		return cmp.Or(s.Err, context.DeadlineExceeded)
 	}
-	return err
+	return nil
 }
 
 // opened returns a page of a feed that is open.
@@ -129,7 +122,9 @@ func partitionColumns(now time.Time) []column[feed.Partition] {
 		text("Partition", func(p feed.Partition) view.Value { return view.Linked(p.ID, link("partition", "id", p.ID)) }).by("name", nil),
 		text("Status", func(p feed.Partition) view.Value { return feedStatus(p.Status) }).by("status", nil),
 		number("Gate", func(p feed.Partition) view.Value { return view.Value{Text: strconv.Itoa(p.Gate)} }),
-		text("Sealed", func(p feed.Partition) view.Value { return yes(p.Sealed) }),
+		text("Sealed", func(p feed.Partition) view.Value {
+			return view.Text(map[bool]string{true: "yes", false: "no"}[p.Sealed])
+		}),
 		text("Lease held by", lease),
 		number("Lease until", func(p feed.Partition) view.Value { return until(p, now) }),
 	}
@@ -137,7 +132,7 @@ func partitionColumns(now time.Time) []column[feed.Partition] {
 
 func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 	q, s := r.Query, f.latest.Fresh(ctx)
-	head := f.Overview(ctx, r)
+	head := f.Overview(ctx, r).Part
 	head.Title, head.Charts = "", nil
 	err := f.ready(ctx)
 	var found []feed.Partition
@@ -195,13 +190,6 @@ func (f *Feed) page(ctx context.Context, q url.Values) (found []feed.Partition, 
 
 func feedStatus(s feed.Status) view.Value {
 	return view.Word(map[feed.Status]view.Tone{feed.Failed: view.Bad, feed.Complete: view.Good}[s], string(s))
-}
-
-func yes(b bool) view.Value {
-	if b {
-		return view.Value{Text: "yes"}
-	}
-	return view.Word(view.Muted, "no")
 }
 
 func lease(p feed.Partition) view.Value {

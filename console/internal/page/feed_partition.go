@@ -208,14 +208,13 @@ func (f *Feed) item(ctx context.Context, r Request) (*view.Page, error) {
 		return download(r, id, it.Data)
 	}
 	part := view.Part{
-		ID: "item", Source: view.Source{Name: feedName, Asked: r.Now}, Problem: fmt.Sprintf("The item is %s at gate %d.", it.Status, it.Gate),
+		ID: "item", Source: view.Source{Name: feedName, Asked: r.Now}, Problem: inSentence("item", it),
 		List: attempts(it),
 		Facts: append(facts(it, itemColumns(partition)[1:5]), view.Fact{Name: "Version", Value: view.Number(uint64(max(0, it.Version)))},
 			view.Fact{Name: "Size", Value: view.Bytes(uint64(len(it.Data)))}),
 	}
 	if target := partition + "/" + id; it.Status == feed.Failed {
 		part.ProblemTone = view.Bad
-		part.Problem = fmt.Sprintf("The item failed after %s, and holds gate %d.", view.Count(uint64(it.Attempt), "attempt"), it.Gate)
 		part.Actions = []view.Action{
 			{Name: "retry", Label: "Requeue", Target: target, Do: failures("available again", partition, f.source.RetryFailed, id)},
 			{

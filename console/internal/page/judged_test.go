@@ -67,9 +67,11 @@ func TestJudged(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
+		now, stop := context.WithCancel(t.Context())
+		stop() // it waits for nothing
 		var found []string
 		for _, one := range []Summary{consumers, sets, letters, relay, broker, f} {
-			judged := one.Judged()
+			judged := one.Overview(now, Request{}).Judged
 			require.Equal(t, state.Green, judged.Source.Of(time.Now()).Level)
 			require.NotZero(t, judged.At)
 			require.Len(t, judged.Objects, 1)
@@ -97,7 +99,7 @@ func TestStreamsAreJudged(t *testing.T) {
 	watchLetters(t, away, func(d *DeadLetters, next func() state.State) {
 		level := func() state.Level {
 			next()
-			objects := d.Judged().Objects
+			objects := d.Overview(t.Context(), Request{}).Judged.Objects
 			require.Len(t, objects, 1)
 			require.Equal(t, alert.Object{
 				Kind: "dead letters", Name: "DLQ", Path: "deadletters?stream=DLQ", State: objects[0].State,

@@ -63,7 +63,7 @@ func TestFailuresThatWereLookedAt(t *testing.T) {
 		state func() state.State
 		words string
 		upTo  string
-		looks func(context.Context, Request) view.Part
+		looks func(context.Context, Request) Digest
 	}{
 		"relay": {
 			url.Values{"name": {"billing"}},

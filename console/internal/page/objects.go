@@ -56,11 +56,7 @@ const (
 func (o *objects[T]) add() *objects[T] {
 	for _, each := range o.offers {
 		o.runner.AddNamed(o.kind(each), o.continued, func(ctx context.Context, name string, form url.Values) error {
-			err := o.do(ctx, each.name, name, form)
-			if err == nil || errors.Is(err, operation.ErrNotTried) {
-				return err
-			}
-			return fmt.Errorf("%s: %w", short(name), err)
+			return o.do(ctx, each.name, name, form)
 		})
 	}
 	return o
@@ -193,14 +189,6 @@ func (o *objects[T]) preview(ctx context.Context, q url.Values, action string) s
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
 	names, n, more, err := o.choose(ctx, q, action, maxScanned)
-	switch {
-	case err != nil:
-		return "How many these are is not known now, so nothing can begin: " + err.Error() + "."
-	case len(names) == 0 && more:
-		return fmt.Sprintf("This is possible for none of the first %s. The filter matches more, which were not looked at.", view.Count(uint64(n), o.noun))
-	case len(names) == 0:
-		return fmt.Sprintf("The filter matches %s. This is possible for none of them.", view.Count(uint64(n), o.noun))
-	}
 	var first []string
 	for _, name := range names[:min(len(names), firstShown)] {
 		first = append(first, short(name))
@@ -208,11 +196,12 @@ func (o *objects[T]) preview(ctx context.Context, q url.Values, action string) s
 	if len(names) > firstShown {
 		first = append(first, "…")
 	}
-	text := fmt.Sprintf("That is %s at this moment: %s.", view.Bounded(len(names), more, o.noun), strings.Join(first, ", "))
-	if left := n - len(names); left > 0 {
-		text += " This is not possible for " + view.Bounded(left, more, "other "+o.noun) + "."
-	}
-	return text + " Nothing has been changed yet."
+	return inSentence("preview", struct {
+		Noun, First             string
+		Matched, Possible, Left int
+		More                    bool
+		Err                     error
+	}{o.noun, strings.Join(first, ", "), n, len(names), n - len(names), more, err})
 }
 
 // begin starts an operation on all objects for which the action is possible now.

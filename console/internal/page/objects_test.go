@@ -249,7 +249,7 @@ func TestCancelOfAll(t *testing.T) {
 	sitting(t, consumersOf(a), func(d *desk) {
 		d.begin(d.action("q=c", "delete-all"), "rate", "10")
 		op := d.later(5 * time.Second)
-		require.NoError(t, d.runner.CancelOperation(d.t.Context(), op.ID))
+		require.NoError(t, op.Cancel(d.t.Context()))
 		op = d.later(time.Minute)
 		require.Equal(t, "cancelled", op.State)
 		require.InDelta(t, 50, op.Done, 2)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/operation"
@@ -19,14 +18,14 @@ import (
 // Operations are the pages of the operations of all systems.
 type Operations struct {
 	sources []operation.Source
-	latest  []*sample.Latest[[]operation.Operation]
+	latest  map[operation.Source]*sample.Latest[[]operation.Operation]
 }
 
 // NewOperations makes the pages, and has the sampler ask each source.
 func NewOperations(s *sample.Sampler, sources []operation.Source) *Operations {
-	o := &Operations{sources: sources}
-	for _, source := range sources {
-		o.latest = append(o.latest, sample.Add(s, source.Operations))
+	o := &Operations{sources, map[operation.Source]*sample.Latest[[]operation.Operation]{}}
+	for _, one := range sources {
+		o.latest[one] = sample.Add(s, one.Operations)
 	}
 	return o
 }
@@ -43,23 +42,14 @@ const operationsEmpty = "This list shows actions on many objects at once, while 
 
 func (o *Operations) list(ctx context.Context, r Request) (*view.Page, error) {
 	q := r.Query
-	page := &view.Page{
+	return &view.Page{
 		Nav: "operations", Title: "Operations",
 		Filter: &view.Filter{Path: "operations", Fields: []view.Field{
 			searchField(q, "q", "Search", "kind, who or what"),
 			choice(q, "state", "State", options("", "all", operation.Running, "running", "ended", "ended")),
 		}},
-	}
-	page.Parts = make([]view.Part, len(o.sources))
-	var parts sync.WaitGroup // the sources are waited for at the same time
-	for i, source := range o.sources {
-		parts.Go(func() { page.Parts[i] = o.part(q, r.Now, source.System(), o.latest[i].Fresh(ctx)) })
-	}
-	parts.Wait()
-	if len(o.sources) == 0 {
-		page.Parts = []view.Part{{ID: "operations", Lines: []string{operationsEmpty}}}
-	}
-	return page, nil
+		Parts: together(o.sources, func(one operation.Source) view.Part { return o.part(q, r.Now, one.System(), o.latest[one].Fresh(ctx)) }),
+	}, nil
 }
 
 func (o *Operations) part(q url.Values, now time.Time, system string, s sample.Sample[[]operation.Operation]) view.Part {
@@ -125,8 +115,7 @@ func operationEnd(op operation.Operation, now time.Time) view.Value {
 	case rate == 0:
 		return view.None("It has no rate yet")
 	}
-	left := float64(max(0, op.Matched-op.Ended()))
-	return view.Value{Time: now.Add(time.Duration(left / rate * float64(time.Second))).Truncate(time.Second), Prefix: "about "}
+	return view.Value{Time: now.Add(time.Duration(float64(op.Left()) / rate * float64(time.Second))).Truncate(time.Second), Prefix: "about "}
 }
 
 func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
@@ -135,7 +124,7 @@ func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
 	if i < 0 {
 		return nil, notFound("The list of operations shows all that there are.", "There is no system %q here.", system)
 	}
-	op, s, found := lookup(ctx, o.latest[i], func(all []operation.Operation) []operation.Operation { return all },
+	op, s, found := lookup(ctx, o.latest[o.sources[i]], func(all []operation.Operation) []operation.Operation { return all },
 		func(op operation.Operation) bool { return op.ID == id })
 	if !found && !s.At.IsZero() {
 		return nil, notFound("Operations that ended long ago are forgotten. The list has those that are known.", "There is no operation %q in %s.", id,
@@ -143,41 +132,27 @@ func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	part := view.Part{ID: "operation", Source: source(system, s)}
 	if found {
-		part.Problem, part.Lines, part.Facts = operationSentence(op), op.Notes, facts(op, operationColumns(r.Now)[1:])
+		part.Problem, part.Lines, part.Facts = inSentence("operation", op), op.Notes, facts(op, operationColumns(r.Now)[1:])
 	}
 	if op.State == operation.Running {
-		part.Actions = thenAsk(o.latest[i], []view.Action{cancelOperation(o.sources[i], op)})
+		part.Actions = thenAsk(o.latest[o.sources[i]], []view.Action{cancelOperation(op)})
 	}
 	return &view.Page{
 		Nav: "operations", Title: cmp.Or(op.Kind, id), Crumbs: []view.Link{{Text: "Operations", Href: "operations"}}, Parts: []view.Part{part},
 	}, nil
 }
 
-// operationSentence states how an operation is going.
-func operationSentence(op operation.Operation) string {
-	done, left := view.CountIs(uint64(op.Done), "object"), max(0, op.Matched-op.Ended())
-	switch {
-	case op.State == operation.Running:
-		return "Running: " + view.Count(uint64(left), "object") + " left."
-	case op.State == "cancelled":
-		return fmt.Sprintf("Cancelled: %s done and stays so, %s not touched.", done, view.CountIs(uint64(left), "object"))
-	case op.Failed > 0:
-		return fmt.Sprintf("Ended: %s done, %s failed. The log of the system has the reasons.", done, view.Count(uint64(op.Failed), "object"))
-	}
-	return fmt.Sprintf("Ended: %s done, %s skipped.", done, view.CountIs(uint64(op.Skipped), "object"))
-}
-
-func cancelOperation(from operation.Source, op operation.Operation) view.Action {
+func cancelOperation(op operation.Operation) view.Action {
 	return view.Action{
-		Name: "cancel", Label: "Cancel the operation", Target: from.System() + "/" + op.ID,
+		Name: "cancel", Label: "Cancel the operation", Target: op.System + "/" + op.ID,
 		Confirm: fmt.Sprintf("Cancel this operation. %s done already and stays so. The rest is not touched.", view.CountIs(uint64(op.Done), "object")),
 		Do: act(func(err error) error {
 			if errors.Is(err, stored.ErrNotFound) {
 				return notFound("The list of operations shows all that are known.", "There is no operation %q.", op.ID)
 			}
-			return unavailable(err, "Try again.", "%s did not cancel the operation. It goes on", from.System())
+			return unavailable(err, "Try again.", "%s did not cancel the operation. It goes on", op.System)
 		}, func(ctx context.Context, _ url.Values) (view.Outcome, error) {
-			return done("Cancelled. What was done stays done, and the rest is not touched."), from.CancelOperation(ctx, op.ID)
+			return done("Cancelled. What was done stays done, and the rest is not touched."), op.Cancel(ctx)
 		}),
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"math"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/chart"
@@ -25,47 +24,43 @@ type Caller interface {
 
 // receiver is a receiver of the relay, as its interface shows it.
 type receiver struct {
-	Name           string  `json:"name"`
-	PostEndpoint   string  `json:"post_endpoint"`
-	StatusEndpoint string  `json:"status_endpoint"`
-	RateLimit      int     `json:"rate_limit"`
+	Name, Order    string
+	PostEndpoint   string `json:"post_endpoint"`
+	StatusEndpoint string `json:"status_endpoint"`
+	UnknownOutcome string `json:"unknown_outcome"`
+	RateLimit      int    `json:"rate_limit"`
+	MaxRetries     int    `json:"max_retries"`
+	SecretCount    int    `json:"secret_count"`
+	Timeout, TTL   float64
 	WindowSize     float64 `json:"window_size"`
 	RetryAfter     float64 `json:"retry_after"`
-	MaxRetries     int     `json:"max_retries"`
-	Timeout        float64 `json:"timeout"`
-	Order          string  `json:"order"`
-	UnknownOutcome string  `json:"unknown_outcome"`
-	TTL            float64 `json:"ttl"`
-	Paused         bool    `json:"paused"`
-	SecretCount    int     `json:"secret_count"`
+	Paused         bool
 	// State is nil in the relay's answer, and unknown here, where the relay does not know it now.
-	State *receiverState `json:"state"`
+	State *receiverState
 }
 
 type receiverState struct {
-	unknown    bool
-	Breaker    string  `json:"breaker"`
-	WindowUsed int     `json:"window_used"`
-	InFlight   int     `json:"in_flight"`
-	Disabled   bool    `json:"disabled"`
-	Backlog    int     `json:"backlog"`
-	Oldest     float64 `json:"oldest"`
+	unknown, Disabled bool
+	Breaker           string
+	WindowUsed        int `json:"window_used"`
+	InFlight          int `json:"in_flight"`
+	Backlog           int
+	Oldest            float64
 	// Failed counts messages on the list of failed ones, and Refused the POSTs since the last that succeeded; nil: not
 	// known, since the process that was asked has made none.
-	Failed       int       `json:"failed"`
-	Refused      *int      `json:"refused"`
+	Failed       int
+	Refused      *int
 	RefusedSince time.Time `json:"refused_since"`
-	Answers      struct {
-		Total int     `json:"total"`
-		Count int     `json:"count"`
-		P50   float64 `json:"p50"`
-		P99   float64 `json:"p99"`
-	} `json:"answers"` // zero: there is none yet
+	// Answers is zero if there is none yet.
+	Answers struct {
+		Total, Count int
+		P50, P99     float64
+	}
 }
 
 // Relay are the pages of a relay.
 type Relay struct {
-	targets[receiver]
+	targets
 	call Caller
 }
 
@@ -74,7 +69,7 @@ const relayName = "relay"
 // NewRelay makes the pages, and has the sampler ask the relay. The runner runs operations on many receivers.
 func NewRelay(s *sample.Sampler, call Caller, runner *operation.Runner, marks *Marks) *Relay {
 	y := &Relay{call: call}
-	y.targets = targets[receiver]{
+	y.targets = targets{
 		system: relayName, noun: "receiver", rates: "Answers to this relay process in a second", marks: marks, failed: y.failureList(),
 	}
 	y.start(s, runner, y.ask, "receiver", y.actions,
@@ -89,33 +84,33 @@ func (y *Relay) Pages() map[string]Func {
 	return map[string]Func{"relay": y.receivers, "receiver": y.one, "relaymessage": y.message, "relaymessages": y.messages}
 }
 
-func (y *Relay) ask(ctx context.Context) (found targetSample[receiver], answers int, err error) {
+func (y *Relay) ask(ctx context.Context) (found targetSample, err error) {
 	var answer struct {
 		Items []receiver `json:"items"`
 	}
 	if err := y.call.Call(ctx, http.MethodGet, "/v1/receivers", nil, &answer); err != nil {
-		return found, 0, err
+		return found, err
 	}
 	now := time.Now()
 	for _, r := range answer.Items {
 		if r.State == nil {
 			r.State = &receiverState{unknown: true}
 		}
-		one := target[receiver]{
+		one := target{
 			name: r.Name, title: r.Name, path: link("receiver", "name", r.Name), address: r.PostEndpoint, Receiver: r.state(), failed: r.State.Failed,
-			window: r.State.WindowUsed, more: r,
+			window: r.State.WindowUsed, receiver: r,
 		}
 		if one.Backlog > 0 {
 			one.oldest = now.Add(-seconds(r.State.Oldest)).Truncate(time.Second)
 		}
-		found.all, answers = append(found.all, one), answers+r.State.Answers.Total
+		found.all, found.delivered = append(found.all, one), found.delivered+r.State.Answers.Total
 	}
 	var failed struct{ Total int }
 	found.failed = math.NaN()
 	if y.call.Call(ctx, http.MethodGet, "/v1/failed?limit=1", nil, &failed) == nil {
 		found.failed = float64(failed.Total)
 	}
-	return found, answers, nil
+	return found, nil
 }
 
 // breakers are the states of circuit breakers, as relay and broker name them.
@@ -167,25 +162,25 @@ func (r receiver) answers(percent int, took float64) view.Value {
 }
 
 // receiverColumns are those that only receivers have.
-var receiverColumns = []column[target[receiver]]{
-	number("Window", func(one target[receiver]) view.Value { return one.more.window() }).help("POSTs in the window of the rate limit"),
-	number("p50", func(one target[receiver]) view.Value { return one.more.answers(50, one.more.State.Answers.P50) }).
+var receiverColumns = []column[target]{
+	number("Window", func(one target) view.Value { return one.receiver.window() }).help("POSTs in the window of the rate limit"),
+	number("p50", func(one target) view.Value { return one.receiver.answers(50, one.receiver.State.Answers.P50) }).
 		help("Half of the last answers took at most this long"),
-	number("p99", func(one target[receiver]) view.Value { return one.more.answers(99, one.more.State.Answers.P99) }).
+	number("p99", func(one target) view.Value { return one.receiver.answers(99, one.receiver.State.Answers.P99) }).
 		help("99 % of the last answers took at most this long").
-		by("p99", func(a, b target[receiver]) int {
-			return cmp.Compare(a.more.State.Answers.P99, b.more.State.Answers.P99)
+		by("p99", func(a, b target) int {
+			return cmp.Compare(a.receiver.State.Answers.P99, b.receiver.State.Answers.P99)
 		}),
-	text("Endpoint", func(one target[receiver]) view.Value { return view.Text(withoutPassword(one.address)) }).wide(),
+	text("Endpoint", func(one target) view.Value { return view.Text(withoutPassword(one.address)) }).wide(),
 }
 
 // receivers is the list of the receivers.
 func (y *Relay) receivers(ctx context.Context, r Request) (*view.Page, error) {
 	list := &view.List{Empty: "This list shows the receivers of the relay. Create one with `jetpull relay receivers put NAME`, or with PUT " +
 		"/v1/receivers/NAME."}
-	name := text("Receiver", func(one target[receiver]) view.Value { return view.Linked(one.title, one.path) }).
-		by("name", func(a, b target[receiver]) int { return cmp.Compare(a.name, b.name) })
-	page := y.list(r, y.latest.Fresh(ctx), list, []column[target[receiver]]{name}, receiverColumns)
+	name := text("Receiver", func(one target) view.Value { return view.Linked(one.title, one.path) }).
+		by("name", func(a, b target) int { return cmp.Compare(a.name, b.name) })
+	page := y.list(r, y.latest.Fresh(ctx), list, []column[target]{name}, receiverColumns)
 	page.Parts[0].Facts = []view.Fact{{Name: "Messages", Value: view.Linked("all that the relay has", "relaymessages")}}
 	return page, nil
 }
@@ -204,8 +199,8 @@ func withoutPassword(text string) string {
 
 func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 	name := r.Query.Get("name")
-	one, s, found := lookup(ctx, y.latest, func(s targetSample[receiver]) []target[receiver] { return s.all },
-		func(one target[receiver]) bool { return one.name == name })
+	one, s, found := lookup(ctx, y.latest, func(s targetSample) []target { return s.all },
+		func(one target) bool { return one.name == name })
 	page := &view.Page{
 		Nav: "relay", Title: name, Crumbs: []view.Link{{Text: "Relay", Href: "relay"}}, Parts: []view.Part{{ID: "receiver", Source: source(relayName, s)}},
 	}
@@ -217,31 +212,17 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	part := y.part(ctx, r, page.Parts[0].Source, one, receiverColumns)
 	part.Facts = append(part.Facts, view.Fact{Name: "All messages", Value: view.Linked("look at them", link("relaymessages", "receiver", name))})
-	part.Charts = append(part.Charts, chart.Against("Window use", "POSTs", r.values(y.history, name, histWindow), float64(one.more.RateLimit)))
+	part.Charts = append(part.Charts, chart.Against("Window use", "POSTs", r.values(y.history, name, histWindow), float64(one.receiver.RateLimit)))
 	part.Actions = thenAsk(y.latest, part.Actions)
 	page.Parts = []view.Part{
 		part,
-		{ID: "configuration", Title: "Configuration", Lines: one.more.describe(), Source: view.Source{Stale: s.Stale()}}, // the first part states why
+		// The first part states why it is stale.
+		{ID: "configuration", Title: "Configuration", Lines: inWords("receiver", one.receiver), Source: view.Source{Stale: s.Stale()}},
 	}
 	return page, nil
 }
 
-func (r receiver) describe() (all sentences) {
-	all.add(true, "The relay POSTs messages to %s, and waits %s for an answer.", withoutPassword(r.PostEndpoint), view.Span(seconds(r.Timeout)))
-	all.add(r.StatusEndpoint != "", "It asks %s for the result of a message.", withoutPassword(r.StatusEndpoint))
-	all.add(r.RateLimit > 0, "At most %s in any %s.", view.Count(uint64(max(0, r.RateLimit)), "POST"), view.Span(seconds(r.WindowSize)))
-	all.add(r.RateLimit <= 0, "There is no rate limit.")
-	all.add(true, "A POST that failed is repeated after %s, at most %s.", view.Span(seconds(r.RetryAfter)),
-		view.Count(uint64(max(0, r.MaxRetries)), "time"))
-	all.add(true, "Order: %s. If the outcome of a POST is not known: %s.", r.Order, strings.ReplaceAll(r.UnknownOutcome, "_", " "))
-	all.add(r.SecretCount > 0, "POSTs are signed with %s, which this page does not show.", view.Count(uint64(max(0, r.SecretCount)), "secret"))
-	all.add(r.SecretCount == 0, "POSTs are not signed: the receiver has no secret.")
-	all.add(r.Paused, "It is paused by an operator: its messages wait.")
-	all.add(r.TTL > 0, "A message that was not delivered within %s is failed.", view.Span(seconds(r.TTL)))
-	return all
-}
-
-func (y *Relay) actions(one target[receiver]) (all []view.Action) {
+func (y *Relay) actions(one target) (all []view.Action) {
 	add := func(possible bool, name, label, field string, value bool, text string) {
 		if possible {
 			all = append(all, view.Action{

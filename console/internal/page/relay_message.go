@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"net/http"
@@ -34,8 +33,8 @@ type relayMessage struct {
 		}
 	}
 	Reported, Truncated bool
-	Waiting             *struct {
-		For   string
+	Waiting             struct {
+		For   string // empty: for nothing
 		Until time.Time
 	}
 	Response json.RawMessage
@@ -50,14 +49,10 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 	if err := y.call.Call(ctx, http.MethodGet, path, nil, &m); err != nil {
 		return nil, notShown(relayName, err, "Check both names.", "message %q of source %q", id, src)
 	}
-	problem := "The message is " + m.Status + "."
-	if m.Error != nil {
-		problem = fmt.Sprintf("The message is %s: %s (%s, at the stage %s).", m.Status, m.Error.Message,
-			plain(m.Error.Code).Text, plain(m.Error.Stage).Text)
-	}
 	part := view.Part{
-		ID: "message", Source: view.Source{Name: relayName, Asked: r.Now}, Problem: problem, ProblemTone: relayTones[m.Status],
-		List: timeline(view.Bounded(len(m.Attempts), false, "attempt"), m.steps()),
+		ID: "message", Source: view.Source{Name: relayName, Asked: r.Now}, Problem: inSentence("relay message", m),
+		ProblemTone: relayTones[m.Status],
+		List:        timeline(view.Bounded(len(m.Attempts), false, "attempt"), m.steps()),
 		Facts: []view.Fact{
 			{Name: "Source", Value: view.Text(src)},
 			{Name: "Receiver", Value: view.Linked(m.Receiver, link("receiver", "name", m.Receiver))},
@@ -65,20 +60,18 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 			{Name: "Requeued", Value: view.Int(m.Redrives)},
 		},
 	}
-	if m.Waiting != nil {
-		part.Facts = append(part.Facts, view.Fact{Name: "Waits for", Value: view.Text(m.Waiting.For)},
-			view.Fact{Name: "Waits until", Value: view.Ago(m.Waiting.Until, "That is not known")})
-	}
+	part.Facts = append(part.Facts, waits(m.Waiting.For, m.Waiting.Until)...)
 	if m.Status == "FAILED" {
 		y.oneFailed(ctx, &part, src, id)
 	}
 	request, payload, err := y.request(ctx, r, path, src, id)
-	switch kept := len(m.Response) > 0 && string(m.Response) != "null"; {
-	case r.Query.Get("download") == "request" && err != nil:
+	request.Texts = append(request.Texts, m.answers(r)...)
+	switch kept, which := len(m.Response) > 0 && string(m.Response) != "null", r.Query.Get("download"); {
+	case which == "request" && err != nil:
 		return nil, notShown(relayName, err, "It keeps the payload until the message is DONE.", "payload of message %q", id)
-	case r.Query.Get("download") == "request":
+	case which == "request":
 		return download(r, id, payload)
-	case r.Query.Has("download") && kept:
+	case which != "" && kept:
 		return download(r, id, m.Response)
 	case kept:
 		block := payloadBlock(m.Response, r, "relaymessage", "source", src, "id", id)
@@ -86,9 +79,7 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 		if m.Truncated {
 			block.Note = strings.TrimSpace("The relay has kept only the begin of the response. " + block.Note)
 		}
-		request.Texts = append(request.Texts, append(m.answers(r), block)...)
-	default:
-		request.Texts = append(request.Texts, m.answers(r)...)
+		request.Texts = append(request.Texts, block)
 	}
 	return &view.Page{
 		Nav: "relay", Title: id, Parts: []view.Part{part, request},
@@ -117,31 +108,17 @@ func (m *relayMessage) steps() []step {
 		all = append(all, attempt(a.Time, m.Receiver, a.Number, a.Code, a.Duration, a.Error))
 	}
 	if m.Ended != nil {
-		all = append(all, step{at: *m.Ended, what: "ended as " + m.Status + m.callback()})
+		all = append(all, step{at: *m.Ended, what: inSentence("ended", m)})
 	}
 	return all
 }
 
-// callback states whether the sender has the result.
-func (m *relayMessage) callback() string {
-	switch {
-	case m.Sender == "":
-		return ", without a callback: no sender owns the source"
-	case m.Status == "DONE" || m.Reported:
-		return "; sender " + m.Sender + " has the result, or wants no callback"
-	}
-	return "; sender " + m.Sender + " has not confirmed the callback"
-}
-
-// answers are the beginnings of the receiver's last answers.
+// answers are the beginnings of the receiver's last answers, for a user who may see payloads.
 func (m *relayMessage) answers(r Request) (all []view.Block) {
 	for _, a := range m.Attempts {
-		block := view.Block{Title: fmt.Sprintf("Answer to attempt %d", a.Number), Note: noPayload}
 		if a.Answer != nil && r.Payloads {
-			block.Text, block.Note = headerLines(a.Answer.Headers)+"\n"+a.Answer.Body, ""
-		}
-		if a.Answer != nil {
-			all = append(all, block)
+			text := headerLines(a.Answer.Headers) + "\n" + a.Answer.Body
+			all = append(all, view.Block{Title: "Answer to attempt " + strconv.Itoa(a.Number), Text: text})
 		}
 	}
 	return all
@@ -191,10 +168,7 @@ func (y *Relay) messages(ctx context.Context, r Request) (*view.Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	states := options("", "all")
-	for _, state := range []string{"DONE", "FAILED", "ARRIVED", "SENDING", "DELIVERED_TO_RECEIVER", "RESPONSE_RECEIVED_FROM_RECEIVER"} {
-		states = append(states, view.Option{Value: state, Text: plain(state).Text})
-	}
+	states := append(options("", "all"), inPlain("DONE", "FAILED", "ARRIVED", "SENDING", "DELIVERED_TO_RECEIVER", "RESPONSE_RECEIVED_FROM_RECEIVER")...)
 	var answer struct {
 		Items []struct {
 			Source           string `json:"source_id"`
@@ -250,6 +224,14 @@ func attempt(at time.Time, receiver string, n, status int, took float64, problem
 		answer = view.Text(strconv.Itoa(status))
 	}
 	return step{at: at, receiver: receiver, what: "attempt " + strconv.Itoa(n), answer: answer, took: view.Duration(seconds(took)), problem: problem}
+}
+
+// waits are why a message waits, and until when, if it does.
+func waits(why string, until time.Time) []view.Fact {
+	if why == "" {
+		return nil
+	}
+	return []view.Fact{{Name: "Waits for", Value: plain(why)}, {Name: "Waits until", Value: view.Ago(until, "That is not known")}}
 }
 
 // timeline is a list of what happened to a message, the oldest first.

@@ -16,8 +16,8 @@ import (
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-// target is a receiver of the relay or a consumer of the broker. More is what only its system has.
-type target[X any] struct {
+// target is a receiver of the relay or a consumer of the broker.
+type target struct {
 	state.Receiver
 	// name differs for each, title is shown and is that of filters, and path leads to its page.
 	name, title, path string
@@ -27,42 +27,48 @@ type target[X any] struct {
 	from              time.Time // since when it is in its state, as its system says; zero: it does not
 	now               state.State
 	since             since
-	more              X
+	// What only one of the systems has.
+	receiver receiver
+	jobs     jobs
 }
 
 // marked is what a mark of the failures is for.
-func (t target[X]) marked(noun string) string { return t.Gone + "s of " + noun + " " + t.name }
+func (t target) marked(noun string) string { return t.Gone + "s of " + noun + " " + t.name }
 
-func (t target[X]) sinceValue() view.Value {
-	if t.from.IsZero() {
-		return t.since.value()
+// ifKnown is a value that a system has only while it knows the state of the target.
+func (t target) ifKnown(v view.Value) view.Value {
+	if !t.Known {
+		return view.None("not known now")
 	}
-	return view.Ago(t.from, "")
+	return v
 }
 
 // worstTarget has the worst first, and of equals the one with the most failures, and then the one that most messages wait for.
-func worstTarget[X any](a, b target[X]) int {
+func worstTarget(a, b target) int {
 	return cmp.Or(cmp.Compare(a.now.Level, b.now.Level), cmp.Compare(b.failed, a.failed), cmp.Compare(b.Backlog, a.Backlog), cmp.Compare(a.name, b.name))
 }
 
-// targetSample are the targets of a system, and how many of their messages were given up; not a number: that is not known now.
-type targetSample[X any] struct {
-	all    []target[X]
-	unused []target[X] // channels of the broker that have no consumer
-	failed float64
+// targetSample are the targets of a system.
+type targetSample struct {
+	all           []target
+	unused        []target // channels of the broker that have no consumer
+	failed        float64  // how many of all messages were given up; not a number: that is not known now
+	delivered     int
+	seen, backlog int // how many of those that were given up somebody has looked at, and how many messages wait
+	oldest        time.Time
 }
 
 // targets are the receivers of the relay, or the consumers of the broker, and what their pages have in common.
-type targets[X any] struct {
+type targets struct {
 	system, noun string
 	rates        string // the title of the chart of the messages that were delivered
-	latest       *sample.Latest[targetSample[X]]
-	all          *objects[target[X]]
+	latest       *sample.Latest[targetSample]
+	all          *objects[target]
 	history      *sample.History
 	marks        *Marks
 	failed       *failureList
 	// before are the targets of the last sample, and delivered measures what all have received. Only the sampler's goroutine uses them.
-	before    map[string]target[X]
+	before    map[string]target
 	delivered meter
 }
 
@@ -76,29 +82,35 @@ const (
 )
 
 // start has the sampler ask the system. The runner runs operations on many targets.
-func (t *targets[X]) start(s *sample.Sampler, runner *operation.Runner, ask func(context.Context) (targetSample[X], int, error), kind string,
-	actions func(target[X]) []view.Action, offers ...offer,
+func (t *targets) start(s *sample.Sampler, runner *operation.Runner, ask func(context.Context) (targetSample, error), kind string,
+	actions func(target) []view.Action, offers ...offer,
 ) {
 	t.history = s.History(t.system, targetWidth)
-	t.latest = sample.Add(s, func(ctx context.Context) (targetSample[X], error) {
-		found, delivered, err := ask(ctx)
+	t.latest = sample.Add(s, func(ctx context.Context) (targetSample, error) {
+		found, err := ask(ctx)
 		if err == nil {
-			t.judge(ctx, found, delivered)
+			t.judge(ctx, &found)
 		}
 		return found, err
 	})
-	t.all = sampled(objects[target[X]]{
-		runner: runner, noun: kind, name: func(one target[X]) string { return one.name }, actions: actions, offers: offers,
-	}, t.system, t.latest, func(s targetSample[X]) []target[X] { return s.all }, fitsTarget[X])
+	t.all = sampled(objects[target]{
+		runner: runner, noun: kind, name: func(one target) string { return one.name }, actions: actions, offers: offers,
+	}, t.system, t.latest, func(s targetSample) []target { return s.all }, fitsTarget)
 }
 
+// System implements [operation.Source].
+func (t *targets) System() string { return t.system }
+
 // judge completes a sample.
-func (t *targets[X]) judge(ctx context.Context, s targetSample[X], delivered int) {
-	now, backlog, found := time.Now(), 0, make(map[string]target[X], len(s.all))
+func (t *targets) judge(ctx context.Context, s *targetSample) {
+	now, found := time.Now(), make(map[string]target, len(s.all))
 	for i, one := range s.all {
 		if one.Failed = one.failed; one.failed > 0 {
 			seen, listed := t.marks.covers(one.marked(t.noun), t.failed.newest(ctx, one.title))
-			if one.Seen = seen; !listed {
+			if one.Seen = seen; seen {
+				s.seen += one.failed
+			}
+			if !listed {
 				one.Failed = state.NotKnown
 			}
 		}
@@ -106,45 +118,39 @@ func (t *targets[X]) judge(ctx context.Context, s targetSample[X], delivered int
 		if before, ok := t.before[one.name]; ok && before.now.Word == one.now.Word {
 			one.since = before.since
 		}
+		if !one.from.IsZero() {
+			one.since = since{at: one.from}
+		}
 		if one.Known {
 			t.history.Put(now, one.name, float64(one.window), float64(one.Backlog), float64(one.failed), math.NaN())
 		}
-		backlog += one.Backlog
+		s.backlog, s.oldest = s.backlog+one.Backlog, earlier(s.oldest, one.oldest)
 		s.all[i], found[one.name] = one, one
 	}
-	t.before, t.delivered = found, t.delivered.plus(now, uint64(delivered))
-	t.history.Put(now, total, math.NaN(), float64(backlog), s.failed, t.delivered.rate)
+	t.before, t.delivered = found, t.delivered.plus(now, uint64(s.delivered))
+	t.history.Put(now, total, math.NaN(), float64(s.backlog), s.failed, t.delivered.rate)
 }
 
 // columns are those that the lists of both systems have. The page of a target has the values from the second on.
-func (t *targets[X]) columns(now time.Time) []column[target[X]] {
-	known := func(value func(target[X]) view.Value) func(target[X]) view.Value {
-		return func(one target[X]) view.Value {
-			if !one.Known {
-				return view.None("not known now")
-			}
-			return value(one)
-		}
-	}
-	return []column[target[X]]{
-		text("State", func(one target[X]) view.Value { return one.now.Value() }).by("state", worstTarget[X]),
-		text("Since", target[X].sinceValue).help("Since when, or when the console first saw this state"),
-		number("Failed", known(func(one target[X]) view.Value {
+func (t *targets) columns(now time.Time) []column[target] {
+	return []column[target]{
+		text("State", func(one target) view.Value { return one.now.Value() }).by("state", worstTarget),
+		text("Since", func(one target) view.Value { return one.since.value() }).help("Since when, or when the console first saw this state"),
+		number("Failed", func(one target) view.Value {
 			v := quietZero(view.Int(one.failed), one.failed > 0 && !one.Seen, view.Bad)
-			return leads(v, link("failed", "system", t.system, "receiver", one.title))
-		})).help("Messages that were given up").by("failed", func(a, b target[X]) int { return cmp.Compare(a.failed, b.failed) }),
-		count("Backlog", "backlog", func(one target[X]) int { return one.Backlog }).help("Messages that wait"),
-		text("Last hour", func(one target[X]) view.Value {
+			return one.ifKnown(leads(v, link("failed", "system", t.system, "receiver", one.title)))
+		}).help("Messages that were given up").by("failed", func(a, b target) int { return cmp.Compare(a.failed, b.failed) }),
+		count("Backlog", "backlog", func(one target) int { return one.Backlog }).help("Messages that wait"),
+		text("Last hour", func(one target) view.Value {
 			return view.Value{Chart: chart.Small("Backlog", t.history.Values(now, time.Hour, one.name, histBacklog, 60))}
 		}).help("Backlog over the last hour"),
-		number("Oldest waiting", func(one target[X]) view.Value { return view.Ago(one.oldest, "Nothing waits") }),
-		number("In flight", known(func(one target[X]) view.Value { return view.Int(one.InFlight) })),
+		number("Oldest waiting", func(one target) view.Value { return view.Ago(one.oldest, "Nothing waits") }),
+		number("In flight", func(one target) view.Value { return one.ifKnown(view.Int(one.InFlight)) }),
 	}
 }
 
 // list is the page of the list, with columns of the system around those that both have.
-func (t *targets[X]) list(r Request, s sample.Sample[targetSample[X]], list *view.List, first, last []column[target[X]], more ...view.Option,
-) *view.Page {
+func (t *targets) list(r Request, s sample.Sample[targetSample], list *view.List, first, last []column[target], more ...view.Option) *view.Page {
 	list.Path = t.system
 	all, columns := slices.Concat(s.Value.all, s.Value.unused), slices.Concat(first, t.columns(r.Now), last)
 	states := append(options("", "all", "trouble", "needs attention", "paused", "paused", "failed", "with failures"), more...)
@@ -152,7 +158,7 @@ func (t *targets[X]) list(r Request, s sample.Sample[targetSample[X]], list *vie
 		choice(r.Query, "state", "State", states))
 }
 
-func fitsTarget[X any](q url.Values, t target[X]) bool {
+func fitsTarget(q url.Values, t target) bool {
 	fits := map[string]bool{
 		"": true, "trouble": t.now.Trouble(), "paused": t.Paused+t.Disabled != "", "failed": t.failed > 0, "unused": t.now.Word == noConsumer,
 	}
@@ -162,7 +168,7 @@ func fitsTarget[X any](q url.Values, t target[X]) bool {
 const noConsumer = "no consumer"
 
 // part is the first part of the page of a target, with columns that only its system has.
-func (t *targets[X]) part(ctx context.Context, r Request, from view.Source, one target[X], more []column[target[X]]) view.Part {
+func (t *targets) part(ctx context.Context, r Request, from view.Source, one target, more []column[target]) view.Part {
 	part := view.Part{
 		ID: t.noun, Source: from, Problem: one.now.Sentence, ProblemTone: one.now.Level.Tone(), Actions: t.all.actions(one), Charts: t.charts(r, one.name),
 		Facts: facts(one, append(t.columns(r.Now)[1:], more...)),
@@ -174,53 +180,32 @@ func (t *targets[X]) part(ctx context.Context, r Request, from view.Source, one 
 }
 
 // Overview implements [Summary].
-func (t *targets[X]) Overview(ctx context.Context, r Request) view.Part {
-	s := t.latest.Fresh(ctx)
-	part := view.Part{ID: t.system, Title: capital(t.system), Source: source(t.system, s)}
-	if s.At.IsZero() {
-		return part
-	}
-	backlog, seen, oldest := 0, 0, time.Time{}
-	for _, one := range s.Value.all {
-		if backlog += one.Backlog; !one.oldest.IsZero() && (oldest.IsZero() || one.oldest.Before(oldest)) {
-			oldest = one.oldest
+func (t *targets) Overview(ctx context.Context, r Request) Digest {
+	return overview(ctx, t.system, capital(t.system), t.system, t.latest, func(part *view.Part, now targetSample) []alert.Object {
+		unseen := view.None("How many messages are on the list is not known now")
+		if !math.IsNaN(now.failed) {
+			n := int(now.failed) - now.seen
+			unseen = quietZero(view.Int(n), n > 0, view.Bad)
 		}
-		if one.Seen {
-			seen += one.failed
+		part.Facts = []view.Fact{
+			{Name: capital(t.noun) + "s", Value: view.Linked(view.Int(len(now.all)).Text, t.system)},
+			{Name: "Backlog", Value: view.Int(now.backlog)},
+			{Name: "Oldest waiting", Value: view.Ago(now.oldest, "Nothing waits")},
+			{Name: "Failures to look at", Value: leads(unseen, link("failed", "system", t.system))},
 		}
-	}
-	unseen := view.None("How many messages are on the list is not known now")
-	if !math.IsNaN(s.Value.failed) {
-		n := int(s.Value.failed) - seen
-		unseen = quietZero(view.Int(n), n > 0, view.Bad)
-	}
-	judge(&part, t.system, t.noun, s.Value.all, worstTarget[X], t.object, func(one target[X]) (since, waiting view.Value) {
-		return one.sinceValue(), view.Int(one.Backlog)
+		part.Charts = append(t.charts(r, total), chart.Large(t.rates, "", r.values(t.history, total, histDelivered)))
+		return judge(part, t.system, t.noun, now.all, worstTarget, func(one target) alert.Object {
+			return alert.Object{
+				Kind: t.all.noun, Name: one.title, Path: one.path, State: one.now, Since: one.since.value(), Waiting: view.Int(one.Backlog),
+			}
+		})
 	})
-	part.Facts = []view.Fact{
-		{Name: capital(t.noun) + "s", Value: view.Linked(view.Int(len(s.Value.all)).Text, t.system)},
-		{Name: "Backlog", Value: view.Int(backlog)},
-		{Name: "Oldest waiting", Value: view.Ago(oldest, "Nothing waits")},
-		{Name: "Failures to look at", Value: leads(unseen, link("failed", "system", t.system))},
-	}
-	part.Charts = append(t.charts(r, total), chart.Large(t.rates, "", r.values(t.history, total, histDelivered)))
-	return part
 }
 
 // charts are those of a target, and of all.
-func (t *targets[X]) charts(r Request, name string) []chart.Chart {
+func (t *targets) charts(r Request, name string) []chart.Chart {
 	return []chart.Chart{
 		chart.Large("Backlog", "messages", r.values(t.history, name, histBacklog)),
 		chart.Large("Failed", "messages", r.values(t.history, name, histGivenUp)),
 	}
-}
-
-// Judged implements [Summary].
-func (t *targets[X]) Judged() alert.Sample {
-	s := t.latest.Get()
-	return judged(t.system, s, s.Value.all, t.object)
-}
-
-func (t *targets[X]) object(one target[X]) alert.Object {
-	return alert.Object{Kind: t.all.noun, Name: one.title, Path: one.path, State: one.now}
 }

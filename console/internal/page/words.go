@@ -2,7 +2,6 @@ package page
 
 import (
 	_ "embed" // words.txt
-	"fmt"
 	"reflect"
 	"strings"
 	"text/template"
@@ -24,6 +23,12 @@ var words = template.Must(template.New("").Funcs(template.FuncMap{
 	"filters":  filters,
 	"internal": func(key string) bool { return strings.HasPrefix(key, "_nats.") },
 	"count":    func(n any, noun string) string { return view.Count(natural(n), noun) },
+	"countIs":  func(n any, noun string) string { return view.CountIs(natural(n), noun) },
+	"bounded":  view.Bounded,
+	"seconds":  func(s float64) string { return view.Span(seconds(s)) },
+	"rate":     func(perSecond float64) string { return view.Rate(perSecond).Text },
+	"plain":    func(code string) string { return plain(code).Text },
+	"address":  withoutPassword,
 	"bytes":    func(n any) string { return view.Bytes(natural(n)).Text },
 	"spans": func(all []time.Duration) string {
 		words := make([]string, len(all))
@@ -59,20 +64,13 @@ func inWords(name string, of any) (lines []string) {
 	return lines
 }
 
+// inSentence is what a template of words.txt writes, as one text.
+func inSentence(name string, of any) string { return strings.Join(inWords(name, of), " ") }
+
 // filters are the subjects that a consumer delivers; none: all.
 func filters(cfg jetstream.ConsumerConfig) []string {
 	if cfg.FilterSubject != "" {
 		return []string{cfg.FilterSubject}
 	}
 	return cfg.FilterSubjects
-}
-
-// sentences describe a configuration.
-type sentences []string
-
-// add adds a sentence where it holds.
-func (s *sentences) add(holds bool, format string, args ...any) {
-	if holds {
-		*s = append(*s, fmt.Sprintf(format, args...))
-	}
 }
