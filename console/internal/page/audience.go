@@ -121,7 +121,7 @@ func (d *DeadLetters) of(ctx context.Context, stream string, seq uint64) (found 
 		look := search{source: d.source, info: s.StreamInfo, most: letterWindow, atOnce: letterWindow}
 		next, _, err := look.back(ctx, s.State.LastSeq, func(m *jetstream.RawStreamMsg) bool {
 			if h := m.Header; h.Get(jetpull.HeaderDeadStream) == stream && h.Get(jetpull.HeaderDeadSequence) == origin {
-				found[h.Get(jetpull.HeaderDeadConsumer)] = letterLink(s.Config.Name, m.Sequence)
+				found[h.Get(jetpull.HeaderDeadConsumer)] = messageLink(s.Config.Name, m.Sequence).Href
 			}
 			return true
 		})

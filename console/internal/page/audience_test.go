@@ -55,7 +55,7 @@ func TestRequeueNamesItsConsumers(t *testing.T) {
 		of("ORDERS", "paid", "orders.paid"), of("OTHER", "all"))
 	letters := r.pages.letters
 	q := url.Values{"stream": {"DLQ"}, "seq": {"1"}}
-	page, err := letters.one(t.Context(), Request{Query: q, Now: time.Now(), Payloads: true})
+	page, err := r.pages.message(t.Context(), Request{Query: q, Now: time.Now(), Payloads: true})
 	require.NoError(t, err)
 	action := page.Action("requeue")
 	require.Contains(t, action.Confirm, "These consumers get it again: ORDERS/billing, ORDERS/mail.")
@@ -67,7 +67,7 @@ func TestRequeueNamesItsConsumers(t *testing.T) {
 	require.Equal(t, []uint64{1}, source.deleted)
 
 	q.Set("seq", "2")
-	page, err = letters.one(t.Context(), Request{Query: q, Now: time.Now(), Payloads: true})
+	page, err = r.pages.message(t.Context(), Request{Query: q, Now: time.Now(), Payloads: true})
 	require.NoError(t, err)
 	_, err = page.Action("requeue").Do(t.Context(), url.Values{"only": {"own"}})
 	require.ErrorContains(t, err, "its consumer has no subject of its own")
