@@ -55,7 +55,7 @@ type Messages struct {
 func NewMessages(s *sample.Sampler, source MessageSource, consumers *Consumers, letters *DeadLetters) *Messages {
 	m := &Messages{source: source, consumers: consumers, letters: letters, history: s.History("streams", streamWidth)}
 	m.latest = sample.Add(s, m.ask)
-	consumers.internal = m.internalStreams
+	consumers.internal = m.internal
 	return m
 }
 

@@ -37,8 +37,10 @@ type judgedStream struct {
 	stored meter
 }
 
+func byStream(a, b judgedStream) int { return cmp.Compare(a.Config.Name, b.Config.Name) }
+
 func worstStream(a, b judgedStream) int {
-	return cmp.Or(cmp.Compare(a.state.Level, b.state.Level), cmp.Compare(a.Config.Name, b.Config.Name))
+	return cmp.Or(cmp.Compare(a.state.Level, b.state.Level), byStream(a, b))
 }
 
 // ask reads and judges all streams, and measures how they grow.
@@ -61,6 +63,7 @@ func (m *Messages) ask(ctx context.Context) ([]judgedStream, error) {
 		}
 		all[i], known[name] = one, one
 	}
+	slices.SortFunc(all, byStream)
 	m.before = known
 	return all, nil
 }
@@ -82,22 +85,18 @@ func internal(info *jetstream.StreamInfo) bool {
 	return strings.HasPrefix(info.Config.Name, "$") || systems.OfStream(info.Config.Name, info.Config.Subjects) != ""
 }
 
-// internalStreams are the names of those that the last sample has.
-func (m *Messages) internalStreams() map[string]bool {
-	found := map[string]bool{}
-	for _, info := range m.latest.Get().Value {
-		if internal(info.StreamInfo) {
-			found[info.Config.Name] = true
-		}
-	}
-	return found
+// internal reports whether the last sample has a stream of a name that is internal.
+func (m *Messages) internal(stream string) bool {
+	all := m.latest.Get().Value
+	i, found := slices.BinarySearchFunc(all, stream, func(s judgedStream, name string) int { return cmp.Compare(s.Config.Name, name) })
+	return found && internal(all[i].StreamInfo)
 }
 
 var streamColumns = []column[judgedStream]{
 	text("Stream", func(info judgedStream) view.Value {
 		_, name := streamKind(info.StreamInfo)
 		return view.Linked(name, link("messages", "stream", info.Config.Name))
-	}).by("name", func(a, b judgedStream) int { return cmp.Compare(a.Config.Name, b.Config.Name) }),
+	}).by("name", byStream),
 	text("Kind", func(info judgedStream) view.Value {
 		kind, _ := streamKind(info.StreamInfo)
 		return view.Linked(kind, link("stream", "name", info.Config.Name))
