@@ -164,11 +164,10 @@ func (p *Partitions) Overview(ctx context.Context, _ Request) view.Part {
 	switch {
 	case s.At.IsZero():
 		return part
-	case len(s.Value.all) == 0:
+	case len(s.Value) == 0:
 		return view.Part{}
 	}
-	part.Source.Asked = s.Value.at
-	judge(&part, "sets", "set", s.Value.all, worstSet, judgedSet.object, func(one judgedSet) (since, waiting view.Value) {
+	judge(&part, "sets", "set", s.Value, worstSet, judgedSet.object, func(one judgedSet) (since, waiting view.Value) {
 		return one.since.value(), view.Number(one.pending)
 	})
 	return part
@@ -239,12 +238,10 @@ func (s judgedStream) object() alert.Object {
 	return alert.Object{Kind: "stream", Name: s.Config.Name, Path: link("stream", "name", s.Config.Name), State: s.state}
 }
 
-// Judged implements [Summary]. Sets are read less often than the source is asked.
+// Judged implements [Summary].
 func (p *Partitions) Judged() alert.Sample {
 	s := p.latest.Get()
-	out := judged("NATS", s, s.Value.all, judgedSet.object)
-	out.At = s.Value.at
-	return out
+	return judged("NATS", s, s.Value, judgedSet.object)
 }
 
 func (s judgedSet) object() alert.Object {
