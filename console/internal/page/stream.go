@@ -1,7 +1,6 @@
 package page
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -119,35 +118,21 @@ var streamColumns = []column[judgedStream]{
 		by("last", func(a, b judgedStream) int { return a.State.LastTime.Compare(b.State.LastTime) }),
 }
 
+// streamList are the streams of the list. Internal ones are hidden, unless a user asks for them, or an operator has to look at them.
+var streamList = &objects[judgedStream]{
+	noun: "stream", name: func(s judgedStream) string { return s.Config.Name },
+	fits: func(q url.Values, s judgedStream) bool {
+		return contains(q.Get("q"), s.Config.Name, strings.Join(s.Config.Subjects, " ")) &&
+			(q.Get("all") != "" || s.state.Trouble() || !internal(s.StreamInfo))
+	},
+}
+
 func (m *Messages) streams(ctx context.Context, r Request) (*view.Page, error) {
-	s := m.latest.Fresh(ctx)
-	q := r.Query
-	var rows []judgedStream
-	hidden := 0
-	for _, info := range s.Value {
-		switch {
-		case !contains(q.Get("q"), append(info.Config.Subjects, info.Config.Name)...):
-		case internal(info.StreamInfo) && q.Get("all") == "" && !info.state.Trouble():
-			hidden++
-		default:
-			rows = append(rows, info)
-		}
+	s, list := m.latest.Fresh(ctx), &view.List{
+		Path: "streams", Empty: "This list shows the streams of the account. Create one with `nats stream add`.",
 	}
-	list := &view.List{
-		Path: "streams", Found: view.Bounded(len(rows), false, "stream"),
-		Empty: "This list shows the streams of the account. Create one with `nats stream add`.",
-	}
-	if hidden > 0 {
-		list.Found += fmt.Sprintf(", and %d internal", hidden)
-	}
-	table(list, q, rows, "name", len(s.Value), "stream", func(info judgedStream) string { return "s-" + info.Config.Name }, streamColumns)
-	return &view.Page{
-		Nav: "streams", Title: "Messages",
-		Filter: &view.Filter{Path: "streams", Fields: []view.Field{
-			searchField(q, "q", "Stream or subject", "name or subject"), internalField(q),
-		}},
-		Parts: []view.Part{{ID: "streams", Source: source("NATS", s), List: list}},
-	}, nil
+	return streamList.page(r, "Messages", source("NATS", s), list, s.Value, streamColumns,
+		searchField(r.Query, "q", "Stream or subject", "name or subject"), internalField(r.Query)), nil
 }
 
 func emptyTime(n uint64, at time.Time) view.Value {
@@ -192,17 +177,20 @@ func (m *Messages) stream(ctx context.Context, r Request) (*view.Page, error) {
 	if info.Cluster != nil && len(info.Cluster.Replicas) > 0 {
 		page.Parts = append(page.Parts, replicas(info.Cluster))
 	}
-	page.Parts = append(page.Parts, m.consumersOf(ctx, name), m.subjects(ctx, info))
-	return page, configuration(page, &c)
+	text, err := json.MarshalIndent(c, "", "  ") // it has the names of NATS
+	configuration, _ := printable(text, maxShown)
+	page.Parts = append(page.Parts, m.consumersOf(ctx, name), m.subjects(ctx, info), view.Part{
+		ID: "configuration", Title: "Configuration", Texts: []view.Block{{Title: "As JSON", Text: configuration}},
+	})
+	return page, err
 }
 
 // place leads to a message.
 func place(stream string, n, seq uint64, at time.Time) view.Value {
-	if n == 0 {
-		return view.None("There is no message")
+	v := emptyTime(n, at)
+	if n > 0 {
+		v.Prefix, v.Href = strconv.FormatUint(seq, 10)+", ", messageLink(stream, seq).Href
 	}
-	v := view.Ago(at, "")
-	v.Prefix, v.Href = strconv.FormatUint(seq, 10)+", ", link("message", "stream", stream, "seq", strconv.FormatUint(seq, 10))
 	return v
 }
 
@@ -266,31 +254,6 @@ func (m *Messages) subjects(ctx context.Context, info *jetstream.StreamInfo) vie
 			view.Linked(subject, link("messages", "stream", info.Config.Name, "subject", subject)), view.Number(counts[subject]))
 	}
 	return part
-}
-
-// configuration adds the configuration with the server's names, as a list and as JSON.
-func configuration(page *view.Page, c *jetstream.StreamConfig) error {
-	data, err := json.Marshal(c)
-	if err != nil {
-		return err
-	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(data, &fields); err != nil {
-		return err
-	}
-	list := &view.List{
-		Found: view.Bounded(len(fields), false, "setting"), Path: "stream", Columns: view.Texts("Setting").Wide("Value"),
-	}
-	for _, key := range slices.Sorted(maps.Keys(fields)) {
-		list.Add("setting-"+key, view.Code(key), view.Code(string(fields[key])))
-	}
-	var indented bytes.Buffer
-	_ = json.Indent(&indented, data, "", "  ") // it is valid
-	text, _ := printable(indented.Bytes(), maxShown)
-	page.Parts = append(page.Parts, view.Part{
-		ID: "configuration", Title: "Configuration", List: list, Texts: []view.Block{{Title: "As JSON", Text: text}},
-	})
-	return nil
 }
 
 // internalField shows what is hidden.
