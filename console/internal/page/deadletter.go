@@ -148,12 +148,12 @@ func (d *DeadLetters) addKind(kind string, do func(letterFilter) letterFunc) {
 		if err != nil {
 			return nil, 0, err
 		}
-		each := do(f)
+		each, fits := do(f), f.fits()
 		for _, m := range found {
 			if m.Sequence > f.Last {
 				return all, 0, nil
 			}
-			if next = m.Sequence + 1; f.fits(m) {
+			if next = m.Sequence + 1; fits(m) {
 				all = append(all, func(ctx context.Context) error { return each(ctx, m) })
 			}
 		}
@@ -170,9 +170,10 @@ func (d *DeadLetters) count(ctx context.Context, f letterFilter, see letterFunc)
 		return 0, false, err
 	}
 	var unseen error
+	fits := f.fits()
 	find := search{source: d.source, info: info, most: math.MaxInt, atOnce: letterWindow}
 	next, _, err := find.back(ctx, f.Last, func(m *jetstream.RawStreamMsg) bool {
-		if !f.fits(m) {
+		if !fits(m) {
 			return true
 		}
 		if n == maxScanned {

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -53,14 +52,10 @@ func isDeadLetter(m *jetstream.RawStreamMsg) bool {
 	return m.Header.Get(jetpull.HeaderDeadSubject) != ""
 }
 
-// letterFilter selects dead letters. It is the query of the list, and the selection of an operation.
+// letterFilter selects dead letters of a stream. It is the selection of an operation.
 type letterFilter struct {
-	Stream   string
-	Origin   string    `json:",omitempty"`
-	Consumer string    `json:",omitempty"`
-	Reason   string    `json:",omitempty"`
-	Since    time.Time `json:",omitzero"`
-	Until    time.Time `json:",omitzero"`
+	Stream string
+	Filter map[string]string `json:",omitempty"` // the fields of the list that are set
 	// Last is the last sequence that an operation is for, and Subject where it publishes to; empty: the subject that the message had.
 	Last    uint64 `json:",omitempty"`
 	Subject string `json:",omitempty"`
@@ -68,16 +63,16 @@ type letterFilter struct {
 	Own bool `json:",omitempty"`
 }
 
-func parseLetterFilter(q url.Values) (f letterFilter, err error) {
-	f = letterFilter{Stream: q.Get("stream"), Origin: q.Get("origin"), Consumer: q.Get("consumer"), Reason: strings.TrimSpace(q.Get("reason"))}
-	f.Since, f.Until, err = times(q)
-	return f, err
-}
-
-func (f *letterFilter) fits(m *jetstream.RawStreamMsg) bool {
-	h := m.Header
-	return isDeadLetter(m) && contains(f.Origin, h.Get(jetpull.HeaderDeadStream)) && contains(f.Consumer, h.Get(jetpull.HeaderDeadConsumer)) &&
-		contains(f.Reason, h.Get(jetpull.HeaderDeadReason)) && (f.Since.IsZero() || !m.Time.Before(f.Since)) && (f.Until.IsZero() || m.Time.Before(f.Until))
+// fits returns a function that reports whether the filter selects a message.
+func (f letterFilter) fits() func(*jetstream.RawStreamMsg) bool {
+	since, _ := parseTime(f.Filter["since"]) // there is none, or it is that of stamp
+	until, _ := parseTime(f.Filter["until"])
+	return func(m *jetstream.RawStreamMsg) bool {
+		h := m.Header
+		return isDeadLetter(m) && contains(f.Filter["origin"], h.Get(jetpull.HeaderDeadStream)) &&
+			contains(f.Filter["consumer"], h.Get(jetpull.HeaderDeadConsumer)) && contains(f.Filter["reason"], h.Get(jetpull.HeaderDeadReason)) &&
+			!m.Time.Before(since) && (until.IsZero() || m.Time.Before(until))
+	}
 }
 
 // to is the selection of an operation with the target of its form.
@@ -87,16 +82,8 @@ func (f letterFilter) to(form url.Values) letterFilter {
 }
 
 // words describe the filter in the list of operations.
-func (f *letterFilter) words() string {
-	text := "dead letters of " + f.Stream
-	for _, part := range [][2]string{
-		{" from stream ", f.Origin}, {" of consumer ", f.Consumer}, {" with reason ", f.Reason}, {" since ", stamp(f.Since)}, {" until ", stamp(f.Until)},
-	} {
-		if part[1] != "" {
-			text += part[0] + part[1]
-		}
-	}
-	return text
+func (f letterFilter) words() string {
+	return filtered("dead letters of "+f.Stream, []string{"origin", "consumer", "reason", "since", "until"}, f.Filter)
 }
 
 const lettersEmpty = "This list shows messages that a consumer gave up. Consume stores them where the option DeadLetter, or `jetpull consume " +
@@ -104,10 +91,11 @@ const lettersEmpty = "This list shows messages that a consumer gave up. Consume 
 
 func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 	s, q := d.latest.Fresh(ctx), r.Query
-	f, err := parseLetterFilter(q)
+	filter, err := parameters(q, "origin", "consumer", "reason")
 	if err != nil {
 		return nil, err
 	}
+	f := letterFilter{Stream: q.Get("stream"), Filter: filter}
 	page := &view.Page{Nav: "deadletters", Title: "Dead letters"}
 	options := []view.Option{}
 	for _, one := range s.Value.found {
@@ -126,11 +114,11 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 	if err != nil {
 		return nil, streamError(f.Stream, err)
 	}
-	find := search{source: d.source, info: info, high: info.State.LastSeq, most: maxScanned, atOnce: letterWindow, fits: f.fits}
+	find := search{source: d.source, info: info, high: info.State.LastSeq, most: maxScanned, atOnce: letterWindow, fits: f.fits()}
 	if err := find.begin(q); err != nil {
 		return nil, err
 	}
-	all := f == letterFilter{Stream: f.Stream}
+	all := len(filter) == 0
 	if all {
 		find.atOnce = pageSize + 1
 	}
