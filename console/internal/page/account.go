@@ -40,11 +40,8 @@ type accountSample struct {
 	at time.Time
 }
 
-const (
-	// accountEvery is how often the account is read, and refusedEvery how often after an error: the server logs each request that it refuses.
-	accountEvery = 10 * time.Second
-	refusedEvery = time.Minute
-)
+// accountEvery is how often the account is read. The server logs each request that it refuses, if the user may not ask.
+const accountEvery = time.Minute
 
 // NewAccount has the sampler ask the source.
 func NewAccount(s *sample.Sampler, source AccountSource) *Account {
@@ -54,11 +51,7 @@ func NewAccount(s *sample.Sampler, source AccountSource) *Account {
 }
 
 func (a *Account) ask(ctx context.Context) (accountSample, error) {
-	every := accountEvery
-	if a.before.Err != nil {
-		every = refusedEvery
-	}
-	if time.Since(a.before.at) < every {
+	if time.Since(a.before.at) < accountEvery {
 		return a.before, nil
 	}
 	info, err := a.source.Account(ctx)
@@ -104,12 +97,8 @@ func (a *Account) Overview(ctx context.Context, _ Request) view.Part {
 	st := s.Value.state()
 	part.Problem, part.ProblemTone = st.Sentence, st.Level.Tone()
 	part.Facts = []view.Fact{
-		{Name: "Server", Value: view.Text(cmp.Or(s.Value.Server, "–"))},
-		{Name: "Version", Value: view.Text(cmp.Or(s.Value.Version, "–"))},
-		{Name: "Cluster", Value: view.None("The server is in no cluster")},
-	}
-	if s.Value.Cluster != "" {
-		part.Facts[2].Value = view.Text(s.Value.Cluster)
+		{Name: "Server", Value: view.Text(s.Value.Server)}, {Name: "Version", Value: view.Text(s.Value.Version)},
+		{Name: "Cluster", Value: view.Text(cmp.Or(s.Value.Cluster, "none"))},
 	}
 	for _, use := range s.Value.uses() {
 		part.Facts = append(part.Facts, view.Fact{Name: capital(use.Noun), Value: use.Value()})

@@ -75,11 +75,7 @@ func (c *consumer) nextValue() view.Value {
 	if c.NumPending == 0 {
 		return view.None("Every message is delivered")
 	}
-	v := view.Ago(c.Next, "It is not known now")
-	if c.Lag > state.LagLimit(c.Config.Metadata) {
-		v.Tone = view.Warn
-	}
-	return v
+	return view.Ago(c.Next, "It is not known now")
 }
 
 // knownSeconds is a duration for a chart. It is not a number if it is not known.

@@ -3,7 +3,6 @@ package page
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math"
 	"net/url"
 	"time"
@@ -174,10 +173,9 @@ func (c *Consumers) columns(now time.Time) []column[*consumer] {
 		text("Last hour", func(one *consumer) view.Value {
 			return view.Value{Chart: chart.Small("Pending", c.history.Values(now, time.Hour, one.key, histPending, 60))}
 		}).help("Pending messages over the last hour"),
-		number("Ack pending", ackPending).help("Messages that are delivered and not acknowledged").
-			by("ackpending", func(a, b *consumer) int { return cmp.Compare(a.NumAckPending, b.NumAckPending) }),
-		number("Redelivered", redelivered).help("Unacknowledged messages that were delivered more than once").
-			by("redelivered", func(a, b *consumer) int { return cmp.Compare(a.NumRedelivered, b.NumRedelivered) }),
+		count("Ack pending", "ackpending", func(one *consumer) int { return one.NumAckPending }).help("Messages that are delivered and not acknowledged"),
+		count("Redelivered", "redelivered", func(one *consumer) int { return one.NumRedelivered }).
+			help("Unacknowledged messages that were delivered more than once"),
 		count("Waiting pulls", "waiting", func(one *consumer) int { return one.NumWaiting }).help("Pull requests that wait for messages"),
 		number("Rate", func(one *consumer) view.Value { return view.Rate(one.Rate) }).help("Deliveries in a second, over the last 10 s").
 			by("rate", func(a, b *consumer) int { return cmp.Compare(a.Rate, b.Rate) }),
@@ -230,22 +228,6 @@ func boolInt(b bool) int {
 // linked leads to the page of the consumer.
 func (c *consumer) linked() view.Value {
 	return view.Linked(c.Name, link("consumer", "stream", c.Stream, "name", c.Name))
-}
-
-func redelivered(c *consumer) view.Value {
-	return quietZero(view.Int(c.NumRedelivered), c.NumRedelivered > 0, view.Warn)
-}
-
-func ackPending(c *consumer) view.Value {
-	v := view.Int(c.NumAckPending)
-	if limit := c.Config.MaxAckPending; limit > 0 {
-		v.Title = fmt.Sprintf("%d of at most %d", c.NumAckPending, limit)
-		if c.NumAckPending >= limit {
-			v.Tone = view.Bad
-			v.Text += " (limit)"
-		}
-	}
-	return v
 }
 
 func quietZero(v view.Value, notable bool, tone view.Tone) view.Value {
