@@ -104,9 +104,7 @@ func (a *Account) Overview(ctx context.Context, _ Request) view.Part {
 		part.Facts = append(part.Facts, view.Fact{Name: capital(use.Noun), Value: use.Value()})
 	}
 	if info := s.Value.Info; info != nil {
-		errors := view.Number(info.API.Errors)
-		errors.Title = "of " + view.Count(info.API.Total, "request") + " of the account since its servers started"
-		part.Facts = append(part.Facts, view.Fact{Name: "Requests answered with an error", Value: errors})
+		part.Facts = append(part.Facts, view.Fact{Name: "Requests answered with an error", Value: view.Number(info.API.Errors)})
 	}
 	return part
 }

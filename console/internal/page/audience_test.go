@@ -106,7 +106,7 @@ func TestFates(t *testing.T) {
 	require.Equal(t, map[string]string{"done": "behind this consumer", "busy": "delivered, perhaps not acknowledged", "late": "waits", "failed": "given up"}, fates)
 	require.Equal(t, "4 consumers of this subject", page.Parts[1].List.Found)
 	require.Equal(t, view.Plain, page.Parts[1].List.Rows[0].Cells[1].Tone, "a consumer that began later did not acknowledge it")
-	source.store(letterWindow, jetstream.RawStreamMsg{Subject: "orders.new"})
+	source.letter(maxScanned+1, "card refused")
 	r.pages.letters.latest.Next(t.Context())
 	page, err = r.pages.message(t.Context(), Request{Query: url.Values{"stream": {"ORDERS"}, "seq": {"5"}}, Now: time.Now(), Payloads: true})
 	require.NoError(t, err)

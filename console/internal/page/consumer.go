@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,10 +33,7 @@ func (c *Consumers) one(ctx context.Context, r Request) (*view.Page, error) {
 			"There is no consumer %q on a stream %q.", name, stream)
 	}
 	stale := view.Source{Stale: s.Stale()} // the first part states why
-	page.Parts = []view.Part{c.now(r, s, one), c.running(ctx, r, one)}
-	if len(one.Config.PriorityGroups) > 0 {
-		page.Parts = append(page.Parts, c.groups(one, stale))
-	}
+	page.Parts = append([]view.Part{c.now(r, s, one), c.running(ctx, r, one)}, c.groups(one, stale)...)
 	page.Parts = append(page.Parts, view.Part{
 		ID: "configuration", Title: "Configuration", Lines: inWords("consumer", one.ConsumerInfo), Source: stale,
 	})
@@ -49,12 +45,12 @@ func whole[T any](sample []T) []T { return sample }
 
 func (c *Consumers) now(r Request, s sample.Sample[[]*consumer], one *consumer) view.Part {
 	values := func(i int) chart.Series { return r.values(c.history, one.key, i) }
-	part := view.Part{
+	return view.Part{
 		ID: "now", Source: source("NATS", s),
 		Problem: one.state.Sentence, ProblemTone: one.state.Level.Tone(), Actions: thenAsk(c.latest, c.actions(one)),
 		Facts: append(facts(one, c.columns(r.Now)[3:]),
-			view.Fact{Name: "Delivered up to", Value: sequence(one.Stream, one.Delivered)},
-			view.Fact{Name: "Acknowledged up to", Value: sequence(one.Stream, one.AckFloor)},
+			view.Fact{Name: "Delivered up to", Value: messageLink(one.Stream, one.Delivered.Stream)},
+			view.Fact{Name: "Acknowledged up to", Value: messageLink(one.Stream, one.AckFloor.Stream)},
 			view.Fact{Name: "Created", Value: view.Ago(one.Created, "The server did not state it")}),
 		Charts: []chart.Chart{
 			chart.Large("Pending", "messages", values(histPending)),
@@ -66,45 +62,23 @@ func (c *Consumers) now(r Request, s sample.Sample[[]*consumer], one *consumer) 
 			chart.Large("Oldest unacknowledged", "s", values(histOldest)),
 		},
 	}
-	if until := one.Config.PauseUntil; one.Paused && until != nil {
-		part.Facts = slices.Insert(part.Facts, 1, view.Fact{Name: "Paused until", Value: view.Ago(*until, "")})
-	}
-	return part
-}
-
-// sequence leads to a message of the stream.
-func sequence(stream string, s jetstream.SequenceInfo) view.Value {
-	if s.Stream == 0 {
-		return view.None("No message yet")
-	}
-	v := messageLink(stream, s.Stream)
-	if s.Last != nil {
-		v.Title = "last at " + s.Last.UTC().Format(time.DateTime) + " UTC"
-	}
-	return v
 }
 
 // groups are the priority groups, with an action for a client that is pinned.
-func (c *Consumers) groups(one *consumer, from view.Source) view.Part {
-	part := view.Part{ID: "groups", Title: "Groups", Source: from, List: &view.List{
-		Path: "consumer", Found: view.Bounded(len(one.Config.PriorityGroups), false, "group"),
-		Columns: view.Texts("Group", "Pinned client").Numbers("Pinned since"),
-	}}
-	part.Facts = []view.Fact{{Name: "Policy", Value: view.Text(strings.Join(inWords("policy", one.Config.PriorityPolicy), ""))}}
-	if one.Config.PriorityPolicy == jetstream.PriorityPolicyPinned {
-		part.Facts = append(part.Facts, view.Fact{Name: "Pin is lost after", Value: view.Duration(one.Config.PinnedTTL)})
-	}
-	for _, group := range one.Config.PriorityGroups {
-		client, since := view.None("No client is pinned: the next that pulls will be"), view.None("No client is pinned")
-		for _, g := range one.PriorityGroups {
-			if g.Group == group && g.PinnedClientID != "" {
-				client, since = view.Code(g.PinnedClientID), view.Ago(g.PinnedTS, "The server did not state it")
-				part.Actions = append(part.Actions, thenAsk(c.latest, []view.Action{c.unpin(one, g)})...)
-			}
+func (c *Consumers) groups(one *consumer, from view.Source) (all []view.Part) {
+	for _, g := range one.PriorityGroups {
+		part := view.Part{ID: "group-" + g.Group, Title: "Group " + g.Group, Source: from, Facts: []view.Fact{
+			{Name: "Policy", Value: view.Text(strings.Join(inWords("policy", one.Config.PriorityPolicy), ""))},
+			{Name: "Pinned client", Value: view.None("No client is pinned: the next that pulls will be")},
+		}}
+		if g.PinnedClientID != "" {
+			part.Facts[1].Value = view.Code(g.PinnedClientID)
+			part.Facts = append(part.Facts, view.Fact{Name: "Pinned since", Value: view.Ago(g.PinnedTS, "The server did not state it")})
+			part.Actions = thenAsk(c.latest, []view.Action{c.unpin(one, g)})
 		}
-		part.List.Add("group-"+group, view.Text(group), client, since)
+		all = append(all, part)
 	}
-	return part
+	return all
 }
 
 func (c *Consumers) unpin(one *consumer, g jetstream.PriorityGroupState) view.Action {
@@ -169,11 +143,8 @@ func (c *Consumers) actions(one *consumer) []view.Action {
 		})
 	reset := one.action(view.Action{
 		Name: "reset", Label: "Reset", Danger: true,
-		Confirm: fmt.Sprintf("Deliver messages of %s to consumer %s again, from the first unacknowledged message or from the sequence that you give. "+
-			"It is acknowledged up to sequence %d and has delivered up to sequence %d; %s unacknowledged. Handlers see messages a second time. This "+
-			"cannot be undone.",
-			one.Stream, one.Name, one.AckFloor.Stream, one.Delivered.Stream, view.CountIs(uint64(one.NumAckPending), "message")),
-		Fields: []view.Field{{Name: "seq", Label: "Begin at sequence (empty: the first unacknowledged message)", Type: "number"}},
+		Confirm: strings.Join(inWords("reset", one.ConsumerInfo), " "),
+		Fields:  []view.Field{{Name: "seq", Label: "Begin at sequence (empty: the first unacknowledged message)", Type: "number"}},
 	}, func(ctx context.Context, form url.Values) (view.Outcome, error) {
 		begin := "with the first message that was not acknowledged"
 		seq, err := parseSequence(form.Get("seq"))
@@ -187,9 +158,7 @@ func (c *Consumers) actions(one *consumer) []view.Action {
 	})
 	remove := one.action(view.Action{
 		Name: "delete", Label: "Delete", Danger: true,
-		Confirm: fmt.Sprintf("Delete consumer %s of stream %s. %s not delivered and %s not acknowledged; the stream keeps what its retention keeps. "+
-			"This cannot be undone.",
-			one.Name, one.Stream, view.CountIs(one.NumPending, "message"), view.CountIs(uint64(one.NumAckPending), "message")),
+		Confirm: strings.Join(inWords("delete", one.ConsumerInfo), " "),
 	}, func(ctx context.Context, _ url.Values) (view.Outcome, error) {
 		return view.Outcome{Count: 1, Text: fmt.Sprintf("Deleted consumer %s of stream %s.", one.Name, one.Stream), Then: "consumers"},
 			c.source.Delete(ctx, one.Stream, one.Name)

@@ -108,28 +108,8 @@ func (d *DeadLetters) publishAgain(ctx context.Context, rule *requeue.Rule, f le
 	return stream, seq, nil
 }
 
-// The kinds of operations on dead letters.
-const (
-	kindRequeue = "requeue dead letters"
-	kindPurge   = "purge dead letters"
-)
-
 // letterFunc is what is done to each of many dead letters.
 type letterFunc func(context.Context, *jetstream.RawStreamMsg) error
-
-// addKinds adds the operations on dead letters to the runner.
-func (d *DeadLetters) addKinds() {
-	d.addKind(kindRequeue, func(f letterFilter) letterFunc {
-		rule := d.rule()
-		return func(ctx context.Context, m *jetstream.RawStreamMsg) error {
-			_, _, err := d.publishAgain(ctx, rule, f, m)
-			return err
-		}
-	})
-	d.addKind(kindPurge, func(f letterFilter) letterFunc {
-		return func(ctx context.Context, m *jetstream.RawStreamMsg) error { return d.source.DeleteMessage(ctx, f.Stream, m.Sequence) }
-	})
-}
 
 // addKind adds an operation on the dead letters that a filter selects. They are selected in windows, from the oldest on.
 func (d *DeadLetters) addKind(kind string, do func(letterFilter) letterFunc) {

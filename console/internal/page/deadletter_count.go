@@ -48,9 +48,10 @@ type letterStream struct {
 }
 
 type letter struct {
-	seq    uint64
-	at     time.Time
-	reason string
+	seq                      uint64
+	at                       time.Time
+	reason                   string
+	stream, origin, consumer string // of the message, with its sequence, and who has given it up
 }
 
 // letterStreams are the streams with dead letters, and what is known of the others.
@@ -215,7 +216,9 @@ func (d *DeadLetters) add(ctx context.Context, look search, from uint64, letters
 		if len(letters) == maxScanned {
 			return false
 		}
-		letters = append(letters, letter{m.Sequence, m.Time, m.Header.Get(jetpull.HeaderDeadReason)})
+		h := m.Header
+		letters = append(letters, letter{m.Sequence, m.Time, h.Get(jetpull.HeaderDeadReason), h.Get(jetpull.HeaderDeadStream),
+			h.Get(jetpull.HeaderDeadSequence), h.Get(jetpull.HeaderDeadConsumer)})
 		return true
 	})
 	return letters, next, err

@@ -38,7 +38,18 @@ func NewDeadLetters(s *sample.Sampler, source MessageSource, runner *operation.R
 	marks *Marks,
 ) *DeadLetters {
 	d := &DeadLetters{source: source, runner: runner, consumers: consumers, marks: marks}
-	d.addKinds()
+	d.addKind("requeue dead letters", func(f letterFilter) letterFunc {
+		rule := d.rule()
+		return func(ctx context.Context, m *jetstream.RawStreamMsg) error {
+			_, _, err := d.publishAgain(ctx, rule, f, m)
+			return err
+		}
+	})
+	d.addKind("purge dead letters", func(f letterFilter) letterFunc {
+		return func(ctx context.Context, m *jetstream.RawStreamMsg) error {
+			return d.source.DeleteMessage(ctx, f.Stream, m.Sequence)
+		}
+	})
 	d.latest = sample.Add(s, d.ask)
 	return d
 }
@@ -204,7 +215,7 @@ func (d *DeadLetters) allActions(info *jetstream.StreamInfo, f letterFilter) []v
 		}
 		return "That is " + view.Bounded(n, more, "dead letter") + " at this moment. Nothing has been changed yet."
 	}
-	action := func(verb, kind string, a view.Action) view.Action {
+	action := func(verb string, a view.Action) view.Action {
 		a.Name, a.Label, a.Target = verb+"-all", capital(verb)+" all that match", f.words()
 		a.Confirm += " The operation runs in the background, and can be cancelled."
 		a.Fields = append(a.Fields, rateField("no limit"))
@@ -213,18 +224,18 @@ func (d *DeadLetters) allActions(info *jetstream.StreamInfo, f letterFilter) []v
 			if err != nil {
 				return view.Outcome{}, err
 			}
-			return begun(d.runner.Begin(ctx, kind, user(ctx), f.words(), f.to(form), rate))
+			return begun(d.runner.Begin(ctx, verb+" dead letters", user(ctx), f.words(), f.to(form), rate))
 		}
 		return a
 	}
 	return []view.Action{
-		action("requeue", kindRequeue, view.Action{
+		action("requeue", view.Action{
 			Confirm: "Requeue all " + f.words() + ": each is published to the subject that it had, and then deleted here. " +
 				"What the stream of its origin does not take stays here.",
-			Fields: []view.Field{onlyField, otherSubject},
+			Fields:  []view.Field{onlyField, otherSubject},
 			Preview: func(ctx context.Context, form url.Values) string { return d.recipients(ctx, f.to(form), preview) },
 		}),
-		action("purge", kindPurge, view.Action{
+		action("purge", view.Action{
 			Confirm: "Delete all " + f.words() + ". This cannot be undone.", Danger: true, Word: "purge",
 			Preview: func(ctx context.Context, _ url.Values) string {
 				return preview(ctx, func(context.Context, *jetstream.RawStreamMsg) error { return nil })

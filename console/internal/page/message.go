@@ -64,10 +64,10 @@ func (m *Messages) message(ctx context.Context, r Request) (*view.Page, error) {
 	if r.Query.Has("download") {
 		return download(r, stream+"-"+seq, one.Data)
 	}
-	before, after := view.None("It is the first of the stream"), view.None("It is the last of the stream")
+	var before, after uint64
 	look := search{source: m.source, info: info, most: 1, atOnce: 1}
 	_, _, err = look.back(ctx, one.Sequence-1, func(m *jetstream.RawStreamMsg) bool {
-		before = messageLink(stream, m.Sequence)
+		before = m.Sequence
 		return false
 	})
 	following, failed := m.source.Messages(ctx, info, one.Sequence+1, ">", 1)
@@ -75,7 +75,7 @@ func (m *Messages) message(ctx context.Context, r Request) (*view.Page, error) {
 		return nil, streamError(stream, err)
 	}
 	for _, m := range following {
-		after = messageLink(stream, m.Sequence)
+		after = m.Sequence
 	}
 	part := view.Part{
 		ID: "message", Source: view.Source{Name: "NATS", Asked: r.Now},
@@ -83,7 +83,7 @@ func (m *Messages) message(ctx context.Context, r Request) (*view.Page, error) {
 		Facts: []view.Fact{
 			{Name: "Subject", Value: view.Text(one.Subject)}, {Name: "Stored", Value: view.Ago(one.Time, "")},
 			{Name: "Size", Value: view.Bytes(uint64(len(one.Data)))},
-			{Name: "Previous message", Value: before}, {Name: "Next message", Value: after},
+			{Name: "Previous message", Value: messageLink(stream, before)}, {Name: "Next message", Value: messageLink(stream, after)},
 		},
 	}
 	page := &view.Page{

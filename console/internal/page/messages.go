@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -153,8 +154,11 @@ func (m *Messages) messages(ctx context.Context, r Request) (*view.Page, error) 
 	}, nil
 }
 
-// messageLink leads to a message.
+// messageLink leads to a message; 0: there is none.
 func messageLink(stream string, seq uint64) view.Value {
+	if seq == 0 {
+		return view.None("There is no message")
+	}
 	return view.Linked(strconv.FormatUint(seq, 10), link("message", "stream", stream, "seq", strconv.FormatUint(seq, 10)))
 }
 
@@ -234,21 +238,17 @@ func export(ctx context.Context, look search) (*view.Page, error) {
 }
 
 // after finds the first message that was stored at a time or later, with one request for each bit of the sequence.
-func (m *Messages) after(ctx context.Context, info *jetstream.StreamInfo, at time.Time) (uint64, error) {
-	low, high := max(1, info.State.FirstSeq), info.State.LastSeq+1
-	for low < high {
-		middle := low + (high-low)/2
-		found, err := m.source.Messages(ctx, info, middle, ">", 1)
-		if err != nil {
-			return 0, streamError(info.Config.Name, err)
-		}
-		if len(found) == 0 || !found[0].Time.Before(at) {
-			high = middle
-		} else {
-			low = found[0].Sequence + 1
-		}
+func (m *Messages) after(ctx context.Context, info *jetstream.StreamInfo, at time.Time) (seq uint64, err error) {
+	low := max(1, info.State.FirstSeq)
+	n := sort.Search(int(info.State.LastSeq+1-low), func(i int) bool {
+		found, failed := m.source.Messages(ctx, info, low+uint64(i), ">", 1)
+		err = cmp.Or(err, failed)
+		return err != nil || len(found) == 0 || !found[0].Time.Before(at)
+	})
+	if err != nil {
+		err = streamError(info.Config.Name, err)
 	}
-	return low, nil
+	return low + uint64(n), err
 }
 
 func streamError(name string, err error) error {

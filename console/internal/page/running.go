@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/jetpull/jetpull/console/internal/view"
 	workers "github.com/jetpull/jetpull/internal/running"
@@ -55,9 +56,8 @@ func (c *Consumers) running(ctx context.Context, r Request, one *consumer) view.
 func (c *Consumers) cancel(one *consumer) view.Action {
 	return one.action(view.Action{
 		Name: "cancel", Label: "Cancel a handler", Danger: true,
-		Confirm: fmt.Sprintf("Cancel the handler that has a message of stream %s from consumer %s. The context of the handler ends. A handler usually "+
-			"fails then, and the message is retried or given up as after any failure.", one.Stream, one.Name),
-		Fields: []view.Field{{Name: "seq", Label: "Sequence of the message", Type: "number", Required: true}},
+		Confirm: strings.Join(inWords("cancel", one.ConsumerInfo), " "),
+		Fields:  []view.Field{{Name: "seq", Label: "Sequence of the message", Type: "number", Required: true}},
 	}, func(ctx context.Context, form url.Values) (view.Outcome, error) {
 		seq, err := parseSequence(form.Get("seq"))
 		if err == nil && seq == 0 {

@@ -108,14 +108,21 @@ var streamColumns = []column[judgedStream]{
 	number("Size", func(info judgedStream) view.Value { return view.Bytes(info.State.Bytes) }).
 		by("bytes", func(a, b judgedStream) int { return cmp.Compare(a.State.Bytes, b.State.Bytes) }),
 	number("Consumers", func(info judgedStream) view.Value {
-		if info.State.Consumers == 0 {
-			return view.Int(0)
-		}
 		return leads(view.Int(info.State.Consumers), link("consumers", "stream", info.Config.Name))
 	}).by("consumers", func(a, b judgedStream) int { return cmp.Compare(a.State.Consumers, b.State.Consumers) }),
-	number("Oldest message", func(info judgedStream) view.Value { return emptyTime(info.State.Msgs, info.State.FirstTime) }),
-	number("Newest message", func(info judgedStream) view.Value { return emptyTime(info.State.LastSeq, info.State.LastTime) }).
+	number("Oldest message", func(info judgedStream) view.Value { return place(info, info.State.FirstSeq, info.State.FirstTime) }),
+	number("Newest message", func(info judgedStream) view.Value { return place(info, info.State.LastSeq, info.State.LastTime) }).
 		by("last", func(a, b judgedStream) int { return a.State.LastTime.Compare(b.State.LastTime) }),
+}
+
+// place leads to a message of a stream.
+func place(info judgedStream, seq uint64, at time.Time) view.Value {
+	if info.State.Msgs == 0 {
+		return view.None("There is no message")
+	}
+	v := leads(view.Ago(at, "There is no message"), messageLink(info.Config.Name, seq).Href)
+	v.Prefix = strconv.FormatUint(seq, 10) + ", "
+	return v
 }
 
 // streamList are the streams of the list. Internal ones are hidden, unless a user asks for them, or an operator has to look at them.
@@ -135,13 +142,6 @@ func (m *Messages) streams(ctx context.Context, r Request) (*view.Page, error) {
 		searchField(r.Query, "q", "Stream or subject", "name or subject"), internalField(r.Query)), nil
 }
 
-func emptyTime(n uint64, at time.Time) view.Value {
-	if n == 0 || at.Year() < 2000 {
-		return view.None("There is no message")
-	}
-	return view.Ago(at, "")
-}
-
 // stream shows all that there is to know of a stream, except its messages.
 func (m *Messages) stream(ctx context.Context, r Request) (*view.Page, error) {
 	name := r.Query.Get("name")
@@ -149,25 +149,19 @@ func (m *Messages) stream(ctx context.Context, r Request) (*view.Page, error) {
 	if err != nil {
 		return nil, streamError(name, err)
 	}
-	kind, title := streamKind(info)
+	_, title := streamKind(info)
 	c, st := info.Config, info.State
 	values := func(i int) chart.Series { return r.values(m.history, name, i) }
-	now := state.Stream(info.Cluster)
+	one := judgedStream{StreamInfo: info, state: state.Stream(info.Cluster)}
 	part := view.Part{
-		ID: "stream", Source: view.Source{Name: "NATS", Asked: r.Now}, Problem: now.Sentence, ProblemTone: now.Level.Tone(),
-		Facts: []view.Fact{
-			{Name: "Kind", Value: view.Text(kind)},
-			{Name: "Messages", Value: leads(view.Number(st.Msgs), link("messages", "stream", name))},
-			{Name: "Size", Value: view.Bytes(st.Bytes)},
-			{Name: "Subjects with messages", Value: view.Number(st.NumSubjects)},
-			{Name: "Deleted between them", Value: view.Int(st.NumDeleted)},
-			{Name: "First", Value: place(name, st.Msgs, st.FirstSeq, st.FirstTime)},
-			{Name: "Last", Value: place(name, st.Msgs, st.LastSeq, st.LastTime)},
-			{Name: "Retention", Value: view.Text(c.Retention.String())},
-			{Name: "Limits", Value: view.Text(cmp.Or(strings.Join(inWords("limits", c), ", "), "none"))},
-			{Name: "Replicas", Value: view.Int(c.Replicas)},
-			{Name: "Created", Value: view.Ago(info.Created, "The server did not state it")},
-		},
+		ID: "stream", Source: view.Source{Name: "NATS", Asked: r.Now}, Problem: one.state.Sentence, ProblemTone: one.state.Level.Tone(),
+		Facts: append(facts(one, streamColumns),
+			view.Fact{Name: "Subjects with messages", Value: view.Number(st.NumSubjects)},
+			view.Fact{Name: "Deleted between them", Value: view.Int(st.NumDeleted)},
+			view.Fact{Name: "Retention", Value: view.Text(c.Retention.String())},
+			view.Fact{Name: "Limits", Value: view.Text(cmp.Or(strings.Join(inWords("limits", c), ", "), "none"))},
+			view.Fact{Name: "Replicas", Value: view.Int(c.Replicas)},
+			view.Fact{Name: "Created", Value: view.Ago(info.Created, "The server did not state it")}),
 		Charts: []chart.Chart{
 			chart.Large("Messages", "messages", values(histMessages)), chart.Large("Size", "bytes", values(histBytes)),
 			chart.Large("Stored in a second", "", values(histStored)),
@@ -183,15 +177,6 @@ func (m *Messages) stream(ctx context.Context, r Request) (*view.Page, error) {
 		ID: "configuration", Title: "Configuration", Texts: []view.Block{{Title: "As JSON", Text: configuration}},
 	})
 	return page, err
-}
-
-// place leads to a message.
-func place(stream string, n, seq uint64, at time.Time) view.Value {
-	v := emptyTime(n, at)
-	if n > 0 {
-		v.Prefix, v.Href = strconv.FormatUint(seq, 10)+", ", messageLink(stream, seq).Href
-	}
-	return v
 }
 
 func replicas(c *jetstream.ClusterInfo) view.Part {

@@ -24,6 +24,7 @@ var words = template.Must(template.New("").Funcs(template.FuncMap{
 	"filters":  filters,
 	"internal": func(key string) bool { return strings.HasPrefix(key, "_nats.") },
 	"count":    func(n any, noun string) string { return view.Count(natural(n), noun) },
+	"countIs":  func(n any, noun string) string { return view.CountIs(natural(n), noun) },
 	"bytes":    func(n any) string { return view.Bytes(natural(n)).Text },
 	"spans": func(all []time.Duration) string {
 		words := make([]string, len(all))
@@ -42,8 +43,13 @@ var words = template.Must(template.New("").Funcs(template.FuncMap{
 	},
 }).Parse(wordsText))
 
-// natural is a number of any signed type.
-func natural(n any) uint64 { return uint64(max(0, reflect.ValueOf(n).Int())) }
+// natural is a number of any type of integers.
+func natural(n any) uint64 {
+	if v := reflect.ValueOf(n); v.CanInt() {
+		return uint64(max(0, v.Int()))
+	}
+	return reflect.ValueOf(n).Uint()
+}
 
 // inWords are the lines that a template of words.txt writes about a configuration.
 func inWords(name string, of any) (lines []string) {
