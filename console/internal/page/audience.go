@@ -112,7 +112,7 @@ func (d *DeadLetters) of(ctx context.Context, stream string, seq uint64) (found 
 	others := d.letters(letterStreams{others: s.Value.others})
 	complete = !s.Stale() && !others.More && others.Sampled == 0
 	for _, in := range s.Value.found {
-		complete = complete && in.next == 0 && in.err == nil
+		complete = complete && in.next == 0 && in.err == nil && in.counted.LastSeq == in.State.LastSeq
 		for _, l := range in.letters {
 			if l.stream == stream && l.origin == fmt.Sprint(seq) {
 				found[l.consumer] = messageLink(in.Config.Name, l.seq).Href
