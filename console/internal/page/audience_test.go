@@ -112,7 +112,7 @@ func TestFates(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "4 consumers of this subject; not all dead letters were searched for this message", page.Parts[1].List.Found)
 
-	gone := url.Values{"stream": {"ORDERS"}, "seq": {"9999"}}
+	gone := url.Values{"stream": {"ORDERS"}, "seq": {"99999"}}
 	_, err = r.pages.message(t.Context(), Request{Query: gone, Now: time.Now()})
 	require.ErrorContains(t, err, "does not have this message any more")
 	gone.Set("outcome", "1")
