@@ -31,17 +31,14 @@ type AccountInfo struct {
 // Account is the part of the overview about the server and the account.
 type Account struct {
 	source AccountSource
-	latest *sample.Latest[accountSample]
-	before accountSample // only the sampler's goroutine uses it
+	latest *sample.Latest[AccountInfo]
+	// before was read at asked. Only the sampler's goroutine uses them.
+	before AccountInfo
+	asked  time.Time
 }
 
-type accountSample struct {
-	AccountInfo
-	at time.Time
-}
-
-// accountEvery is how often the account is read. The server logs each request that it refuses, if the user may not ask.
-const accountEvery = time.Minute
+// refusedEvery is how often the account is read after an error. The server logs each request that it refuses, if the user may not ask.
+const refusedEvery = time.Minute
 
 // NewAccount has the sampler ask the source.
 func NewAccount(s *sample.Sampler, source AccountSource) *Account {
@@ -50,15 +47,15 @@ func NewAccount(s *sample.Sampler, source AccountSource) *Account {
 	return a
 }
 
-func (a *Account) ask(ctx context.Context) (accountSample, error) {
-	if time.Since(a.before.at) < accountEvery {
+func (a *Account) ask(ctx context.Context) (AccountInfo, error) {
+	if a.before.Err != nil && time.Since(a.asked) < refusedEvery {
 		return a.before, nil
 	}
 	info, err := a.source.Account(ctx)
 	if err == nil {
-		a.before = accountSample{info, time.Now()}
+		a.before, a.asked = info, time.Now()
 	}
-	return a.before, err
+	return info, err
 }
 
 // uses are those of each tier of replication that has limits of its own, or of all.
@@ -93,7 +90,6 @@ func (a *Account) Overview(ctx context.Context, _ Request) view.Part {
 	if s.At.IsZero() {
 		return part
 	}
-	part.Source.Asked = s.Value.at
 	st := s.Value.state()
 	part.Problem, part.ProblemTone = st.Sentence, st.Level.Tone()
 	part.Facts = []view.Fact{
@@ -112,7 +108,7 @@ func (a *Account) Overview(ctx context.Context, _ Request) view.Part {
 // Judged implements [Summary].
 func (a *Account) Judged() alert.Sample {
 	s := a.latest.Get()
-	return judged("NATS", s, []AccountInfo{s.Value.AccountInfo}, func(info AccountInfo) alert.Object {
+	return judged("NATS", s, []AccountInfo{s.Value}, func(info AccountInfo) alert.Object {
 		return alert.Object{Kind: "account", Name: "NATS account", Path: "overview", State: info.state()}
 	})
 }

@@ -57,12 +57,11 @@ func names(all []*consumer, known bool) string {
 		return "No consumer gets it."
 	}
 	var shown []string
-	for _, one := range all {
-		if len(shown) == 20 {
-			shown = append(shown, fmt.Sprintf("%d more", len(all)-len(shown)))
-			break
-		}
+	for _, one := range all[:min(len(all), 20)] {
 		shown = append(shown, one.key)
+	}
+	if more := len(all) - len(shown); more > 0 {
+		shown = append(shown, fmt.Sprintf("%d more", more))
 	}
 	return "These consumers get it again: " + strings.Join(shown, ", ") + "."
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/state"
-	"github.com/jetpull/jetpull/console/internal/view"
 )
 
 // agesAtOnce bounds the messages that one sample reads to find out how old they are.
@@ -71,28 +70,10 @@ func (c *consumer) unacknowledged() float64 {
 	return max(0, c.seen.Sub(c.oldest).Seconds())
 }
 
-func (c *consumer) nextValue() view.Value {
-	if c.NumPending == 0 {
-		return view.None("Every message is delivered")
-	}
-	return view.Ago(c.Next, "It is not known now")
-}
-
 // knownSeconds is a duration for a chart. It is not a number if it is not known.
 func knownSeconds(d time.Duration) float64 {
 	if d == state.NotKnown {
 		return math.NaN()
 	}
 	return d.Seconds()
-}
-
-// states are the states of all consumers by key. There are none while the source does not answer.
-func (c *Consumers) states(ctx context.Context) map[string]state.State {
-	all := map[string]state.State{}
-	if s := c.latest.Fresh(ctx); !s.Stale() {
-		for _, one := range s.Value {
-			all[one.key] = one.state
-		}
-	}
-	return all
 }

@@ -150,11 +150,16 @@ func (c *Consumers) ask(ctx context.Context) ([]*consumer, error) {
 	return all, nil
 }
 
-func (c *consumer) oldestValue() view.Value {
-	if c.NumAckPending > 0 {
-		return view.Ago(c.oldest, "It has not been read yet, or is not stored any more")
+// storedAt is when the oldest of n messages was stored.
+func storedAt(n uint64, at time.Time, none string) view.Value {
+	if n == 0 {
+		return view.None(none)
 	}
-	return view.None("Every delivered message is acknowledged")
+	return view.Ago(at, "It has not been read yet, or is not stored any more")
+}
+
+func (c *consumer) nextValue() view.Value {
+	return storedAt(c.NumPending, c.Next, "Every message is delivered")
 }
 
 const consumersEmpty = "This list shows the consumers of all streams. Create one with `nats consumer add`, or with `jetpull consume STREAM NAME " +
@@ -181,7 +186,9 @@ func (c *Consumers) columns(now time.Time) []column[*consumer] {
 			by("rate", func(a, b *consumer) int { return cmp.Compare(a.Rate, b.Rate) }),
 		number("Oldest pending", (*consumer).nextValue).help("When the oldest message was stored that was not delivered").
 			by("lag", func(a, b *consumer) int { return cmp.Compare(a.Lag, b.Lag) }),
-		number("Oldest unacked", (*consumer).oldestValue).help("When the oldest unacknowledged message was stored").
+		number("Oldest unacked", func(one *consumer) view.Value {
+			return storedAt(uint64(max(0, one.NumAckPending)), one.oldest, "Every delivered message is acknowledged")
+		}).help("When the oldest unacknowledged message was stored").
 			by("oldest", func(a, b *consumer) int {
 				return cmp.Or(cmp.Compare(boolInt(a.oldest.IsZero()), boolInt(b.oldest.IsZero())), a.oldest.Compare(b.oldest))
 			}),

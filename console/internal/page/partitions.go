@@ -33,11 +33,10 @@ type PartitionSource interface {
 
 // Partitions are the pages of the sets of partitions.
 type Partitions struct {
-	source PartitionSource
-	latest *sample.Latest[[]judgedSet]
-	all    *objects[judgedSet]
-	// consumers are the states of all consumers by key. A consumer that is not known has none.
-	consumers func(context.Context) map[string]state.State
+	source    PartitionSource
+	latest    *sample.Latest[[]judgedSet]
+	all       *objects[judgedSet]
+	consumers *Consumers
 	// before are the sets of the last sample, by name. Only the sampler's goroutine uses it.
 	before map[string]judgedSet
 }
@@ -55,7 +54,7 @@ type judgedSet struct {
 
 // NewPartitions makes the pages, and has the sampler ask their source. A partition is judged as its consumer.
 func NewPartitions(s *sample.Sampler, source PartitionSource, consumers *Consumers) *Partitions {
-	p := &Partitions{source: source, consumers: consumers.states, all: &objects[judgedSet]{
+	p := &Partitions{source: source, consumers: consumers, all: &objects[judgedSet]{
 		noun: "set", name: func(s judgedSet) string { return s.Name },
 		fits: func(q url.Values, s judgedSet) bool { return contains(q.Get("q"), s.Name, s.Stream) },
 	}}
@@ -68,11 +67,17 @@ func (p *Partitions) ask(ctx context.Context) ([]judgedSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	now, consumers := time.Now(), p.consumers(ctx)
+	states := map[string]state.State{} // of the consumers. One that is not known has none
+	if consumers, known := p.consumers.audience(ctx); known {
+		for _, one := range consumers {
+			states[one.key] = one.state
+		}
+	}
+	now := time.Now()
 	all, known := make([]judgedSet, len(sets)), map[string]judgedSet{}
 	for i, s := range sets {
 		before := p.before[s.Name]
-		one := before.next(s, consumers, now)
+		one := before.next(s, states, now)
 		if one.since = (since{now, p.before == nil}); before.state.Word == one.state.Word {
 			one.since = before.since
 		}
@@ -95,12 +100,12 @@ func (s *PartitionSet) stream() view.Value {
 	return view.Linked(s.Stream, link("messages", "stream", s.Stream))
 }
 
-// next judges the set of the next sample with the states of its consumers.
-func (s judgedSet) next(set PartitionSet, consumers map[string]state.State, now time.Time) judgedSet {
+// next judges the set of the next sample with the states of all consumers, by key.
+func (s judgedSet) next(set PartitionSet, states map[string]state.State, now time.Time) judgedSet {
 	next := judgedSet{PartitionSet: set, members: map[string]int{}, free: map[int]time.Time{}}
 	for _, one := range set.Partitions {
 		next.pending, next.ackPending = next.pending+one.Pending, next.ackPending+one.AckPending
-		judged := state.Partition{Number: one.Number, Consumer: consumers[set.Stream+"/"+set.consumer(one.Number)]}
+		judged := state.Partition{Number: one.Number, Consumer: states[set.Stream+"/"+set.consumer(one.Number)]}
 		if one.Member == "" {
 			next.free[one.Number] = cmp.Or(s.free[one.Number], now)
 			judged.Free = max(1, now.Sub(next.free[one.Number]))

@@ -227,16 +227,14 @@ func (m *Messages) subjects(ctx context.Context, info *jetstream.StreamInfo) vie
 		part.Lines = []string{"How many messages each subject has is not known now: " + err.Error()}
 		return part
 	}
-	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
-		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
-	})
 	part.List = &view.List{
-		Found: view.Bounded(len(names), false, "subject") + ", those with the most messages first", Path: "stream", Empty: "There is no message.",
+		Found: view.Bounded(len(counts), false, "subject") + ", those with the most messages first", Path: "stream", Empty: "There is no message.",
 		Columns: view.Columns{}.Wide("Subject").Numbers("Messages"),
 	}
-	for i, subject := range names[:min(len(names), pageSize)] {
-		part.List.Add("subject-"+strconv.Itoa(i),
-			view.Linked(subject, link("messages", "stream", info.Config.Name, "subject", subject)), view.Number(counts[subject]))
+	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b)) })
+	for _, subject := range names[:min(len(names), pageSize)] {
+		part.List.Add("subject-"+subject, view.Linked(subject, link("messages", "stream", info.Config.Name, "subject", subject)),
+			view.Number(counts[subject]))
 	}
 	return part
 }
