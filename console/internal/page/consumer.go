@@ -74,19 +74,15 @@ func (c *Consumers) groups(one *consumer, from view.Source) (all []view.Part) {
 		if g.PinnedClientID != "" {
 			part.Facts[1].Value = view.Code(g.PinnedClientID)
 			part.Facts = append(part.Facts, view.Fact{Name: "Pinned since", Value: view.Ago(g.PinnedTS, "The server did not state it")})
-			part.Actions = thenAsk(c.latest, []view.Action{c.unpin(one, g)})
+			unpin := view.Action{Name: "unpin", Label: "Unpin", Fields: []view.Field{{Name: "group", Value: g.Group, Hidden: true}}}
+			part.Actions = thenAsk(c.latest, []view.Action{one.action(unpin, func(ctx context.Context, form url.Values) (view.Outcome, error) {
+				return done(fmt.Sprintf("Unpinned client %s of group %s. The next client that pulls is pinned.", g.PinnedClientID, form.Get("group"))),
+					c.source.Unpin(ctx, one.Stream, one.Name, form.Get("group"))
+			})})
 		}
 		all = append(all, part)
 	}
 	return all
-}
-
-func (c *Consumers) unpin(one *consumer, g jetstream.PriorityGroupState) view.Action {
-	return one.action(view.Action{Name: "unpin", Label: "Unpin", Fields: []view.Field{{Name: "group", Value: g.Group, Hidden: true}}},
-		func(ctx context.Context, form url.Values) (view.Outcome, error) {
-			return done(fmt.Sprintf("Unpinned client %s of group %s. The next client that pulls is pinned.", g.PinnedClientID, form.Get("group"))),
-				c.source.Unpin(ctx, one.Stream, one.Name, form.Get("group"))
-		})
 }
 
 // action is an action on the consumer, whose errors are in words.

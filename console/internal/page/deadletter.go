@@ -44,7 +44,7 @@ func (d *DeadLetters) oneActions(ctx context.Context, stream string, m *jetstrea
 				if f.Subject == h.Get(jetpull.HeaderDeadSubject) {
 					f.Subject = ""
 				}
-				to, seq, err := d.publishAgain(ctx, d.rule(), f, m)
+				to, seq, err := d.publishAgain(ctx, requeue.New(d.source.Stream, d.source.Inbox()), f, m)
 				if err != nil {
 					return view.Outcome{}, unavailable(err, "The stream of its origin must take its subject. Correct that, or give another subject.",
 						"The dead letter was not requeued, and stays here")
@@ -64,11 +64,6 @@ func (d *DeadLetters) oneActions(ctx context.Context, stream string, m *jetstrea
 			}),
 		},
 	}
-}
-
-// rule is that of a requeue. It is made for each operation, because it remembers the streams.
-func (d *DeadLetters) rule() *requeue.Rule {
-	return requeue.New(d.source.Stream, d.source.Inbox())
 }
 
 // again is the message that a requeue publishes: to the subject that it had, to that of its consumer alone, or to another one.

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -39,7 +38,7 @@ func NewDeadLetters(s *sample.Sampler, source MessageSource, runner *operation.R
 ) *DeadLetters {
 	d := &DeadLetters{source: source, runner: runner, consumers: consumers, marks: marks}
 	d.addKind("requeue dead letters", func(f letterFilter) letterFunc {
-		rule := d.rule()
+		rule := requeue.New(d.source.Stream, d.source.Inbox()) // it is made for each window, because it remembers the streams
 		return func(ctx context.Context, m *jetstream.RawStreamMsg) error {
 			_, _, err := d.publishAgain(ctx, rule, f, m)
 			return err
@@ -197,10 +196,7 @@ func letterColumns(stream string) []column[brief] {
 			return view.Linked(consumer, link("consumer", "stream", m.Header.Get(jetpull.HeaderDeadStream), "name", consumer))
 		}),
 		text("Subject", func(m brief) view.Value { return view.Text(m.Header.Get(jetpull.HeaderDeadSubject)) }),
-		number("Attempts", func(m brief) view.Value {
-			attempts, _ := strconv.ParseUint(m.Header.Get(jetpull.HeaderDeadAttempts), 10, 64) // 0: it is not stated
-			return view.Number(attempts)
-		}),
+		number("Attempts", func(m brief) view.Value { return view.Text(m.Header.Get(jetpull.HeaderDeadAttempts)) }),
 		text("Reason", func(m brief) view.Value { return view.Sentence(m.Header.Get(jetpull.HeaderDeadReason)) }).wide(),
 	}
 }
@@ -246,7 +242,7 @@ func (d *DeadLetters) allActions(info *jetstream.StreamInfo, f letterFilter) []v
 
 // recipients states what a requeue publishes, and who gets it. Preview passes it each dead letter.
 func (d *DeadLetters) recipients(ctx context.Context, f letterFilter, preview func(context.Context, letterFunc) string) string {
-	rule, tally, reached := d.rule(), requeue.Tally{}, map[string]*consumer{}
+	rule, tally, reached := requeue.New(d.source.Stream, d.source.Inbox()), requeue.Tally{}, map[string]*consumer{}
 	all, known := d.consumers.audience(ctx)
 	text := preview(ctx, func(ctx context.Context, m *jetstream.RawStreamMsg) error {
 		published, err := d.again(ctx, rule, f, m)

@@ -31,25 +31,21 @@ func ofSystem(info *jetstream.StreamInfo, one *jetstream.RawStreamMsg) string {
 	return cmp.Or(systems.OfStream(info.Config.Name, info.Config.Subjects), systems.OfSubject(one.Subject))
 }
 
-// read reads a message with its stream.
-func (m *Messages) read(ctx context.Context, stream, seq string) (info *jetstream.StreamInfo, one *jetstream.RawStreamMsg, err error) {
+// message shows one message.
+func (m *Messages) message(ctx context.Context, r Request) (*view.Page, error) {
+	stream, seq := r.Query.Get("stream"), strings.TrimSpace(r.Query.Get("seq"))
 	n, err := parseSequence(seq)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if info, err = m.source.Stream(ctx, stream); err == nil {
+	var one *jetstream.RawStreamMsg
+	info, err := m.source.Stream(ctx, stream)
+	if err == nil {
 		one, err = m.source.Message(ctx, stream, n)
 	}
 	if err != nil {
 		err = streamError(stream, err)
 	}
-	return info, one, err
-}
-
-// message shows one message.
-func (m *Messages) message(ctx context.Context, r Request) (*view.Page, error) {
-	stream, seq := r.Query.Get("stream"), strings.TrimSpace(r.Query.Get("seq"))
-	info, one, err := m.read(ctx, stream, seq)
 	if p, ok := errors.AsType[*Problem](err); ok && p.Status == http.StatusNotFound && r.Query.Has("outcome") {
 		// After a requeue, the message may have been handled before its page is open.
 		return &view.Page{

@@ -94,12 +94,6 @@ func worstSet(a, b judgedSet) int {
 // Pages are the functions of the pages by their paths.
 func (p *Partitions) Pages() map[string]Func { return map[string]Func{"sets": p.list, "set": p.one} }
 
-func (s judgedSet) linked() view.Value { return view.Linked(s.Name, link("set", "name", s.Name)) }
-
-func (s *PartitionSet) stream() view.Value {
-	return view.Linked(s.Stream, link("messages", "stream", s.Stream))
-}
-
 // next judges the set of the next sample with the states of all consumers, by key.
 func (s judgedSet) next(set PartitionSet, states map[string]state.State, now time.Time) judgedSet {
 	next := judgedSet{PartitionSet: set, members: map[string]int{}, free: map[int]time.Time{}}
@@ -127,9 +121,9 @@ func (s *PartitionSet) consumer(number int) string { return s.Name + "-" + strco
 
 // setColumns are those of the list. The page of a set has the values from the third on.
 var setColumns = []column[judgedSet]{
-	text("Set", judgedSet.linked),
+	text("Set", func(s judgedSet) view.Value { return view.Linked(s.Name, link("set", "name", s.Name)) }),
 	text("State", func(s judgedSet) view.Value { return s.state.Value() }).by("state", worstSet),
-	text("Stream", func(s judgedSet) view.Value { return s.stream() }),
+	text("Stream", func(s judgedSet) view.Value { return view.Linked(s.Stream, link("messages", "stream", s.Stream)) }),
 	text("Subject", func(s judgedSet) view.Value { return view.Text(s.Subject) }).wide(),
 	number("Partitions", func(s judgedSet) view.Value { return view.Int(len(s.Partitions)) }),
 	number("Members", func(s judgedSet) view.Value { return view.Int(len(s.members)) }),

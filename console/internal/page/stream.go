@@ -156,7 +156,6 @@ func (m *Messages) stream(ctx context.Context, r Request) (*view.Page, error) {
 	part := view.Part{
 		ID: "stream", Source: view.Source{Name: "NATS", Asked: r.Now}, Problem: one.state.Sentence, ProblemTone: one.state.Level.Tone(),
 		Facts: append(facts(one, streamColumns),
-			view.Fact{Name: "Subjects with messages", Value: view.Number(st.NumSubjects)},
 			view.Fact{Name: "Deleted between them", Value: view.Int(st.NumDeleted)},
 			view.Fact{Name: "Retention", Value: view.Text(c.Retention.String())},
 			view.Fact{Name: "Limits", Value: view.Text(cmp.Or(strings.Join(inWords("limits", c), ", "), "none"))},
