@@ -85,7 +85,7 @@ func fillForConsole(t *testing.T, js jetstream.JetStream) {
 func look(ctx context.Context, base string) (failed []string) {
 	for _, path := range []string{
 		"overview", "consumers", "consumer?stream=ORDERS&name=worker", "streams", "messages?stream=ORDERS", "messages?stream=DEAD",
-		"message?stream=ORDERS&seq=1", "deadletters?stream=DEAD", "deadletter?stream=DEAD&seq=1", "sets", "set?name=billing",
+		"message?stream=ORDERS&seq=1", "deadletters?stream=DEAD", "message?stream=DEAD&seq=1", "sets", "set?name=billing",
 	} {
 		failed = append(failed, send(ctx, http.MethodGet, base+path, nil, http.StatusOK)...)
 	}
@@ -99,7 +99,7 @@ func act(ctx context.Context, base string) (failed []string) {
 		form url.Values
 	}{
 		{"consumer?stream=ORDERS&name=worker", url.Values{"do": {"cancel"}, "seq": {"1"}}},
-		{"deadletter?stream=DEAD&seq=1", url.Values{"do": {"requeue"}, "subject": {"orders.new"}}},
+		{"message?stream=DEAD&seq=1", url.Values{"do": {"requeue"}, "subject": {"orders.new"}}},
 		{"consumer?stream=ORDERS&name=worker", url.Values{"do": {"pause"}, "for": {"1h"}}},
 	} {
 		failed = append(failed, send(ctx, http.MethodPost, base+one.path, one.form, http.StatusSeeOther)...)

@@ -136,7 +136,7 @@ func TestConsolePayloads(t *testing.T) {
 				query := fmt.Sprintf("?stream=%s&seq=%d", stream, seq+1)
 				for _, page := range []string{
 					"/message" + query, "/message" + query + "&as=hex", "/message" + query + "&download=1", "/messages" + query,
-					"/deadletter" + query, "/deadletter" + query + "&download=1", "/message" + query + "&do=copy",
+					"/message" + query, "/deadletter" + query + "&download=1", "/message" + query + "&do=copy",
 				} {
 					text := see(page)
 					for _, one := range append(secrets, "00000000  ", "Publish a copy") {
@@ -153,8 +153,8 @@ func TestConsolePayloads(t *testing.T) {
 		}
 		for _, page := range []string{
 			"/message?stream=ORDERS&seq=1", "/message?stream=ORDERS&seq=1&download=1", "/messages?stream=ORDERS", "/messages?stream=DEAD&seq=1",
-			"/deadletter?stream=DEAD&seq=1",
-			"/deadletter?stream=DEAD&seq=1&download=1",
+			"/message?stream=DEAD&seq=1",
+			"/message?stream=DEAD&seq=1&download=1",
 		} {
 			text := see(page)
 			require.Equal(t, u.payloads, strings.Contains(text, "private payload"), "%s: %s: %s", u.name, page, text)
@@ -163,7 +163,7 @@ func TestConsolePayloads(t *testing.T) {
 				page, text)
 		}
 		require.Equal(t, u.payloads, strings.Contains(u.at.event(t, "/messages?stream=ORDERS&live=1", u.session), "private payload"), u.name)
-		require.Contains(t, see("/deadletter?stream=DEAD&seq=1"), "no such customer", "the reason is not a payload")
+		require.Contains(t, see("/message?stream=DEAD&seq=1"), "no such customer", "the reason is not a payload")
 		for _, page := range []string{"/brokermessage?channel=orders&id=m-1", "/brokermessage?channel=orders&id=m-1&download=1"} {
 			require.Equal(t, u.payloads, strings.Contains(see(page), "secret payload"), "%s: %s", u.name, page)
 		}
@@ -218,14 +218,14 @@ func TestForgedDeadLettersInTheConsole(t *testing.T) {
 		require.Zero(t, n)
 	}
 	for seq, to := range forged {
-		page := fmt.Sprintf("/deadletter?stream=DEAD&seq=%d", seq+2)
+		page := fmt.Sprintf("/message?stream=DEAD&seq=%d", seq+2)
 		require.Contains(t, string(c.ask(t, http.MethodGet, page, admin, "").body), strings.ReplaceAll(to[0], "+", "&#43;"))
 		for _, subject := range []string{"", to[0]} {
 			require.Equal(t, http.StatusBadGateway, post(page, url.Values{"do": {"requeue"}, "subject": {subject}}).status, "%v", to)
 		}
 	}
 	for _, subject := range []string{"$JS.API.STREAM.DELETE.X", "_INBOX.victim.1", "orders.>"} {
-		require.Equal(t, http.StatusBadGateway, post("/deadletter?stream=DEAD&seq=1", url.Values{"do": {"requeue"}, "subject": {subject}}).status, subject)
+		require.Equal(t, http.StatusBadGateway, post("/message?stream=DEAD&seq=1", url.Values{"do": {"requeue"}, "subject": {subject}}).status, subject)
 		require.Equal(t, http.StatusBadRequest, post("/message?stream=ORDERS&seq=1", url.Values{"do": {"copy"}, "subject": {subject}}).status, subject)
 	}
 	untouched(1)
@@ -286,7 +286,7 @@ func TestForgedPlaceOfADeadLetter(t *testing.T) {
 	require.Contains(t, see("/deadletters?stream=DEAD"), "4 dead letters shown")
 	require.Contains(t, see("/message?stream=DEAD&seq=4"), "Message 4")
 	for seq, action := range map[int]string{2: "purge", 3: "requeue"} {
-		page := fmt.Sprintf("/deadletter?stream=DEAD&seq=%d", seq)
+		page := fmt.Sprintf("/message?stream=DEAD&seq=%d", seq)
 		a := do(page, action)
 		require.Equal(t, http.StatusSeeOther, a.status, string(a.body))
 		kept()
@@ -363,7 +363,7 @@ func TestDeadLetterWithAChangedSubject(t *testing.T) {
 			jetpull.HeaderDeadSubject: {subject}, jetpull.HeaderDeadStream: {"ORDERS"}, jetpull.HeaderDeadReason: {"forged"},
 		}})
 		require.NoError(t, err)
-		page := fmt.Sprintf("/deadletter?stream=DEAD&seq=%d", ack.Sequence)
+		page := fmt.Sprintf("/message?stream=DEAD&seq=%d", ack.Sequence)
 		found := subjectField.FindSubmatch(c.ask(t, http.MethodGet, page+"&do=requeue", admin, "").body)
 		require.NotNil(t, found, "%q", subject)
 		sent := strings.NewReplacer("\x00", "\ufffd", "\r", "", "\n", "").Replace(strings.ToValidUTF8(html.UnescapeString(string(found[1])), "\ufffd"))

@@ -166,7 +166,7 @@ func TestLongNamesKeepTheConnection(t *testing.T) {
 	c, admin, reader := newConsole(t, "--nats", srv.URL())
 	long := strings.Repeat("x", 5000)
 	for _, page := range []string{
-		"/messages?stream=", "/message?seq=1&stream=", "/deadletters?stream=", "/deadletter?seq=1&stream=", "/consumer?name=x&stream=",
+		"/messages?stream=", "/message?seq=1&stream=", "/deadletters?stream=", "/message?seq=1&stream=", "/consumer?name=x&stream=",
 		"/consumer?stream=ORDERS&name=",
 		"/set?name=", "/messages?stream=ORDERS&subject=", "/deadletters?stream=DEAD&subject=", "/sets?q=",
 	} {
@@ -182,7 +182,7 @@ func TestLongNamesKeepTheConnection(t *testing.T) {
 	require.NoError(t, err)
 	post := admin.Clone()
 	post.Set("Content-Type", formType)
-	a := c.ask(t, http.MethodPost, "/deadletter?stream=DEAD&seq=2", post, "do=requeue")
+	a := c.ask(t, http.MethodPost, "/message?stream=DEAD&seq=2", post, "do=requeue")
 	require.Equal(t, http.StatusBadGateway, a.status, string(a.body))
 	require.Contains(t, string(c.ask(t, http.MethodGet, "/messages?stream=ORDERS", reader, "").body), "orders.new")
 	out, err := call(t, "dlq", "requeue", "DEAD", "--all", "--nats", srv.URL())

@@ -39,8 +39,8 @@ var steps = []step{
 		page: "deadletters?stream=orders&until=2099-01-01T00:00", label: "Purge all that match", asks: true, done: "Began to purge dead letters: 20 objects.",
 		call: "nats deletemessage 20",
 	},
-	{page: "deadletter?stream=orders&seq=1", label: "Requeue", asks: true, done: "Requeued:", call: "nats publish orders"},
-	{page: "deadletter?stream=orders&seq=2", label: "Purge", asks: true, done: "Deleted dead letter 2.", call: "nats deletemessage 2"},
+	{page: "message?stream=orders&seq=1", label: "Requeue", asks: true, done: "Requeued:", call: "nats publish orders"},
+	{page: "message?stream=orders&seq=2", label: "Purge", asks: true, done: "Deleted dead letter 2.", call: "nats deletemessage 2"},
 	{page: "consumers", label: "Resume all that match", asks: true, done: "Began to resume consumers: 1 object.", call: "nats resume orders2"},
 	{page: "consumers?q=orders", label: "Delete all that match", asks: true, done: "Began to delete consumers: 2 objects.", call: "nats delete orders"},
 
@@ -250,7 +250,7 @@ func pages(name string) []string {
 	return []string{
 		"overview", "sets", one("set", "name", name), "consumers", one("consumer", "stream", name, "name", name), "streams", one("stream", "name", name), one("streams", "all", "1"),
 		one("messages", "stream", name, "seq", "1"), one("message", "stream", name, "seq", "1"),
-		one("message", "stream", name, "seq", "1", "as", "hex"), one("deadletters", "stream", name), one("deadletter", "stream", name, "seq", "1"),
+		one("message", "stream", name, "seq", "1", "as", "hex"), one("deadletters", "stream", name), one("message", "stream", name, "seq", "1"),
 		one("deadletters", "stream", name, "until", "2099-01-01T00:00", "do", "purge-all"), one("consumers", "q", name, "do", "delete-all"), "broker",
 		one("broker", "q", name, "do", "pause-all"), one("channel", "name", name), one("channel", "name", name, "metadata", name+":"+name),
 		one("brokerconsumer", "channel", name, "consumer", name), one("brokermessage", "channel", name, "id", name),
@@ -323,7 +323,7 @@ func TestHostileNames(t *testing.T) {
 		}
 		b.open("consumer?" + url.Values{"stream": {name}, "name": {name}}.Encode())
 		b.press("Pause")
-		b.eventually("This did not work", "It is not paused.", "<script>alert(1)</script>")
+		b.eventually("This did not work", "Nothing was changed.", "<script>alert(1)</script>")
 		b.open("log")
 		b.eventually("failed", "<script>alert(1)</script>")
 		b.audit()

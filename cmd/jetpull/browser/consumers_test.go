@@ -69,7 +69,7 @@ func TestConsumers(t *testing.T) {
 	b.shoot("consumer")
 
 	b.press("Pause")
-	b.eventually("Done. Paused. It resumes in 59 min.", "Resume", "Paused until\nin 59 min")
+	b.eventually("Done. Paused. It resumes in 59 min.", "Resume", "Paused until in 59 min; 33 messages wait")
 	info := consumerInfo(t, env.JS, "billing")
 	require.True(t, info.Paused)
 	b.audit()

@@ -153,18 +153,16 @@ func (f *fakeNATS) Subjects(context.Context, string) (map[string]uint64, error) 
 }
 
 // PartitionSets are a set for each stream, one partition of which has a member.
-func (f *fakeNATS) PartitionSets(_ context.Context, name string) ([]console.PartitionSet, error) {
+func (f *fakeNATS) PartitionSets(context.Context) ([]console.PartitionSet, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var all []console.PartitionSet
 	for _, info := range f.streams {
 		s := info.Config.Name
-		if name == "" || name == s {
-			all = append(all, console.PartitionSet{
-				Name: s, Stream: s, Subject: s,
-				Partitions: []partition.Partition{{Member: s, Since: time.Now(), Pending: 3}, {Number: 1, Pending: 4}},
-			})
-		}
+		all = append(all, console.PartitionSet{
+			Name: s, Stream: s, Subject: s,
+			Partitions: []partition.Partition{{Member: s, Since: time.Now(), Pending: 3}, {Number: 1, Pending: 4}},
+		})
 	}
 	return all, f.err
 }

@@ -33,7 +33,7 @@ func TestWhatIsDeletedByOthers(t *testing.T) {
 	require.NoError(t, env.JS.DeleteConsumer(t.Context(), "ORDERS", "billing"))
 	before.press("Pause")
 	require.Equal(t, http.StatusNotFound, before.status)
-	require.Contains(t, before.text(), "The consumer does not exist any more. It is not paused.")
+	require.Contains(t, before.text(), "The consumer does not exist any more. Nothing was changed.")
 	shows("consumers", "0 consumers")
 	shows(consumer, `There is no consumer "billing" on a stream "ORDERS".`)
 	_, err := env.JS.CreateConsumer(t.Context(), "ORDERS", cfg)

@@ -156,7 +156,7 @@ func TestDownloads(t *testing.T) {
 	f.nats.messages[0].Data = []byte(large)
 	base := serve(t, f.config())
 	for _, page := range []string{
-		"message?stream=orders&seq=1", "deadletter?stream=orders&seq=1", "brokermessage?channel=orders&id=orders",
+		"message?stream=orders&seq=1", "message?stream=orders&seq=1", "brokermessage?channel=orders&id=orders",
 		"item?partition=orders&id=orders",
 		"relaymessage?source=orders&id=orders",
 	} {

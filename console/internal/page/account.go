@@ -31,20 +31,14 @@ type AccountInfo struct {
 // Account is the part of the overview about the server and the account.
 type Account struct {
 	source AccountSource
-	latest *sample.Latest[accountSample]
-	before accountSample // only the sampler's goroutine uses it
+	latest *sample.Latest[AccountInfo]
+	// before was read at asked. Only the sampler's goroutine uses them.
+	before AccountInfo
+	asked  time.Time
 }
 
-type accountSample struct {
-	AccountInfo
-	at time.Time
-}
-
-const (
-	// accountEvery is how often the account is read, and refusedEvery how often after an error: the server logs each request that it refuses.
-	accountEvery = 10 * time.Second
-	refusedEvery = time.Minute
-)
+// refusedEvery is how often the account is read after an error. The server logs each request that it refuses, if the user may not ask.
+const refusedEvery = time.Minute
 
 // NewAccount has the sampler ask the source.
 func NewAccount(s *sample.Sampler, source AccountSource) *Account {
@@ -53,19 +47,15 @@ func NewAccount(s *sample.Sampler, source AccountSource) *Account {
 	return a
 }
 
-func (a *Account) ask(ctx context.Context) (accountSample, error) {
-	every := accountEvery
-	if a.before.Err != nil {
-		every = refusedEvery
-	}
-	if time.Since(a.before.at) < every {
+func (a *Account) ask(ctx context.Context) (AccountInfo, error) {
+	if a.before.Err != nil && time.Since(a.asked) < refusedEvery {
 		return a.before, nil
 	}
 	info, err := a.source.Account(ctx)
 	if err == nil {
-		a.before = accountSample{info, time.Now()}
+		a.before, a.asked = info, time.Now()
 	}
-	return a.before, err
+	return info, err
 }
 
 // uses are those of each tier of replication that has limits of its own, or of all.
@@ -95,25 +85,18 @@ func (s AccountInfo) state() state.State { return state.Account{Err: s.Err, Uses
 
 // Overview implements [Summary].
 func (a *Account) Overview(ctx context.Context, _ Request) Digest {
-	return overview(ctx, "account", "NATS server and account", "NATS", a.latest, func(part *view.Part, now accountSample) []alert.Object {
-		part.Source.Asked = now.at
+	return overview(ctx, "account", "NATS server and account", "NATS", a.latest, func(part *view.Part, now AccountInfo) []alert.Object {
 		st := now.state()
 		part.Problem, part.ProblemTone = st.Sentence, st.Level.Tone()
 		part.Facts = []view.Fact{
-			{Name: "Server", Value: view.Text(cmp.Or(now.Server, "–"))},
-			{Name: "Version", Value: view.Text(cmp.Or(now.Version, "–"))},
-			{Name: "Cluster", Value: view.None("The server is in no cluster")},
-		}
-		if now.Cluster != "" {
-			part.Facts[2].Value = view.Text(now.Cluster)
+			{Name: "Server", Value: view.Text(now.Server)}, {Name: "Version", Value: view.Text(now.Version)},
+			{Name: "Cluster", Value: view.Text(cmp.Or(now.Cluster, "none"))},
 		}
 		for _, use := range now.uses() {
 			part.Facts = append(part.Facts, view.Fact{Name: capital(use.Noun), Value: use.Value()})
 		}
 		if info := now.Info; info != nil {
-			errors := view.Number(info.API.Errors)
-			errors.Title = "of " + view.Count(info.API.Total, "request") + " of the account since its servers started"
-			part.Facts = append(part.Facts, view.Fact{Name: "Requests answered with an error", Value: errors})
+			part.Facts = append(part.Facts, view.Fact{Name: "Requests answered with an error", Value: view.Number(info.API.Errors)})
 		}
 		return []alert.Object{{Kind: "account", Name: "NATS account", Path: "overview", State: st}}
 	})

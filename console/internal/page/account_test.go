@@ -71,7 +71,7 @@ func TestAccountOnTheOverview(t *testing.T) {
 		source.mu.Lock()
 		source.info.Info, source.info.Err = nil, errors.New("the user may not ask")
 		source.mu.Unlock()
-		time.Sleep(10 * accountEvery)
+		time.Sleep(10 * refusedEvery)
 		part = a.Overview(t.Context(), Request{}).Part
 		require.Equal(t, []any{"What the account uses of its limits is not known now: the user may not ask.", view.Muted}, []any{part.Problem, part.ProblemTone})
 		require.Equal(t, "n1", facts()["Server"])

@@ -8,7 +8,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/console/internal/view"
 	"github.com/jetpull/jetpull/internal/requeue"
 	"github.com/jetpull/jetpull/internal/wire"
@@ -40,11 +39,8 @@ func who(all []*consumer, stream, subject string) (found []*consumer) {
 // wildcards.
 func ownSubject(all []*consumer, stream, name string) string {
 	for _, one := range all {
-		if one.Stream != stream || one.Name != name {
-			continue
-		}
 		for _, f := range filters(one.Config) {
-			if wire.Publishable(f) && len(who(all, stream, f)) == 1 {
+			if one.Stream == stream && one.Name == name && wire.Publishable(f) && len(who(all, stream, f)) == 1 {
 				return f
 			}
 		}
@@ -61,12 +57,11 @@ func names(all []*consumer, known bool) string {
 		return "No consumer gets it."
 	}
 	var shown []string
-	for _, one := range all {
-		if len(shown) == 20 {
-			shown = append(shown, fmt.Sprintf("%d more", len(all)-len(shown)))
-			break
-		}
+	for _, one := range all[:min(len(all), 20)] {
 		shown = append(shown, one.key)
+	}
+	if more := len(all) - len(shown); more > 0 {
+		shown = append(shown, fmt.Sprintf("%d more", more))
 	}
 	return "These consumers get it again: " + strings.Join(shown, ", ") + "."
 }
@@ -109,23 +104,19 @@ func (m *Messages) fates(ctx context.Context, one *jetstream.RawStreamMsg, strea
 	return &view.Part{ID: "fates", Title: "Who gets it", List: list}
 }
 
-// of are the links to the dead letters of a message, by consumer, as far as they are among the newest messages of their streams. Complete states that
-// there are no others.
+// of are the links to the dead letters of a message, by consumer, of those that are known. Complete states that there are no others.
 func (d *DeadLetters) of(ctx context.Context, stream string, seq uint64) (found map[string]string, complete bool) {
 	found = map[string]string{}
-	origin := fmt.Sprint(seq)
-	streams := d.latest.Fresh(ctx)
-	others := d.letters(letterStreams{others: streams.Value.others})
-	complete = !streams.Stale() && !others.More && others.Sampled == 0
-	for _, s := range streams.Value.found {
-		look := search{source: d.source, info: s.StreamInfo, most: letterWindow, atOnce: letterWindow}
-		next, _, err := look.back(ctx, s.State.LastSeq, func(m *jetstream.RawStreamMsg) bool {
-			if h := m.Header; h.Get(jetpull.HeaderDeadStream) == stream && h.Get(jetpull.HeaderDeadSequence) == origin {
-				found[h.Get(jetpull.HeaderDeadConsumer)] = letterLink(s.Config.Name, m.Sequence)
+	s := d.latest.Fresh(ctx)
+	others := d.letters(letterStreams{others: s.Value.others})
+	complete = !s.Stale() && !others.More && others.Sampled == 0
+	for _, in := range s.Value.found {
+		complete = complete && in.next == 0 && in.err == nil && in.counted.LastSeq == in.State.LastSeq
+		for _, l := range in.letters {
+			if l.stream == stream && l.origin == fmt.Sprint(seq) {
+				found[l.consumer] = messageLink(in.Config.Name, l.seq).Href
 			}
-			return true
-		})
-		complete = complete && err == nil && next == 0
+		}
 	}
 	return found, complete
 }

@@ -55,7 +55,7 @@ func TestRequeueNamesItsConsumers(t *testing.T) {
 		of("ORDERS", "paid", "orders.paid"), of("OTHER", "all"))
 	letters := r.pages.letters
 	q := url.Values{"stream": {"DLQ"}, "seq": {"1"}}
-	page, err := letters.one(t.Context(), Request{Query: q, Now: time.Now(), Payloads: true})
+	page, err := r.pages.message(t.Context(), Request{Query: q, Now: time.Now(), Payloads: true})
 	require.NoError(t, err)
 	action := page.Action("requeue")
 	require.Contains(t, action.Confirm, "These consumers get it again: ORDERS/billing, ORDERS/mail.")
@@ -67,7 +67,7 @@ func TestRequeueNamesItsConsumers(t *testing.T) {
 	require.Equal(t, []uint64{1}, source.deleted)
 
 	q.Set("seq", "2")
-	page, err = letters.one(t.Context(), Request{Query: q, Now: time.Now(), Payloads: true})
+	page, err = r.pages.message(t.Context(), Request{Query: q, Now: time.Now(), Payloads: true})
 	require.NoError(t, err)
 	_, err = page.Action("requeue").Do(t.Context(), url.Values{"only": {"own"}})
 	require.ErrorContains(t, err, "its consumer has no subject of its own")
@@ -106,13 +106,13 @@ func TestFates(t *testing.T) {
 	require.Equal(t, map[string]string{"done": "behind this consumer", "busy": "delivered, perhaps not acknowledged", "late": "waits", "failed": "given up"}, fates)
 	require.Equal(t, "4 consumers of this subject", page.Parts[1].List.Found)
 	require.Equal(t, view.Plain, page.Parts[1].List.Rows[0].Cells[1].Tone, "a consumer that began later did not acknowledge it")
-	source.store(letterWindow, jetstream.RawStreamMsg{Subject: "orders.new"})
+	source.letter(maxScanned+1, "card refused")
 	r.pages.letters.latest.Next(t.Context())
 	page, err = r.pages.message(t.Context(), Request{Query: url.Values{"stream": {"ORDERS"}, "seq": {"5"}}, Now: time.Now(), Payloads: true})
 	require.NoError(t, err)
 	require.Equal(t, "4 consumers of this subject; not all dead letters were searched for this message", page.Parts[1].List.Found)
 
-	gone := url.Values{"stream": {"ORDERS"}, "seq": {"9999"}}
+	gone := url.Values{"stream": {"ORDERS"}, "seq": {"99999"}}
 	_, err = r.pages.message(t.Context(), Request{Query: gone, Now: time.Now()})
 	require.ErrorContains(t, err, "does not have this message any more")
 	gone.Set("outcome", "1")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,39 +20,37 @@ import (
 
 func (c *Consumers) one(ctx context.Context, r Request) (*view.Page, error) {
 	stream, name := r.Query.Get("stream"), r.Query.Get("name")
-	s := c.latest.Fresh(ctx)
-	i := slices.IndexFunc(s.Value, func(one *consumer) bool { return one.Stream == stream && one.Name == name })
+	one, s, found := lookup(ctx, c.latest, whole[*consumer], func(one *consumer) bool { return one.Stream == stream && one.Name == name })
 	page := &view.Page{
-		Nav: "consumers", Title: name,
+		Nav: "consumers", Title: name, Parts: []view.Part{{ID: "now", Source: source("NATS", s)}},
 		Crumbs: []view.Link{{Text: "Consumers", Href: "consumers"}, {Text: stream, Href: link("consumers", "stream", stream)}},
 	}
 	switch {
-	case i < 0 && s.At.IsZero():
-		// Nothing is known yet, which is not the same as that there is no such consumer.
-		page.Parts = []view.Part{{ID: "now", Source: source("NATS", s)}}
+	case !found && s.At.IsZero(): // nothing is known yet, which is not the same as that there is no such consumer
 		return page, nil
-	case i < 0:
+	case !found:
 		return nil, notFound("It may have been deleted, or its name is different. The list of consumers shows all that there are.",
 			"There is no consumer %q on a stream %q.", name, stream)
 	}
-	one := s.Value[i]
-	page.Parts = append([]view.Part{c.now(r, s, one)}, c.groups(one)...)
-	page.Parts = append(page.Parts, view.Part{ID: "configuration", Title: "Configuration", Lines: inWords("consumer", one.ConsumerInfo)})
-	for i := range page.Parts[1:] {
-		page.Parts[i+1].Source.Stale = s.Stale() // the first part states why
-	}
-	page.Parts = slices.Insert(page.Parts, 1, c.running(ctx, r, one))
+	stale := view.Source{Stale: s.Stale()} // the first part states why
+	page.Parts = append([]view.Part{c.now(r, s, one), c.running(ctx, r, one)}, c.groups(one, stale)...)
+	page.Parts = append(page.Parts, view.Part{
+		ID: "configuration", Title: "Configuration", Lines: inWords("consumer", one.ConsumerInfo), Source: stale,
+	})
 	return page, nil
 }
 
+// whole is a sample of objects that has nothing else.
+func whole[T any](sample []T) []T { return sample }
+
 func (c *Consumers) now(r Request, s sample.Sample[[]*consumer], one *consumer) view.Part {
 	values := func(i int) chart.Series { return r.values(c.history, one.key, i) }
-	part := view.Part{
+	return view.Part{
 		ID: "now", Source: source("NATS", s),
 		Problem: one.state.Sentence, ProblemTone: one.state.Level.Tone(), Actions: thenAsk(c.latest, c.actions(one)),
 		Facts: append(facts(one, c.columns(r.Now)[3:]),
-			view.Fact{Name: "Delivered up to", Value: sequence(one.Stream, one.Delivered)},
-			view.Fact{Name: "Acknowledged up to", Value: sequence(one.Stream, one.AckFloor)},
+			view.Fact{Name: "Delivered up to", Value: messageLink(one.Stream, one.Delivered.Stream)},
+			view.Fact{Name: "Acknowledged up to", Value: messageLink(one.Stream, one.AckFloor.Stream)},
 			view.Fact{Name: "Created", Value: view.Ago(one.Created, "The server did not state it")}),
 		Charts: []chart.Chart{
 			chart.Large("Pending", "messages", values(histPending)),
@@ -65,78 +62,44 @@ func (c *Consumers) now(r Request, s sample.Sample[[]*consumer], one *consumer) 
 			chart.Large("Oldest unacknowledged", "s", values(histOldest)),
 		},
 	}
-	if until := one.Config.PauseUntil; one.Paused && until != nil {
-		part.Facts = slices.Insert(part.Facts, 1, view.Fact{Name: "Paused until", Value: view.Ago(*until, "")})
-	}
-	return part
 }
 
-// sequence leads to a message of the stream.
-func sequence(stream string, s jetstream.SequenceInfo) view.Value {
-	if s.Stream == 0 {
-		return view.None("No message yet")
-	}
-	v := view.Linked("message "+strconv.FormatUint(s.Stream, 10), link("message", "stream", stream, "seq", strconv.FormatUint(s.Stream, 10)))
-	if s.Last != nil {
-		v.Title = "last at " + s.Last.UTC().Format(time.DateTime) + " UTC"
-	}
-	return v
-}
-
-// groups is a part for each priority group.
-func (c *Consumers) groups(one *consumer) []view.Part {
-	var parts []view.Part
-	for i, group := range one.Config.PriorityGroups {
-		part := view.Part{
-			ID: "group-" + strconv.Itoa(i), Title: "Group " + group,
-			Facts: []view.Fact{{Name: "Policy", Value: view.Text(strings.Join(inWords("policy", one.Config.PriorityPolicy), ""))}},
+// groups are the priority groups, with an action for a client that is pinned.
+func (c *Consumers) groups(one *consumer, from view.Source) (all []view.Part) {
+	for _, g := range one.PriorityGroups {
+		part := view.Part{ID: "group-" + g.Group, Title: "Group " + g.Group, Source: from, Facts: []view.Fact{
+			{Name: "Policy", Value: view.Text(strings.Join(inWords("policy", one.Config.PriorityPolicy), ""))},
+			{Name: "Pinned client", Value: view.None("No client is pinned: the next that pulls will be")},
+		}}
+		if g.PinnedClientID != "" {
+			part.Facts[1].Value = view.Code(g.PinnedClientID)
+			part.Facts = append(part.Facts, view.Fact{Name: "Pinned since", Value: view.Ago(g.PinnedTS, "The server did not state it")})
+			unpin := view.Action{Name: "unpin", Label: "Unpin", Fields: []view.Field{{Name: "group", Value: g.Group, Hidden: true}}}
+			part.Actions = thenAsk(c.latest, []view.Action{one.action(unpin, func(ctx context.Context, form url.Values) (view.Outcome, error) {
+				return done(fmt.Sprintf("Unpinned client %s of group %s. The next client that pulls is pinned.", g.PinnedClientID, form.Get("group"))),
+					c.source.Unpin(ctx, one.Stream, one.Name, form.Get("group"))
+			})})
 		}
-		if one.Config.PriorityPolicy == jetstream.PriorityPolicyPinned {
-			pinned := jetstream.PriorityGroupState{}
-			for _, g := range one.PriorityGroups {
-				if g.Group == group {
-					pinned = g
-				}
-			}
-			if pinned.PinnedClientID == "" {
-				part.Facts = append(part.Facts, view.Fact{Name: "Pinned client", Value: view.None("No client is pinned: the next that pulls will be")})
-			} else {
-				part.Facts = append(part.Facts, view.Fact{Name: "Pinned client", Value: view.Code(pinned.PinnedClientID)},
-					view.Fact{Name: "Pinned since", Value: view.Ago(pinned.PinnedTS, "The server did not state it")})
-				part.Actions = thenAsk(c.latest, []view.Action{c.unpin(one, group, pinned.PinnedClientID)})
-			}
-			part.Facts = append(part.Facts, view.Fact{Name: "Pin is lost after", Value: view.Duration(one.Config.PinnedTTL)})
-		}
-		parts = append(parts, part)
+		all = append(all, part)
 	}
-	return parts
+	return all
 }
 
-func (c *Consumers) unpin(one *consumer, group, client string) view.Action {
-	return view.Action{
-		Name: "unpin", Label: "Unpin", Target: one.key,
-		Fields: []view.Field{{Name: "group", Value: group, Hidden: true}},
-		Do: act(refused("The pin was not changed."), func(ctx context.Context, form url.Values) (view.Outcome, error) {
-			return done(fmt.Sprintf("Unpinned client %s of group %s. The next client that pulls is pinned.", client, form.Get("group"))),
-				c.source.Unpin(ctx, one.Stream, one.Name, form.Get("group"))
-		}),
-	}
-}
-
-// refused puts into words why a server refused an action on a consumer. Rest is what happened instead.
-func refused(rest string) func(error) error {
-	return func(err error) error {
+// action is an action on the consumer, whose errors are in words.
+func (c *consumer) action(a view.Action, do view.Do) view.Action {
+	a.Target, a.Do = c.key, act(func(err error) error {
 		switch {
 		case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
-			return notFound("The list of consumers shows all that there are.", "The consumer does not exist any more. %s", rest)
+			return notFound("The list of consumers shows all that there are.", "The consumer does not exist any more. Nothing was changed.")
 		case errors.Is(err, context.DeadlineExceeded):
 			return &Problem{
 				Status: http.StatusGatewayTimeout, Text: "NATS did not answer in time. Whether the action took effect is not known", Err: err,
 				Fix: "Look at the state of the consumer before you try again.",
 			}
 		}
-		return unavailable(err, "The reason is the server's. Correct it and try again.", "NATS refused the action. %s", rest)
-	}
+		return unavailable(err, "The reason is the server's. Correct it and try again.", "NATS refused the action. Nothing was changed.")
+	}, do)
+	return a
 }
 
 var pauseFields = []view.Field{
@@ -166,57 +129,42 @@ var consumerOffers = []offer{
 }
 
 func (c *Consumers) actions(one *consumer) []view.Action {
-	var all []view.Action
-	if one.Paused {
-		all = append(all, view.Action{
-			Name: "resume", Label: "Resume", Target: one.key,
-			Do: act(refused("It stays paused."), func(ctx context.Context, _ url.Values) (view.Outcome, error) {
-				return done("Resumed. Messages are delivered again."), c.source.Resume(ctx, one.Stream, one.Name)
-			}),
+	pause := one.action(view.Action{Name: "pause", Label: "Pause", Fields: pauseFields},
+		func(ctx context.Context, form url.Values) (view.Outcome, error) {
+			until, err := pauseEnd(time.Now(), form)
+			if err == nil {
+				err = c.source.Pause(ctx, one.Stream, one.Name, until)
+			}
+			return done("Paused. It resumes " + view.At(until) + ". Delivered messages can still be acknowledged."), err
 		})
+	reset := one.action(view.Action{
+		Name: "reset", Label: "Reset", Danger: true,
+		Confirm: strings.Join(inWords("reset", one.ConsumerInfo), " "),
+		Fields:  []view.Field{{Name: "seq", Label: "Begin at sequence (empty: the first unacknowledged message)", Type: "number"}},
+	}, func(ctx context.Context, form url.Values) (view.Outcome, error) {
+		begin := "with the first message that was not acknowledged"
+		seq, err := parseSequence(form.Get("seq"))
+		if err == nil {
+			err = c.source.Reset(ctx, one.Stream, one.Name, seq)
+		}
+		if seq > 0 {
+			begin = fmt.Sprintf("at sequence %d", seq)
+		}
+		return done("Reset. It begins again " + begin + "."), err
+	})
+	remove := one.action(view.Action{
+		Name: "delete", Label: "Delete", Danger: true,
+		Confirm: strings.Join(inWords("delete", one.ConsumerInfo), " "),
+	}, func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+		return view.Outcome{Count: 1, Text: fmt.Sprintf("Deleted consumer %s of stream %s.", one.Name, one.Stream), Then: "consumers"},
+			c.source.Delete(ctx, one.Stream, one.Name)
+	})
+	if !one.Paused {
+		return []view.Action{pause, reset, remove}
 	}
-	all = append(all,
-		view.Action{
-			Name: "pause", Label: "Pause", Target: one.key, Fields: pauseFields,
-			Do: act(refused("It is not paused."), func(ctx context.Context, form url.Values) (view.Outcome, error) {
-				until, err := pauseEnd(time.Now(), form)
-				if err != nil {
-					return view.Outcome{}, err
-				}
-				return done("Paused. It resumes " + view.At(until) + ". Delivered messages can still be acknowledged."),
-					c.source.Pause(ctx, one.Stream, one.Name, until)
-			}),
-		},
-		view.Action{
-			Name: "reset", Label: "Reset", Target: one.key, Danger: true,
-			Confirm: fmt.Sprintf("Deliver messages of %s to consumer %s again, from the first unacknowledged message or from the sequence that you give. "+
-				"It is acknowledged up to sequence %d and has delivered up to sequence %d; %s unacknowledged. Handlers see messages a second time. This "+
-				"cannot be undone.",
-				one.Stream, one.Name, one.AckFloor.Stream, one.Delivered.Stream, view.CountIs(uint64(one.NumAckPending), "message")),
-			Fields: []view.Field{{Name: "seq", Label: "Begin at sequence (empty: the first unacknowledged message)", Type: "number"}},
-			Do: act(refused("It was not reset."), func(ctx context.Context, form url.Values) (view.Outcome, error) {
-				seq, err := parseSequence(form.Get("seq"))
-				if err != nil {
-					return view.Outcome{}, err
-				}
-				begin := "with the first message that was not acknowledged"
-				if seq > 0 {
-					begin = "at sequence " + strconv.FormatUint(seq, 10)
-				}
-				return done("Reset. It begins again " + begin + "."), c.source.Reset(ctx, one.Stream, one.Name, seq)
-			}),
-		},
-		view.Action{
-			Name: "delete", Label: "Delete", Target: one.key, Danger: true,
-			Confirm: fmt.Sprintf("Delete consumer %s of stream %s. %s not delivered and %s not acknowledged; the stream keeps what its retention keeps. "+
-				"This cannot be undone.",
-				one.Name, one.Stream, view.CountIs(one.NumPending, "message"), view.CountIs(uint64(one.NumAckPending), "message")),
-			Do: act(refused("It was not deleted."), func(ctx context.Context, _ url.Values) (view.Outcome, error) {
-				return view.Outcome{Count: 1, Text: fmt.Sprintf("Deleted consumer %s of stream %s.", one.Name, one.Stream), Then: "consumers"},
-					c.source.Delete(ctx, one.Stream, one.Name)
-			}),
-		})
-	return all
+	return []view.Action{one.action(view.Action{Name: "resume", Label: "Resume"}, func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+		return done("Resumed. Messages are delivered again."), c.source.Resume(ctx, one.Stream, one.Name)
+	}), pause, reset, remove}
 }
 
 func pauseEnd(now time.Time, form url.Values) (time.Time, error) {

@@ -6,14 +6,10 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/state"
-	"github.com/jetpull/jetpull/console/internal/view"
 )
 
 // agesAtOnce bounds the messages that one sample reads to find out how old they are.
 const agesAtOnce = 64
-
-// ages are when the first messages after two sequences of each consumer were stored, by key. Only the sampler's goroutine uses it.
-type ages map[string][2]age
 
 // age is when the first message after a sequence was stored; zero: there is none. It was read at a time.
 type age struct {
@@ -21,45 +17,43 @@ type age struct {
 	at, read time.Time
 }
 
-// measure finds out the time of the oldest unacknowledged message and the lag of a consumer. Reads is how many more messages this sample may read. A
-// consumer for which there are none keeps the lag that was measured last.
-func (a ages) measure(ctx context.Context, source ConsumerSource, one *consumer, reads *int) {
-	known := a[one.key]
-	sequences, some := [2]uint64{one.AckFloor.Stream, one.Delivered.Stream}, [2]bool{one.NumAckPending > 0, one.NumPending > 0}
+// lag finds out the time of the oldest unacknowledged message, and how long the oldest pending one has waited. Reads is how many more messages this
+// sample may read. A consumer for which there are none keeps what was measured last.
+func (c *consumer) lag(ctx context.Context, source ConsumerSource, reads *int) {
+	sequences, some := [2]uint64{c.AckFloor.Stream, c.Delivered.Stream}, [2]bool{c.NumAckPending > 0, c.NumPending > 0}
 	for i, after := range sequences {
 		switch {
 		case !some[i]:
-			known[i] = age{}
-		case *reads > 0 && (known[i].read.IsZero() || known[i].after != after):
+			c.ages[i] = age{}
+		case *reads > 0 && (c.ages[i].read.IsZero() || c.ages[i].after != after):
 			*reads--
-			known[i] = age{}
-			if at, err := source.StoredAfter(ctx, one.ConsumerInfo, after); err == nil {
-				known[i] = age{after, at, one.seen}
+			c.ages[i] = age{}
+			if at, err := source.StoredAfter(ctx, c.ConsumerInfo, after); err == nil {
+				c.ages[i] = age{after, at, c.seen}
 			}
 		}
 	}
-	a[one.key] = known
-	if known[0].after == one.AckFloor.Stream {
-		one.oldest = known[0].at
+	if c.ages[0].after == c.AckFloor.Stream {
+		c.oldest = c.ages[0].at
 	}
-	first := known[1]
+	first := c.ages[1]
 	switch {
-	case one.NumPending == 0 || !first.read.IsZero() && first.at.IsZero():
+	case c.NumPending == 0 || !first.read.IsZero() && first.at.IsZero():
 		return
 	case first.read.IsZero():
-		one.Lag = state.NotKnown
+		c.Lag = state.NotKnown
 		return
-	case first.after == one.Delivered.Stream:
-		first.read = one.seen
+	case first.after == c.Delivered.Stream:
+		first.read = c.seen
 	}
-	one.Lag = max(0, first.read.Sub(first.at))
-	one.Next = one.seen.Add(-one.Lag)
+	c.Lag = max(0, first.read.Sub(first.at))
+	c.Next = c.seen.Add(-c.Lag)
 }
 
 // measure computes the rate of deliveries and how the backlog develops. A consumer that was recreated or reset starts again.
 func (c *consumer) measure(before *consumer, now time.Time) {
 	if before != nil && before.Created.Equal(c.Created) && before.Delivered.Consumer <= c.Delivered.Consumer {
-		c.delivered, c.trend = before.delivered, before.trend
+		c.delivered, c.trend, c.ages = before.delivered, before.trend, before.ages
 	}
 	c.delivered, c.trend = c.delivered.plus(now, c.Delivered.Consumer), c.trend.Next(now, c.NumPending)
 	c.Rate, c.Growth = c.delivered.rate, c.trend.Growth()
@@ -76,32 +70,10 @@ func (c *consumer) unacknowledged() float64 {
 	return max(0, c.seen.Sub(c.oldest).Seconds())
 }
 
-func (c *consumer) nextValue() view.Value {
-	if c.NumPending == 0 {
-		return view.None("Every message is delivered")
-	}
-	v := view.Ago(c.Next, "It is not known now")
-	if c.Lag > state.LagLimit(c.Config.Metadata) {
-		v.Tone = view.Warn
-	}
-	return v
-}
-
 // knownSeconds is a duration for a chart. It is not a number if it is not known.
 func knownSeconds(d time.Duration) float64 {
 	if d == state.NotKnown {
 		return math.NaN()
 	}
 	return d.Seconds()
-}
-
-// states are the states of all consumers by key. There are none while the source does not answer.
-func (c *Consumers) states(ctx context.Context) map[string]state.State {
-	all := map[string]state.State{}
-	if s := c.latest.Fresh(ctx); !s.Stale() {
-		for _, one := range s.Value {
-			all[one.key] = one.state
-		}
-	}
-	return all
 }

@@ -3,8 +3,6 @@ package page
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"maps"
 	"math"
 	"net/url"
 	"time"
@@ -41,14 +39,12 @@ type ConsumerSource interface {
 type Consumers struct {
 	source ConsumerSource
 	latest *sample.Latest[[]*consumer]
-	// internal are the streams whose consumers are hidden; nil: none.
-	internal func() map[string]bool
+	// internal reports whether the consumers of a stream are hidden; nil: none are.
+	internal func(stream string) bool
 	all      *objects[*consumer]
 	history  *sample.History
 	// before is what the last sample found, by key. Only the sampler's goroutine uses it.
 	before map[string]*consumer
-	// ages are when the first messages after the acknowledgement floor and after the last delivery of each consumer were stored.
-	ages ages
 	// first is the consumer that the next sample begins with. Only the sampler's goroutine uses it.
 	first int
 }
@@ -62,6 +58,8 @@ type consumer struct {
 	since     since
 	delivered meter
 	trend     state.Trend
+	// ages are when the first messages after the acknowledgement floor and after the last delivery were stored.
+	ages [2]age
 	// oldest is when the oldest unacknowledged message was stored; zero: there is none, or it is not known.
 	oldest time.Time
 }
@@ -106,11 +104,11 @@ const (
 
 // NewConsumers makes the pages, and has the sampler ask their source. The runner runs operations on many consumers.
 func NewConsumers(s *sample.Sampler, source ConsumerSource, runner *operation.Runner) *Consumers {
-	c := &Consumers{source: source, history: s.History("consumers", consumerWidth), ages: ages{}}
+	c := &Consumers{source: source, history: s.History("consumers", consumerWidth)}
 	c.latest = sample.Add(s, c.ask)
 	c.all = sampled(objects[*consumer]{
 		runner: runner, noun: "consumer", continued: true, name: func(one *consumer) string { return one.key }, actions: c.actions, offers: consumerOffers,
-	}, "NATS", c.latest, func(all []*consumer) []*consumer { return all }, func(q url.Values, one *consumer) bool { return c.fits()(q, one) })
+	}, "NATS", c.latest, whole, c.fits)
 	return c
 }
 
@@ -136,9 +134,8 @@ func (c *Consumers) ask(ctx context.Context) ([]*consumer, error) {
 		one := &consumer{Consumer: state.Consumer{ConsumerInfo: info}, key: info.Stream + "/" + info.Name, seen: now}
 		before := c.before[one.key]
 		one.measure(before, now)
-		c.ages.measure(ctx, c.source, one, &reads)
-		one.state = one.Of()
-		one.since = since{now, c.before == nil}
+		one.lag(ctx, c.source, &reads)
+		one.state, one.since = one.Of(), since{now, c.before == nil}
 		if before != nil && before.state.Word == one.state.Word {
 			one.since = before.since
 		}
@@ -150,15 +147,19 @@ func (c *Consumers) ask(ctx context.Context) ([]*consumer, error) {
 	}
 	c.history.Put(now, total, pending, math.NaN(), rate, math.NaN(), math.NaN(), math.NaN(), math.NaN())
 	c.before, c.first = found, c.first+agesAtOnce
-	maps.DeleteFunc(c.ages, func(key string, _ [2]age) bool { return found[key] == nil })
 	return all, nil
 }
 
-func (c *consumer) oldestValue() view.Value {
-	if c.NumAckPending > 0 {
-		return view.Ago(c.oldest, "It has not been read yet, or is not stored any more")
+// storedAt is when the oldest of n messages was stored.
+func storedAt(n uint64, at time.Time, none string) view.Value {
+	if n == 0 {
+		return view.None(none)
 	}
-	return view.None("Every delivered message is acknowledged")
+	return view.Ago(at, "It has not been read yet, or is not stored any more")
+}
+
+func (c *consumer) nextValue() view.Value {
+	return storedAt(c.NumPending, c.Next, "Every message is delivered")
 }
 
 const consumersEmpty = "This list shows the consumers of all streams. Create one with `nats consumer add`, or with `jetpull consume STREAM NAME " +
@@ -177,16 +178,17 @@ func (c *Consumers) columns(now time.Time) []column[*consumer] {
 		text("Last hour", func(one *consumer) view.Value {
 			return view.Value{Chart: chart.Small("Pending", c.history.Values(now, time.Hour, one.key, histPending, 60))}
 		}).help("Pending messages over the last hour"),
-		number("Ack pending", ackPending).help("Messages that are delivered and not acknowledged").
-			by("ackpending", func(a, b *consumer) int { return cmp.Compare(a.NumAckPending, b.NumAckPending) }),
-		number("Redelivered", redelivered).help("Unacknowledged messages that were delivered more than once").
-			by("redelivered", func(a, b *consumer) int { return cmp.Compare(a.NumRedelivered, b.NumRedelivered) }),
+		count("Ack pending", "ackpending", func(one *consumer) int { return one.NumAckPending }).help("Messages that are delivered and not acknowledged"),
+		count("Redelivered", "redelivered", func(one *consumer) int { return one.NumRedelivered }).
+			help("Unacknowledged messages that were delivered more than once"),
 		count("Waiting pulls", "waiting", func(one *consumer) int { return one.NumWaiting }).help("Pull requests that wait for messages"),
 		number("Rate", func(one *consumer) view.Value { return view.Rate(one.Rate) }).help("Deliveries in a second, over the last 10 s").
 			by("rate", func(a, b *consumer) int { return cmp.Compare(a.Rate, b.Rate) }),
 		number("Oldest pending", (*consumer).nextValue).help("When the oldest message was stored that was not delivered").
 			by("lag", func(a, b *consumer) int { return cmp.Compare(a.Lag, b.Lag) }),
-		number("Oldest unacked", (*consumer).oldestValue).help("When the oldest unacknowledged message was stored").
+		number("Oldest unacked", func(one *consumer) view.Value {
+			return storedAt(uint64(max(0, one.NumAckPending)), one.oldest, "Every delivered message is acknowledged")
+		}).help("When the oldest unacknowledged message was stored").
 			by("oldest", func(a, b *consumer) int {
 				return cmp.Or(cmp.Compare(boolInt(a.oldest.IsZero()), boolInt(b.oldest.IsZero())), a.oldest.Compare(b.oldest))
 			}),
@@ -194,52 +196,26 @@ func (c *Consumers) columns(now time.Time) []column[*consumer] {
 }
 
 func (c *Consumers) list(ctx context.Context, r Request) (*view.Page, error) {
-	s := c.latest.Fresh(ctx)
-	q := r.Query
-	rows := selected(q, s.Value, c.fits())
-	list := &view.List{Empty: consumersEmpty, Path: "consumers"}
-	shown := table(list, q, rows, "state", len(s.Value), "consumer", func(one *consumer) string { return "c-" + one.key }, c.columns(r.Now))
-	page := &view.Page{
-		Nav: "consumers", Title: "Consumers",
-		Filter: keepOrder(&view.Filter{Path: "consumers", Fields: []view.Field{
-			searchField(q, "q", "Name", "stream or consumer"),
-			choice(q, "state", "State", options("", "all", "trouble", "needs attention", "paused", "paused", "pending", "has pending messages",
-				"idle", "idle")),
-			internalField(q),
-			hidden(q, "stream"),
-		}}, q),
-		Parts: []view.Part{{ID: "consumers", Source: source("NATS", s), List: list}},
-	}
-	page.Parts[0].Actions = c.all.forAll(s.Stale(), q, page.Filter, shown, len(rows) > len(shown))
-	return page, nil
+	s, q := c.latest.Fresh(ctx), r.Query
+	return c.all.page(r, "Consumers", source("NATS", s), &view.List{Empty: consumersEmpty, Path: "consumers"}, s.Value, c.columns(r.Now),
+		searchField(q, "q", "Name", "stream or consumer"),
+		choice(q, "state", "State", options("", "all", "trouble", "needs attention", "paused", "paused", "pending", "has pending messages", "idle", "idle")),
+		internalField(q), hidden(q, "stream")), nil
 }
 
-// fits returns a function that reports whether the list with a query has a consumer. Consumers of internal streams are hidden, unless an operator has
-// to look at them.
-func (c *Consumers) fits() func(q url.Values, one *consumer) bool {
-	hidden := map[string]bool{}
-	if c.internal != nil {
-		hidden = c.internal()
-	}
-	return func(q url.Values, one *consumer) bool {
-		stream := q.Get("stream")
-		return contains(q.Get("q"), one.Stream, one.Name, one.key) && (stream == "" || stream == one.Stream) && fitsState(q.Get("state"), one) &&
-			(!hidden[one.Stream] || one.state.Trouble() || stream != "" || q.Get("all") != "")
-	}
+// fits reports whether the list with a query has a consumer. Consumers of internal streams are hidden, unless an operator has to look at them.
+func (c *Consumers) fits(q url.Values, one *consumer) bool {
+	stream, fits := q.Get("stream"), consumerStates[q.Get("state")]
+	return contains(q.Get("q"), one.Stream, one.Name, one.key) && (stream == "" || stream == one.Stream) && (fits == nil || fits(one)) &&
+		(one.state.Trouble() || stream != "" || q.Get("all") != "" || c.internal == nil || !c.internal(one.Stream))
 }
 
-func fitsState(want string, c *consumer) bool {
-	switch want {
-	case "trouble":
-		return c.state.Trouble()
-	case "paused":
-		return c.Paused
-	case "pending":
-		return c.NumPending > 0
-	case "idle":
-		return c.NumPending == 0 && c.NumAckPending == 0
-	}
-	return true
+// consumerStates are the states that the list can be filtered by.
+var consumerStates = map[string]func(c *consumer) bool{
+	"trouble": func(c *consumer) bool { return c.state.Trouble() },
+	"paused":  func(c *consumer) bool { return c.Paused },
+	"pending": func(c *consumer) bool { return c.NumPending > 0 },
+	"idle":    func(c *consumer) bool { return c.NumPending == 0 && c.NumAckPending == 0 },
 }
 
 func byKey(a, b *consumer) int { return cmp.Compare(a.key, b.key) }
@@ -259,22 +235,6 @@ func boolInt(b bool) int {
 // linked leads to the page of the consumer.
 func (c *consumer) linked() view.Value {
 	return view.Linked(c.Name, link("consumer", "stream", c.Stream, "name", c.Name))
-}
-
-func redelivered(c *consumer) view.Value {
-	return quietZero(view.Int(c.NumRedelivered), c.NumRedelivered > 0, view.Warn)
-}
-
-func ackPending(c *consumer) view.Value {
-	v := view.Int(c.NumAckPending)
-	if limit := c.Config.MaxAckPending; limit > 0 {
-		v.Title = fmt.Sprintf("%d of at most %d", c.NumAckPending, limit)
-		if c.NumAckPending >= limit {
-			v.Tone = view.Bad
-			v.Text += " (limit)"
-		}
-	}
-	return v
 }
 
 func quietZero(v view.Value, notable bool, tone view.Tone) view.Value {

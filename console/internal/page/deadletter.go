@@ -14,41 +14,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/view"
 	"github.com/jetpull/jetpull/internal/requeue"
 )
 
-// one shows all that is known of a dead letter.
-func (d *DeadLetters) one(ctx context.Context, r Request) (*view.Page, error) {
-	info, m, err := read(ctx, d.source, &r)
-	if err != nil {
-		return nil, err
-	}
-	stream, seq, h := info.Config.Name, m.Sequence, m.Header
-	if !isDeadLetter(m) || ofSystem(info, m) != "" {
-		return nil, notFound("Look at it as a message of its stream.", "Message %d of stream %s is no dead letter.", seq, stream)
-	}
-	if r.Query.Has("download") {
-		return download(r, stream+"-"+strconv.FormatUint(seq, 10), m.Data)
-	}
-	part := view.Part{
-		ID: "deadletter", Source: view.Source{Name: "NATS", Asked: r.Now},
-		Problem: cmp.Or(h.Get(jetpull.HeaderDeadReason), "No reason is stated."), ProblemTone: view.Bad,
-		Facts: append(facts(briefly(m), letterColumns(stream)[1:5]),
-			view.Fact{Name: "Given up", Value: view.Ago(m.Time, "")}, view.Fact{Name: "Size", Value: view.Bytes(uint64(len(m.Data)))}),
-		Texts:   []view.Block{payloadBlock(m.Data, r, "deadletter", "stream", stream, "seq", strconv.FormatUint(seq, 10))},
-		Actions: d.oneActions(ctx, stream, m),
-	}
-	page := &view.Page{
-		Nav: "deadletters", Title: fmt.Sprintf("Dead letter %d", seq), Static: true,
-		Crumbs: []view.Link{{Text: "Dead letters", Href: "deadletters"}, {Text: stream, Href: link("deadletters", "stream", stream)}},
-		Parts:  []view.Part{part},
-	}
-	if r.Payloads {
-		page.Parts = append(page.Parts, headersPart(h))
-	}
-	return page, nil
+// describe makes the page of a message that of a dead letter, with all that is known of it.
+func (d *DeadLetters) describe(ctx context.Context, page *view.Page, part *view.Part, stream string, m *jetstream.RawStreamMsg) {
+	page.Nav, page.Title = "deadletters", fmt.Sprintf("Dead letter %d", m.Sequence)
+	page.Crumbs = []view.Link{{Text: "Dead letters", Href: "deadletters"}, {Text: stream, Href: link("deadletters", "stream", stream)}}
+	part.Problem, part.ProblemTone = cmp.Or(m.Header.Get(jetpull.HeaderDeadReason), "No reason is stated."), view.Bad
+	part.Facts[0].Name = "Subject of the dead letter"
+	part.Facts = append(facts(briefly(m), letterColumns(stream)[1:5]), part.Facts...)
+	part.Actions = d.oneActions(ctx, stream, m)
 }
 
 func (d *DeadLetters) oneActions(ctx context.Context, stream string, m *jetstream.RawStreamMsg) []view.Action {
@@ -67,7 +44,7 @@ func (d *DeadLetters) oneActions(ctx context.Context, stream string, m *jetstrea
 				if f.Subject == h.Get(jetpull.HeaderDeadSubject) {
 					f.Subject = ""
 				}
-				to, seq, err := d.publishAgain(ctx, d.rule(), f, m)
+				to, seq, err := d.publishAgain(ctx, requeue.New(d.source.Stream, d.source.Inbox()), f, m)
 				if err != nil {
 					return view.Outcome{}, unavailable(err, "The stream of its origin must take its subject. Correct that, or give another subject.",
 						"The dead letter was not requeued, and stays here")
@@ -87,11 +64,6 @@ func (d *DeadLetters) oneActions(ctx context.Context, stream string, m *jetstrea
 			}),
 		},
 	}
-}
-
-// rule is that of a requeue. It is made for each operation, because it remembers the streams.
-func (d *DeadLetters) rule() *requeue.Rule {
-	return requeue.New(d.source.Stream, d.source.Inbox())
 }
 
 // again is the message that a requeue publishes: to the subject that it had, to that of its consumer alone, or to another one.
@@ -131,34 +103,41 @@ func (d *DeadLetters) publishAgain(ctx context.Context, rule *requeue.Rule, f le
 	return stream, seq, nil
 }
 
-// The kinds of operations on dead letters.
-const (
-	kindRequeue = "requeue dead letters"
-	kindPurge   = "purge dead letters"
-)
+// letterFunc is what is done to each of many dead letters.
+type letterFunc func(context.Context, *jetstream.RawStreamMsg) error
 
-// addKinds adds the operations on dead letters to the runner.
-func (d *DeadLetters) addKinds() {
-	for kind, do := range map[string]letterDo{
-		kindRequeue: func(ctx context.Context, rule *requeue.Rule, f letterFilter, m *jetstream.RawStreamMsg) error {
-			_, _, err := d.publishAgain(ctx, rule, f, m)
-			return err
-		},
-		kindPurge: func(ctx context.Context, _ *requeue.Rule, f letterFilter, m *jetstream.RawStreamMsg) error {
-			return d.source.DeleteMessage(ctx, f.Stream, m.Sequence)
-		},
-	} {
-		d.runner.Add(kind, true, letterWindow, d.selector(do))
-	}
+// addKind adds an operation on the dead letters that a filter selects. They are selected in windows, from the oldest on.
+func (d *DeadLetters) addKind(kind string, do func(letterFilter) letterFunc) {
+	d.runner.Add(kind, true, letterWindow, func(ctx context.Context, selection json.RawMessage, from uint64, limit int) (
+		all []func(context.Context) error, next uint64, err error,
+	) {
+		var f letterFilter
+		if err := json.Unmarshal(selection, &f); err != nil {
+			return nil, 0, err
+		}
+		info, err := d.source.Stream(ctx, f.Stream)
+		if err != nil {
+			return nil, 0, err
+		}
+		found, err := d.source.Messages(ctx, info, from, ">", limit)
+		if err != nil {
+			return nil, 0, err
+		}
+		each, fits := do(f), f.fits()
+		for _, m := range found {
+			if m.Sequence > f.Last {
+				return all, 0, nil
+			}
+			if next = m.Sequence + 1; fits(m) {
+				all = append(all, func(ctx context.Context) error { return each(ctx, m) })
+			}
+		}
+		return all, next, nil
+	})
 }
 
-// letterDo is what an operation does to a dead letter.
-type letterDo func(context.Context, *requeue.Rule, letterFilter, *jetstream.RawStreamMsg) error
-
 // count is how many dead letters match. It stops at maxScanned, with more. Each is passed to see.
-func (d *DeadLetters) count(ctx context.Context, f letterFilter, see func(context.Context, *jetstream.RawStreamMsg) error) (n int, more bool,
-	err error,
-) {
+func (d *DeadLetters) count(ctx context.Context, f letterFilter, see letterFunc) (n int, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
 	info, err := d.source.Stream(ctx, f.Stream)
@@ -166,9 +145,10 @@ func (d *DeadLetters) count(ctx context.Context, f letterFilter, see func(contex
 		return 0, false, err
 	}
 	var unseen error
-	look := search{source: d.source, info: info, most: math.MaxInt, atOnce: letterWindow}
-	next, _, err := look.back(ctx, f.Last, func(m *jetstream.RawStreamMsg) bool {
-		if !f.fits(m) {
+	fits := f.fits()
+	find := search{source: d.source, info: info, most: math.MaxInt, atOnce: letterWindow}
+	next, _, err := find.back(ctx, f.Last, func(m *jetstream.RawStreamMsg) bool {
+		if !fits(m) {
 			return true
 		}
 		if n == maxScanned {
@@ -183,32 +163,4 @@ func (d *DeadLetters) count(ctx context.Context, f letterFilter, see func(contex
 		err = nil // a part is counted
 	}
 	return n, next > 0, cmp.Or(unseen, err)
-}
-
-// selector selects the dead letters of an operation, and has do done to each.
-func (d *DeadLetters) selector(do letterDo) operation.Selector {
-	return func(ctx context.Context, selection json.RawMessage, from uint64, limit int) (all []func(context.Context) error, next uint64, err error) {
-		var f letterFilter
-		if err := json.Unmarshal(selection, &f); err != nil {
-			return nil, 0, err
-		}
-		info, err := d.source.Stream(ctx, f.Stream)
-		if err != nil {
-			return nil, 0, err
-		}
-		found, err := d.source.Messages(ctx, info, from, ">", limit)
-		if err != nil || len(found) == 0 {
-			return nil, 0, err
-		}
-		rule := d.rule()
-		for _, m := range found {
-			if m.Sequence > f.Last {
-				return all, 0, nil
-			}
-			if f.fits(m) {
-				all = append(all, func(ctx context.Context) error { return do(ctx, rule, f, m) })
-			}
-		}
-		return all, found[len(found)-1].Sequence + 1, nil
-	}
 }

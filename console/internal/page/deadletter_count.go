@@ -48,9 +48,10 @@ type letterStream struct {
 }
 
 type letter struct {
-	seq    uint64
-	at     time.Time
-	reason string
+	seq                      uint64
+	at                       time.Time
+	reason                   string
+	stream, origin, consumer string // of the message, with its sequence, and who has given it up
 }
 
 // letterStreams are the streams with dead letters, and what is known of the others.
@@ -79,38 +80,39 @@ func (d *DeadLetters) ask(ctx context.Context) (all letterStreams, err error) {
 		if systems.OfStream(name, info.Config.Subjects) != "" {
 			continue
 		}
-		s := d.known[name]
-		if state.Leaderless(info.Cluster) {
-			if all.others[name] = (state.Letters{More: true}); s.dead {
-				s.err = errLeaderless
-				delete(all.others, name)
-				all.found = append(all.found, s)
-			}
-			known[name] = s
-			continue
+		s, leaderless := d.known[name], state.Leaderless(info.Cluster)
+		if !leaderless {
+			d.look(ctx, &s, info, &reads)
 		}
-		if s.StreamInfo != nil && !s.Created.Equal(info.Created) {
-			s = letterStream{}
-		}
-		s.StreamInfo = info
-		due := s.probed != s.State.LastSeq || s.deep != s.State.LastSeq && time.Since(s.deeply) >= probeEvery
-		if !s.dead && s.State.Msgs > 0 && due && reads > 0 {
-			s.tried = time.Now()
-			s.dead = d.probe(ctx, &s, &reads)
+		if known[name] = s; leaderless {
+			s.err = errLeaderless
 		}
 		if s.dead {
-			d.tally(ctx, &s)
 			all.found = append(all.found, s)
-		} else {
-			missed := s.State.Msgs > 0 && (s.probed != s.State.LastSeq || s.deep == 0)
-			sampled := !missed && s.State.Msgs > 0 && s.clear < s.State.LastSeq
-			all.others[name] = state.Letters{More: missed, Sampled: boolInt(sampled)}
+			continue
 		}
-		known[name] = s
+		missed := leaderless || s.State.Msgs > 0 && (s.probed != s.State.LastSeq || s.deep == 0)
+		all.others[name] = state.Letters{More: missed, Sampled: boolInt(!missed && s.State.Msgs > 0 && s.clear < s.State.LastSeq)}
 	}
 	d.known = known
 	slices.SortFunc(all.found, func(a, b letterStream) int { return strings.Compare(a.Config.Name, b.Config.Name) })
 	return all, nil
+}
+
+// look looks at a stream, if that is due.
+func (d *DeadLetters) look(ctx context.Context, s *letterStream, info *jetstream.StreamInfo, reads *int) {
+	if s.StreamInfo != nil && !s.Created.Equal(info.Created) {
+		*s = letterStream{}
+	}
+	s.StreamInfo = info
+	due := s.probed != s.State.LastSeq || s.deep != s.State.LastSeq && time.Since(s.deeply) >= probeEvery
+	if !s.dead && s.State.Msgs > 0 && due && *reads > 0 {
+		s.tried = time.Now()
+		s.dead = d.probe(ctx, s, reads)
+	}
+	if s.dead {
+		d.tally(ctx, s)
+	}
 }
 
 // probe reports whether a stream has a dead letter, or an advisory that becomes one. It reads all messages that were not read yet, if these are few.
@@ -214,7 +216,9 @@ func (d *DeadLetters) add(ctx context.Context, look search, from uint64, letters
 		if len(letters) == maxScanned {
 			return false
 		}
-		letters = append(letters, letter{m.Sequence, m.Time, m.Header.Get(jetpull.HeaderDeadReason)})
+		h := m.Header
+		letters = append(letters, letter{m.Sequence, m.Time, h.Get(jetpull.HeaderDeadReason), h.Get(jetpull.HeaderDeadStream),
+			h.Get(jetpull.HeaderDeadSequence), h.Get(jetpull.HeaderDeadConsumer)})
 		return true
 	})
 	return letters, next, err

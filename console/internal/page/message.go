@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -32,48 +31,34 @@ func ofSystem(info *jetstream.StreamInfo, one *jetstream.RawStreamMsg) string {
 	return cmp.Or(systems.OfStream(info.Config.Name, info.Config.Subjects), systems.OfSubject(one.Subject))
 }
 
-// read reads the message that a request names, with its stream, and states in the request whether the user may see its payload.
-func read(ctx context.Context, source MessageSource, r *Request) (*jetstream.StreamInfo, *jetstream.RawStreamMsg, error) {
-	stream := r.Query.Get("stream")
-	seq, err := parseSequence(r.Query.Get("seq"))
-	if err != nil {
-		return nil, nil, err
-	}
-	info, err := source.Stream(ctx, stream)
-	if err != nil {
-		return nil, nil, streamError(stream, err)
-	}
-	one, err := source.Message(ctx, stream, seq)
-	if err != nil {
-		return nil, nil, streamError(stream, err)
-	}
-	*r = r.of(info, one)
-	return info, one, nil
-}
-
 // message shows one message.
 func (m *Messages) message(ctx context.Context, r Request) (*view.Page, error) {
-	info, one, err := read(ctx, m.source, &r)
+	stream, seq := r.Query.Get("stream"), strings.TrimSpace(r.Query.Get("seq"))
+	n, err := parseSequence(seq)
+	if err != nil {
+		return nil, err
+	}
+	var one *jetstream.RawStreamMsg
+	info, err := m.source.Stream(ctx, stream)
+	if err == nil {
+		one, err = m.source.Message(ctx, stream, n)
+	}
+	if err != nil {
+		err = streamError(stream, err)
+	}
 	if p, ok := errors.AsType[*Problem](err); ok && p.Status == http.StatusNotFound && r.Query.Has("outcome") {
 		// After a requeue, the message may have been handled before its page is open.
 		return &view.Page{
-			Nav: "streams", Title: "Message " + r.Query.Get("seq"), Crumbs: []view.Link{{Text: "Messages", Href: "streams"}},
+			Nav: "streams", Title: "Message " + seq, Crumbs: []view.Link{{Text: "Messages", Href: "streams"}},
 			Parts: []view.Part{{ID: "message", Problem: p.Text + " " + p.Fix}},
 		}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	stream, seq := r.Query.Get("stream"), strconv.FormatUint(one.Sequence, 10)
+	r = r.of(info, one)
 	if r.Query.Has("download") {
 		return download(r, stream+"-"+seq, one.Data)
-	}
-	beside := func(found uint64, none string) view.Value {
-		if found == 0 {
-			return view.None(none)
-		}
-		seq := strconv.FormatUint(found, 10)
-		return view.Linked(seq, link("message", "stream", stream, "seq", seq))
 	}
 	var before, after uint64
 	look := search{source: m.source, info: info, most: 1, atOnce: 1}
@@ -81,39 +66,38 @@ func (m *Messages) message(ctx context.Context, r Request) (*view.Page, error) {
 		before = m.Sequence
 		return false
 	})
-	if err != nil {
-		return nil, streamError(stream, err)
-	}
-	following, err := m.source.Messages(ctx, info, one.Sequence+1, ">", 1)
-	if err != nil {
+	following, failed := m.source.Messages(ctx, info, one.Sequence+1, ">", 1)
+	if err := cmp.Or(err, failed); err != nil {
 		return nil, streamError(stream, err)
 	}
 	for _, m := range following {
 		after = m.Sequence
 	}
-	facts := []view.Fact{
-		{Name: "Subject", Value: view.Text(one.Subject)},
-		{Name: "Stored", Value: view.Ago(one.Time, "")},
-		{Name: "Size", Value: view.Bytes(uint64(len(one.Data)))},
-		{Name: "Previous message", Value: beside(before, "It is the first of the stream")},
-		{Name: "Next message", Value: beside(after, "It is the last of the stream")},
-	}
 	part := view.Part{
-		ID: "message", Source: view.Source{Name: "NATS", Asked: r.Now}, Facts: facts,
+		ID: "message", Source: view.Source{Name: "NATS", Asked: r.Now},
 		Texts: []view.Block{payloadBlock(one.Data, r, "message", "stream", stream, "seq", seq)},
-	}
-	if system := ofSystem(info, one); system != "" {
-		part.Problem, part.ProblemTone = "This message belongs to the "+system+". Its payload and headers are shown to nobody, because they may have "+
-			"tokens and secrets.", view.Warn
-		part.Texts = nil
-	} else {
-		part.Actions = []view.Action{m.copyAction(stream, one)}
+		Facts: []view.Fact{
+			{Name: "Subject", Value: view.Text(one.Subject)}, {Name: "Stored", Value: view.Ago(one.Time, "")},
+			{Name: "Size", Value: view.Bytes(uint64(len(one.Data)))},
+			{Name: "Previous message", Value: messageLink(stream, before)}, {Name: "Next message", Value: messageLink(stream, after)},
+		},
 	}
 	page := &view.Page{
 		Nav: "streams", Title: "Message " + seq, Static: !r.Query.Has("outcome"),
 		Crumbs: []view.Link{{Text: "Messages", Href: "streams"}, {Text: stream, Href: link("messages", "stream", stream, "seq", seq)}},
-		Parts:  []view.Part{part, *m.fates(ctx, one, stream)},
 	}
+	switch system := ofSystem(info, one); {
+	case system != "":
+		part.Problem, part.ProblemTone = "This message belongs to the "+system+". Its payload and headers are shown to nobody, because they may have "+
+			"tokens and secrets.", view.Warn
+		part.Texts = nil
+	case isDeadLetter(one):
+		m.letters.describe(ctx, page, &part, stream, one)
+		fallthrough
+	default:
+		part.Actions = append(part.Actions, m.copyAction(stream, one))
+	}
+	page.Parts = []view.Part{part, *m.fates(ctx, one, stream)}
 	if len(one.Header) > 0 && r.Payloads {
 		page.Parts = append(page.Parts, headersPart(one.Header))
 	}

@@ -188,19 +188,19 @@ func (c *Consumers) Overview(ctx context.Context, r Request) Digest {
 	})
 }
 
-// Overview implements [Summary]. An account without sets has no part. Sets are read less often than the source is asked.
+// Overview implements [Summary]. An account without sets has no part.
 func (p *Partitions) Overview(ctx context.Context, _ Request) Digest {
-	d := overview(ctx, "sets", "Partition sets", "NATS with its partition sets", p.latest, func(part *view.Part, now setSample) []alert.Object {
-		if part.Source.Asked = now.at; len(now.all) == 0 {
+	d := overview(ctx, "sets", "Partition sets", "NATS with its partition sets", p.latest, func(part *view.Part, now []judgedSet) []alert.Object {
+		if len(now) == 0 {
 			part.ID = ""
 		}
-		return judge(part, "sets", "set", now.all, worstSet, func(s judgedSet) alert.Object {
+		return judge(part, "sets", "set", now, worstSet, func(s judgedSet) alert.Object {
 			return alert.Object{
 				Kind: "partition set", Name: s.Name, Path: link("set", "name", s.Name), State: s.state, Since: s.since.value(), Waiting: view.Number(s.pending),
 			}
 		})
 	})
-	d.Judged.Source.Name, d.Judged.At = "NATS", d.Source.Asked
+	d.Judged.Source.Name = "NATS"
 	return d
 }
 

@@ -22,7 +22,7 @@ type sets struct {
 	all atomic.Pointer[[]PartitionSet]
 }
 
-func (s *sets) PartitionSets(context.Context, string) ([]PartitionSet, error) {
+func (s *sets) PartitionSets(context.Context) ([]PartitionSet, error) {
 	return *s.all.Load(), nil
 }
 
@@ -55,8 +55,8 @@ func TestOverviewOfSets(t *testing.T) {
 			{Name: "calm", Stream: "S", TTL: time.Minute, Partitions: []partition.Partition{owned}},
 			{Name: "stuck", Stream: "S", TTL: time.Minute, Partitions: []partition.Partition{owned, {Number: 2, Pending: 3}}},
 		})
-		later(setsEvery)
-		page := later(time.Minute + setsEvery)
+		later(time.Second)
+		page := later(time.Minute + time.Second)
 		require.Equal(t, "In trouble: Overview – jetpull", page.Heading())
 		row := page.Parts[0].List.Rows[0]
 		require.Equal(t, "stuck", row.Cells[0].Text)

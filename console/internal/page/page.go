@@ -53,7 +53,7 @@ type Func func(ctx context.Context, r Request) (*view.Page, error)
 var Parameters = func() map[string]bool {
 	all := map[string]bool{}
 	for name := range strings.FieldsSeq(`
-		after all as before broker channel consumer desc do download eventType from header hours id live message metadata name next origin
+		after all as broker channel consumer desc do download eventType from header hours id live message metadata name next origin
 		outcome partition q reason receiver relay seq since sort source span stage state status stream subject system
 		until`) {
 		all[name] = true

@@ -33,44 +33,42 @@ func payloadBlock(data []byte, r Request, page string, pairs ...string) view.Blo
 	if !r.Payloads {
 		return view.Block{Title: "Payload", Note: noPayload}
 	}
-	block := view.Block{Title: "Payload"}
-	for _, as := range []string{"text", "json", "hex"} {
+	block := view.Block{}
+	shown := data[:min(len(data), maxShown)]
+	isText := utf8.Valid(shown) || len(shown) < len(data) && utf8.Valid(shown[:len(shown)-utf8.UTFMax])
+	kinds := []string{"text", "hex"}
+	if len(data) <= maxShown && json.Valid(data) {
+		kinds = []string{"json", "text", "hex"}
+	}
+	kind := r.Query.Get("as")
+	switch {
+	case slices.Contains(kinds, kind):
+	case isText:
+		kind = kinds[0]
+	default:
+		kind = "hex"
+	}
+	for _, as := range kinds {
 		block.Links = append(block.Links, view.Link{Text: as, Href: link(page, append([]string{"as", as}, pairs...)...)})
 	}
 	block.Links = append(block.Links, view.Link{Text: "download", Href: link(page, append([]string{"download", "1"}, pairs...)...)})
-	shown := data[:min(len(data), maxShown)]
-	isJSON := len(data) <= maxShown && json.Valid(data)
-	kind := r.Query.Get("as")
-	if kind == "" {
-		switch {
-		case isJSON:
-			kind = "json"
-		case utf8.Valid(shown) || len(shown) < len(data) && utf8.Valid(shown[:len(shown)-utf8.UTFMax]):
-			kind = "text"
-		default:
-			kind = "hex"
-		}
-	}
-	switch {
-	case kind == "hex":
+	switch kind {
+	case "hex":
 		shown = shown[:min(len(shown), maxHex)]
 		block.Text = hex.Dump(shown)
-	case kind == "json" && isJSON:
+	case "json":
 		block.Fold = view.Fold(data)
-	case kind == "json":
-		block.Note = "It is not JSON, or too large to be folded, so it is shown as text. "
-	}
-	if kind != "hex" && block.Fold == nil {
+	case "text":
 		block.Text, _ = printable(shown, len(shown))
 	}
 	switch {
 	case len(data) == 0:
 		block.Note = "The payload is empty."
 	case len(shown) < len(data):
-		block.Note += fmt.Sprintf("These are the first %s of %s. The download has all of them.", view.Count(uint64(len(shown)), "byte"),
+		block.Note = fmt.Sprintf("These are the first %s of %s. The download has all of them.", view.Count(uint64(len(shown)), "byte"),
 			view.Count(uint64(len(data)), "byte"))
 	}
-	block.Title += " as " + kind
+	block.Title = "Payload as " + kind
 	return block
 }
 

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
+	"strings"
 
 	"github.com/jetpull/jetpull/console/internal/view"
 	workers "github.com/jetpull/jetpull/internal/running"
@@ -31,8 +31,7 @@ func (c *Consumers) running(ctx context.Context, r Request, one *consumer) view.
 	waiting, more := 0, 0
 	for _, w := range answers {
 		for _, m := range w.Running {
-			seq := strconv.FormatUint(m.Sequence, 10)
-			list.Add("m-"+w.Instance+"-"+seq, view.Linked(seq, link("message", "stream", one.Stream, "seq", seq)), view.Text(m.Subject),
+			list.Add(fmt.Sprintf("m-%s-%d", w.Instance, m.Sequence), messageLink(one.Stream, m.Sequence), view.Text(m.Subject),
 				view.Ago(m.Since, "The worker did not state it"), view.Number(m.Attempt), view.Text(w.Name), view.Text(w.Host), view.Int(w.PID))
 		}
 		waiting, more = waiting+w.Waiting, more+w.More
@@ -40,54 +39,50 @@ func (c *Consumers) running(ctx context.Context, r Request, one *consumer) view.
 	slices.SortFunc(list.Rows, func(a, b view.Row) int {
 		return cmp.Or(a.Cells[2].Time.Compare(b.Cells[2].Time), cmp.Compare(a.ID, b.ID))
 	})
-	list.Found = view.Bounded(len(list.Rows), more > 0, "message")
+	if len(answers) > 0 {
+		list.Empty = "No worker that answered handles a message now."
+		part.Facts = []view.Fact{
+			{Name: "Workers that answered", Value: view.Int(len(answers))}, {Name: "Messages that wait in them", Value: view.Int(waiting)},
+		}
+	}
 	if len(list.Rows) > 0 {
 		part.Actions = []view.Action{c.cancel(one)}
 	}
+	list.Found, part.List = view.Bounded(len(list.Rows), more > 0, "message"), list
 	list.Rows, list.Previous, list.Next = slice(r.Query, list.Rows)
-	part.List = list
-	if len(answers) > 0 {
-		part.List.Empty = "No worker that answered handles a message now."
-		part.Facts = []view.Fact{
-			{Name: "Workers that answered", Value: view.Int(len(answers))},
-			{Name: "Messages that wait in them", Value: view.Int(waiting)},
-		}
-	}
 	return part
 }
 
 func (c *Consumers) cancel(one *consumer) view.Action {
-	return view.Action{
-		Name: "cancel", Label: "Cancel a handler", Target: one.key, Danger: true,
-		Confirm: fmt.Sprintf("Cancel the handler that has a message of stream %s from consumer %s. The context of the handler ends. A handler usually "+
-			"fails then, and the message is retried or given up as after any failure.", one.Stream, one.Name),
-		Fields: []view.Field{{Name: "seq", Label: "Sequence of the message", Type: "number", Required: true}},
-		Do: act(refused("No handler was cancelled."), func(ctx context.Context, form url.Values) (view.Outcome, error) {
-			seq, err := parseSequence(form.Get("seq"))
-			if err == nil && seq == 0 {
-				err = invalid("Give the sequence of a message on the list.", "No message is named.")
+	return one.action(view.Action{
+		Name: "cancel", Label: "Cancel a handler", Danger: true,
+		Confirm: strings.Join(inWords("cancel", one.ConsumerInfo), " "),
+		Fields:  []view.Field{{Name: "seq", Label: "Sequence of the message", Type: "number", Required: true}},
+	}, func(ctx context.Context, form url.Values) (view.Outcome, error) {
+		seq, err := parseSequence(form.Get("seq"))
+		if err == nil && seq == 0 {
+			err = invalid("Give the sequence of a message on the list.", "No message is named.")
+		}
+		var answers []workers.Cancelled
+		if err == nil {
+			answers, err = c.source.Cancel(ctx, one.Stream, one.Name, seq)
+		}
+		for _, w := range answers {
+			if w.Cancelled {
+				return done(fmt.Sprintf("Cancelled the handler of message %d, in worker %s, process %d on %s.", seq, view.Text(w.Name).Text, w.PID,
+					view.Text(w.Host).Text)), nil
 			}
-			var answers []workers.Cancelled
-			if err == nil {
-				answers, err = c.source.Cancel(ctx, one.Stream, one.Name, seq)
+		}
+		switch {
+		case err != nil:
+			return view.Outcome{}, err
+		case len(answers) == 0:
+			return view.Outcome{}, &Problem{
+				Status: http.StatusGatewayTimeout, Fix: "Look at the list of running messages before you try again.",
+				Text: fmt.Sprintf("No worker answered in time. Whether the handler of message %d was cancelled is not known.", seq),
 			}
-			if err != nil {
-				return view.Outcome{}, err
-			}
-			for _, w := range answers {
-				if w.Cancelled {
-					return done(fmt.Sprintf("Cancelled the handler of message %d, in worker %s, process %d on %s.", seq, view.Text(w.Name).Text, w.PID,
-						view.Text(w.Host).Text)), nil
-				}
-			}
-			if len(answers) == 0 {
-				return view.Outcome{}, &Problem{
-					Status: http.StatusGatewayTimeout, Fix: "Look at the list of running messages before you try again.",
-					Text: fmt.Sprintf("No worker answered in time. Whether the handler of message %d was cancelled is not known.", seq),
-				}
-			}
-			return view.Outcome{}, impossible("It may be handled already, wait, or be with a worker without a name. Look at the list again.",
-				"No handler has message %d: %s answered. Nothing was cancelled.", seq, view.Count(uint64(len(answers)), "worker"))
-		}),
-	}
+		}
+		return view.Outcome{}, impossible("It may be handled already, wait, or be with a worker without a name. Look at the list again.",
+			"No handler has message %d: %s answered. Nothing was cancelled.", seq, view.Count(uint64(len(answers)), "worker"))
+	})
 }

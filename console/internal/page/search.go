@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/console/internal/view"
 )
 
 const (
@@ -28,10 +31,20 @@ type search struct {
 	source  MessageSource
 	info    *jetstream.StreamInfo
 	subject string // of the messages; empty: all
-	// low is the first sequence that is searched; 0: that of the stream.
-	low uint64
+	// low and high are the first and the last sequence that are searched; 0: those of the stream. A list begins at from.
+	low, high, from uint64
+	fits            func(*jetstream.RawStreamMsg) bool // whether a list has a message
 	// most is how many messages are read, and atOnce how many of the first answer.
 	most, atOnce int
+}
+
+// begin has a list of the search begin at the sequence that a query names, or at the last one.
+func (s *search) begin(q url.Values) (err error) {
+	s.from, err = parseSequence(q.Get("seq"))
+	if s.from == 0 || s.from > s.high {
+		s.from = s.high
+	}
+	return err
 }
 
 // back passes the messages from a sequence on downwards to visit, until that returns false. It stops earlier, after most messages or scanTime. Next
@@ -98,12 +111,11 @@ func (s *search) between(ctx context.Context, low, high uint64) (all []*jetstrea
 	return all, false, nil
 }
 
-// find returns the newest n messages from a sequence on downwards that fit, without most of their payloads.
-func (s *search) find(ctx context.Context, from uint64, n int, fits func(*jetstream.RawStreamMsg) bool) (found []brief, next uint64, looked int,
-	err error,
-) {
-	next, looked, err = s.back(ctx, from, func(m *jetstream.RawStreamMsg) bool {
-		if !fits(m) {
+// list is the part of a page with the newest n messages that fit, without most of their payloads, and with the ways to the others. Looked states how
+// far it has looked, and next is where the list goes on; 0: it has ended.
+func (s *search) list(ctx context.Context, r Request, path, noun string, n int) (part view.Part, found []brief, looked int, next uint64) {
+	next, looked, err := s.back(ctx, s.from, func(m *jetstream.RawStreamMsg) bool {
+		if !s.fits(m) {
 			return true
 		}
 		if len(found) == n {
@@ -112,7 +124,40 @@ func (s *search) find(ctx context.Context, from uint64, n int, fits func(*jetstr
 		found = append(found, briefly(m))
 		return true
 	})
-	return found, next, looked, err
+	part = view.Part{ID: path, Source: view.Source{Name: "NATS", Asked: r.Now}}
+	part.List = &view.List{Path: path, Query: r.Query, Previous: s.newer(ctx, r.Query, n), Empty: "No " + noun + " matches this filter."}
+	if err != nil {
+		part.Problem, part.ProblemTone = "The list ends early, since the server did not answer in time: "+err.Error(), view.Warn
+	}
+	if next > 0 {
+		part.List.Next = with(r.Query, "seq", strconv.FormatUint(next, 10))
+		part.List.Empty = "None of the " + view.Count(uint64(looked), "message") + " that were read matches. Next looks further."
+	}
+	return part, found, looked, next
+}
+
+// newer is the query of the page with the n messages above those of a list; nil: there is none.
+func (s *search) newer(ctx context.Context, q url.Values, n int) url.Values {
+	var found []uint64
+	for at, looked, begun := s.from+1, 0, time.Now(); at <= s.high && len(found) <= n && looked < s.most && time.Since(begun) < scanTime; {
+		some, err := s.source.Messages(ctx, s.info, at, cmp.Or(s.subject, ">"), s.atOnce)
+		if err != nil || len(some) == 0 {
+			break
+		}
+		for _, one := range some {
+			if one.Sequence <= s.high && s.fits(one) {
+				found = append(found, one.Sequence)
+			}
+		}
+		at, looked = some[len(some)-1].Sequence+1, looked+len(some)
+	}
+	switch {
+	case len(found) == 0:
+		return nil
+	case len(found) <= n:
+		return with(q, "seq", "")
+	}
+	return with(q, "seq", strconv.FormatUint(found[n-1], 10))
 }
 
 const (

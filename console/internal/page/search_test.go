@@ -56,9 +56,10 @@ func TestSearchHoldsABoundedWindow(t *testing.T) {
 func TestFoundMessagesAreBrief(t *testing.T) {
 	source := &heavy{last: 60}
 	info := &jetstream.StreamInfo{State: jetstream.StreamState{FirstSeq: 1, LastSeq: source.last}}
-	s := search{source: source, info: info, most: maxScanned, atOnce: pageSize}
-	found, next, _, err := s.find(t.Context(), source.last, pageSize, func(m *jetstream.RawStreamMsg) bool { return len(m.Data) == 1<<20 })
-	require.NoError(t, err)
+	s := search{source: source, info: info, high: source.last, from: source.last, most: maxScanned, atOnce: pageSize}
+	s.fits = func(m *jetstream.RawStreamMsg) bool { return len(m.Data) == 1<<20 }
+	part, found, _, next := s.list(t.Context(), Request{}, "messages", "message", pageSize)
+	require.Empty(t, part.Problem)
 	require.Len(t, found, pageSize)
 	require.EqualValues(t, 10, next)
 	for _, one := range found {

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -37,8 +36,10 @@ type judgedStream struct {
 	stored meter
 }
 
+func byStream(a, b judgedStream) int { return cmp.Compare(a.Config.Name, b.Config.Name) }
+
 func worstStream(a, b judgedStream) int {
-	return cmp.Or(cmp.Compare(a.state.Level, b.state.Level), cmp.Compare(a.Config.Name, b.Config.Name))
+	return cmp.Or(cmp.Compare(a.state.Level, b.state.Level), byStream(a, b))
 }
 
 // ask reads and judges all streams, and measures how they grow.
@@ -61,6 +62,7 @@ func (m *Messages) ask(ctx context.Context) ([]judgedStream, error) {
 		}
 		all[i], known[name] = one, one
 	}
+	slices.SortFunc(all, byStream)
 	m.before = known
 	return all, nil
 }
@@ -82,22 +84,18 @@ func internal(info *jetstream.StreamInfo) bool {
 	return strings.HasPrefix(info.Config.Name, "$") || systems.OfStream(info.Config.Name, info.Config.Subjects) != ""
 }
 
-// internalStreams are the names of those that the last sample has.
-func (m *Messages) internalStreams() map[string]bool {
-	found := map[string]bool{}
-	for _, info := range m.latest.Get().Value {
-		if internal(info.StreamInfo) {
-			found[info.Config.Name] = true
-		}
-	}
-	return found
+// internal reports whether the last sample has a stream of a name that is internal.
+func (m *Messages) internal(stream string) bool {
+	all := m.latest.Get().Value
+	i, found := slices.BinarySearchFunc(all, stream, func(s judgedStream, name string) int { return cmp.Compare(s.Config.Name, name) })
+	return found && internal(all[i].StreamInfo)
 }
 
 var streamColumns = []column[judgedStream]{
 	text("Stream", func(info judgedStream) view.Value {
 		_, name := streamKind(info.StreamInfo)
 		return view.Linked(name, link("messages", "stream", info.Config.Name))
-	}).by("name", func(a, b judgedStream) int { return cmp.Compare(a.Config.Name, b.Config.Name) }),
+	}).by("name", byStream),
 	text("Kind", func(info judgedStream) view.Value {
 		kind, _ := streamKind(info.StreamInfo)
 		return view.Linked(kind, link("stream", "name", info.Config.Name))
@@ -110,52 +108,38 @@ var streamColumns = []column[judgedStream]{
 	number("Size", func(info judgedStream) view.Value { return view.Bytes(info.State.Bytes) }).
 		by("bytes", func(a, b judgedStream) int { return cmp.Compare(a.State.Bytes, b.State.Bytes) }),
 	number("Consumers", func(info judgedStream) view.Value {
-		if info.State.Consumers == 0 {
-			return view.Int(0)
-		}
 		return leads(view.Int(info.State.Consumers), link("consumers", "stream", info.Config.Name))
 	}).by("consumers", func(a, b judgedStream) int { return cmp.Compare(a.State.Consumers, b.State.Consumers) }),
-	number("Oldest message", func(info judgedStream) view.Value { return emptyTime(info.State.Msgs, info.State.FirstTime) }),
-	number("Newest message", func(info judgedStream) view.Value { return emptyTime(info.State.LastSeq, info.State.LastTime) }).
+	number("Oldest message", func(info judgedStream) view.Value { return place(info, info.State.FirstSeq, info.State.FirstTime) }),
+	number("Newest message", func(info judgedStream) view.Value { return place(info, info.State.LastSeq, info.State.LastTime) }).
 		by("last", func(a, b judgedStream) int { return a.State.LastTime.Compare(b.State.LastTime) }),
 }
 
-func (m *Messages) streams(ctx context.Context, r Request) (*view.Page, error) {
-	s := m.latest.Fresh(ctx)
-	q := r.Query
-	var rows []judgedStream
-	hidden := 0
-	for _, info := range s.Value {
-		switch {
-		case !contains(q.Get("q"), append(info.Config.Subjects, info.Config.Name)...):
-		case internal(info.StreamInfo) && q.Get("all") == "" && !info.state.Trouble():
-			hidden++
-		default:
-			rows = append(rows, info)
-		}
-	}
-	list := &view.List{
-		Path: "streams", Found: view.Bounded(len(rows), false, "stream"),
-		Empty: "This list shows the streams of the account. Create one with `nats stream add`.",
-	}
-	if hidden > 0 {
-		list.Found += fmt.Sprintf(", and %d internal", hidden)
-	}
-	table(list, q, rows, "name", len(s.Value), "stream", func(info judgedStream) string { return "s-" + info.Config.Name }, streamColumns)
-	return &view.Page{
-		Nav: "streams", Title: "Messages",
-		Filter: &view.Filter{Path: "streams", Fields: []view.Field{
-			searchField(q, "q", "Stream or subject", "name or subject"), internalField(q),
-		}},
-		Parts: []view.Part{{ID: "streams", Source: source("NATS", s), List: list}},
-	}, nil
-}
-
-func emptyTime(n uint64, at time.Time) view.Value {
-	if n == 0 || at.Year() < 2000 {
+// place leads to a message of a stream.
+func place(info judgedStream, seq uint64, at time.Time) view.Value {
+	if info.State.Msgs == 0 {
 		return view.None("There is no message")
 	}
-	return view.Ago(at, "")
+	v := leads(view.Ago(at, "There is no message"), messageLink(info.Config.Name, seq).Href)
+	v.Prefix = strconv.FormatUint(seq, 10) + ", "
+	return v
+}
+
+// streamList are the streams of the list. Internal ones are hidden, unless a user asks for them, or an operator has to look at them.
+var streamList = &objects[judgedStream]{
+	noun: "stream", name: func(s judgedStream) string { return s.Config.Name },
+	fits: func(q url.Values, s judgedStream) bool {
+		return contains(q.Get("q"), s.Config.Name, strings.Join(s.Config.Subjects, " ")) &&
+			(q.Get("all") != "" || s.state.Trouble() || !internal(s.StreamInfo))
+	},
+}
+
+func (m *Messages) streams(ctx context.Context, r Request) (*view.Page, error) {
+	s, list := m.latest.Fresh(ctx), &view.List{
+		Path: "streams", Empty: "This list shows the streams of the account. Create one with `nats stream add`.",
+	}
+	return streamList.page(r, "Messages", source("NATS", s), list, s.Value, streamColumns,
+		searchField(r.Query, "q", "Stream or subject", "name or subject"), internalField(r.Query)), nil
 }
 
 // stream shows all that there is to know of a stream, except its messages.
@@ -165,25 +149,18 @@ func (m *Messages) stream(ctx context.Context, r Request) (*view.Page, error) {
 	if err != nil {
 		return nil, streamError(name, err)
 	}
-	kind, title := streamKind(info)
+	_, title := streamKind(info)
 	c, st := info.Config, info.State
 	values := func(i int) chart.Series { return r.values(m.history, name, i) }
-	now := state.Stream(info.Cluster)
+	one := judgedStream{StreamInfo: info, state: state.Stream(info.Cluster)}
 	part := view.Part{
-		ID: "stream", Source: view.Source{Name: "NATS", Asked: r.Now}, Problem: now.Sentence, ProblemTone: now.Level.Tone(),
-		Facts: []view.Fact{
-			{Name: "Kind", Value: view.Text(kind)},
-			{Name: "Messages", Value: leads(view.Number(st.Msgs), link("messages", "stream", name))},
-			{Name: "Size", Value: view.Bytes(st.Bytes)},
-			{Name: "Subjects with messages", Value: view.Number(st.NumSubjects)},
-			{Name: "Deleted between them", Value: view.Int(st.NumDeleted)},
-			{Name: "First", Value: place(name, st.Msgs, st.FirstSeq, st.FirstTime)},
-			{Name: "Last", Value: place(name, st.Msgs, st.LastSeq, st.LastTime)},
-			{Name: "Retention", Value: view.Text(c.Retention.String())},
-			{Name: "Limits", Value: view.Text(cmp.Or(strings.Join(inWords("limits", c), ", "), "none"))},
-			{Name: "Replicas", Value: view.Int(c.Replicas)},
-			{Name: "Created", Value: view.Ago(info.Created, "The server did not state it")},
-		},
+		ID: "stream", Source: view.Source{Name: "NATS", Asked: r.Now}, Problem: one.state.Sentence, ProblemTone: one.state.Level.Tone(),
+		Facts: append(facts(one, streamColumns),
+			view.Fact{Name: "Deleted between them", Value: view.Int(st.NumDeleted)},
+			view.Fact{Name: "Retention", Value: view.Text(c.Retention.String())},
+			view.Fact{Name: "Limits", Value: view.Text(cmp.Or(strings.Join(inWords("limits", c), ", "), "none"))},
+			view.Fact{Name: "Replicas", Value: view.Int(c.Replicas)},
+			view.Fact{Name: "Created", Value: view.Ago(info.Created, "The server did not state it")}),
 		Charts: []chart.Chart{
 			chart.Large("Messages", "messages", values(histMessages)), chart.Large("Size", "bytes", values(histBytes)),
 			chart.Large("Stored in a second", "", values(histStored)),
@@ -193,18 +170,12 @@ func (m *Messages) stream(ctx context.Context, r Request) (*view.Page, error) {
 	if info.Cluster != nil && len(info.Cluster.Replicas) > 0 {
 		page.Parts = append(page.Parts, replicas(info.Cluster))
 	}
-	page.Parts = append(page.Parts, m.consumersOf(ctx, name), m.subjects(ctx, info))
-	return page, configuration(page, &c)
-}
-
-// place leads to a message.
-func place(stream string, n, seq uint64, at time.Time) view.Value {
-	if n == 0 {
-		return view.None("There is no message")
-	}
-	v := view.Ago(at, "")
-	v.Prefix, v.Href = strconv.FormatUint(seq, 10)+", ", link("message", "stream", stream, "seq", strconv.FormatUint(seq, 10))
-	return v
+	text, err := json.MarshalIndent(c, "", "  ") // it has the names of NATS
+	configuration, _ := printable(text, maxShown)
+	page.Parts = append(page.Parts, m.consumersOf(ctx, name), m.subjects(ctx, info), view.Part{
+		ID: "configuration", Title: "Configuration", Texts: []view.Block{{Title: "As JSON", Text: configuration}},
+	})
+	return page, err
 }
 
 func replicas(c *jetstream.ClusterInfo) view.Part {
@@ -255,43 +226,16 @@ func (m *Messages) subjects(ctx context.Context, info *jetstream.StreamInfo) vie
 		part.Lines = []string{"How many messages each subject has is not known now: " + err.Error()}
 		return part
 	}
-	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
-		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
-	})
 	part.List = &view.List{
-		Found: view.Bounded(len(names), false, "subject") + ", those with the most messages first", Path: "stream", Empty: "There is no message.",
+		Found: view.Bounded(len(counts), false, "subject") + ", those with the most messages first", Path: "stream", Empty: "There is no message.",
 		Columns: view.Columns{}.Wide("Subject").Numbers("Messages"),
 	}
-	for i, subject := range names[:min(len(names), pageSize)] {
-		part.List.Add("subject-"+strconv.Itoa(i),
-			view.Linked(subject, link("messages", "stream", info.Config.Name, "subject", subject)), view.Number(counts[subject]))
+	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b)) })
+	for _, subject := range names[:min(len(names), pageSize)] {
+		part.List.Add("subject-"+subject, view.Linked(subject, link("messages", "stream", info.Config.Name, "subject", subject)),
+			view.Number(counts[subject]))
 	}
 	return part
-}
-
-// configuration adds the configuration with the server's names, as a list and as JSON.
-func configuration(page *view.Page, c *jetstream.StreamConfig) error {
-	data, err := json.Marshal(c)
-	if err != nil {
-		return err
-	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(data, &fields); err != nil {
-		return err
-	}
-	list := &view.List{
-		Found: view.Bounded(len(fields), false, "setting"), Path: "stream", Columns: view.Texts("Setting").Wide("Value"),
-	}
-	for _, key := range slices.Sorted(maps.Keys(fields)) {
-		list.Add("setting-"+key, view.Code(key), view.Code(string(fields[key])))
-	}
-	var indented bytes.Buffer
-	_ = json.Indent(&indented, data, "", "  ") // it is valid
-	text, _ := printable(indented.Bytes(), maxShown)
-	page.Parts = append(page.Parts, view.Part{
-		ID: "configuration", Title: "Configuration", List: list, Texts: []view.Block{{Title: "As JSON", Text: text}},
-	})
-	return nil
 }
 
 // internalField shows what is hidden.

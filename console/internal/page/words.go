@@ -47,8 +47,13 @@ var words = template.Must(template.New("").Funcs(template.FuncMap{
 	},
 }).Parse(wordsText))
 
-// natural is a number of any signed type.
-func natural(n any) uint64 { return uint64(max(0, reflect.ValueOf(n).Int())) }
+// natural is a number of any type of integers.
+func natural(n any) uint64 {
+	if v := reflect.ValueOf(n); v.CanInt() {
+		return uint64(max(0, v.Int()))
+	}
+	return reflect.ValueOf(n).Uint()
+}
 
 // inWords are the lines that a template of words.txt writes about a configuration.
 func inWords(name string, of any) (lines []string) {

@@ -335,33 +335,23 @@ func (j JetStream) counts(ctx context.Context, name, subject string) (map[string
 }
 
 // PartitionSets implements [page.PartitionSource].
-func (j JetStream) PartitionSets(ctx context.Context, name string) ([]page.PartitionSet, error) {
-	names := []string{name}
-	if name == "" {
-		names = nil
-		buckets := j.JS.KeyValueStoreNames(ctx)
-		for bucket := range buckets.Name() {
-			if set, ok := strings.CutPrefix(bucket, systems.PartitionBucket); ok {
-				names = append(names, set)
-			}
-		}
-		if err := buckets.Error(); err != nil {
-			return nil, inWords(fmt.Errorf("buckets: %w", err))
-		}
-	}
-	var all []page.PartitionSet
-	for _, each := range names {
-		set, err := partition.Load(ctx, j.JS, each)
-		if err != nil && name == "" {
-			all = append(all, page.PartitionSet{Name: each, Err: err})
+func (j JetStream) PartitionSets(ctx context.Context) (all []page.PartitionSet, err error) {
+	buckets := j.JS.KeyValueStoreNames(ctx)
+	for bucket := range buckets.Name() {
+		name, ok := strings.CutPrefix(bucket, systems.PartitionBucket)
+		if !ok {
 			continue
 		}
-		if err != nil {
-			return nil, err
+		s := page.PartitionSet{Name: name}
+		set, err := partition.Load(ctx, j.JS, name)
+		if s.Err = err; err == nil {
+			s.Stream, s.Subject, s.TTL = set.Stream(), set.Config().Subject, set.Config().TTL
+			s.Partitions, s.Err = set.Status(ctx)
 		}
-		s := page.PartitionSet{Name: each, Stream: set.Stream(), Subject: set.Config().Subject, TTL: set.Config().TTL}
-		s.Partitions, s.Err = set.Status(ctx)
 		all = append(all, s)
+	}
+	if err := buckets.Error(); err != nil {
+		return nil, inWords(fmt.Errorf("buckets: %w", err))
 	}
 	return all, nil
 }
