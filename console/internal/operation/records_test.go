@@ -36,7 +36,7 @@ func TestKeptOperations(t *testing.T) {
 	} {
 		data, err := json.Marshal(bulk.Operation{ID: kind, Kind: kind, State: state, Spec: json.RawMessage(`{"What":"it","Select":"key"}`)})
 		require.NoError(t, err)
-		kept[keyOperation+strings.ReplaceAll(kind, " ", "_")] = Kept{data, 1}
+		kept["operation."+strings.ReplaceAll(kind, " ", "_")] = Kept{data, 1}
 	}
 	r := NewRunner(slog.New(slog.DiscardHandler))
 	for kind, continued := range map[string]bool{
@@ -68,7 +68,7 @@ func TestOperationsBegunBeforeTheBucketIsRead(t *testing.T) {
 	require.NoError(t, err)
 	data, err := json.Marshal(bulk.Operation{ID: o.ID, Kind: "pause consumers", State: bulk.Done, Spec: json.RawMessage(`{"What":"kept"}`)})
 	require.NoError(t, err)
-	require.NoError(t, r.Restore(t.Context(), bucketOf{keyOperation + o.ID: {data, 1}}))
+	require.NoError(t, r.Restore(t.Context(), bucketOf{"operation." + o.ID: {data, 1}}))
 	all, err := r.Operations(t.Context())
 	require.NoError(t, err)
 	require.Len(t, all, 1)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
-	"strings"
 	"sync"
 	"time"
 
@@ -25,17 +24,16 @@ const runnerGroup = "console"
 // Runner runs operations in the console, for systems and objects that have none of their own. Without [Runner.Restore] their records are in memory:
 // when the console stops, an operation ends as if it was cancelled. Its finished part is not undone.
 type Runner struct {
-	records *memory
+	records *records
 	kinds   map[string]bulk.Kind
 	bulk    *bulk.Runner
+	chosen  *Store[chosen] // the objects of operations that run, by selection
 
 	mu sync.Mutex
 	// refused is why objects of an operation were skipped: the first reasons, by operation.
 	refused map[string][]string
 	// waits is why an operation does not go on now.
 	waits map[string]string
-	// chosen are the objects of operations that run, by selection.
-	chosen map[string]chosen
 }
 
 // ErrNotTried is the error of an action that was not tried, because its system does not answer. The operation waits for the system.
@@ -49,13 +47,12 @@ type task struct {
 
 // NewRunner makes a runner that runs nothing before [Runner.Run]. Pages add their kinds of operations before.
 func NewRunner(log *slog.Logger) *Runner {
+	process := "console-" + rand.Text()
 	r := &Runner{
-		records: &memory{all: map[string]bulk.Operation{}, continued: map[string]bool{}}, kinds: map[string]bulk.Kind{}, refused: map[string][]string{},
-		waits: map[string]string{}, chosen: map[string]chosen{},
+		records: newRecords(process), kinds: map[string]bulk.Kind{}, refused: map[string][]string{}, waits: map[string]string{},
+		chosen: NewStore("chosen.", 0, func(_, _ chosen) bool { return false }),
 	}
-	r.bulk = bulk.New(bulk.Config{
-		Records: r.records, Process: "console-" + rand.Text(), Shared: true, Lost: lostAfter, Now: time.Now, Log: log, Kinds: r.kinds,
-	})
+	r.bulk = bulk.New(bulk.Config{Records: r.records, Process: process, Shared: true, Lost: lostAfter, Now: time.Now, Log: log, Kinds: r.kinds})
 	return r
 }
 
@@ -63,34 +60,12 @@ func NewRunner(log *slog.Logger) *Runner {
 const lostAfter = 10 * time.Second
 
 // Restore reads the operations that earlier processes have kept, and keeps those of this one. If this process has begun one already, its operations
-// stay in memory, and the others wait for the next process: the IDs of both may be the same.
+// stay in memory, and the others wait for the next process.
 func (r *Runner) Restore(ctx context.Context, keep Keep) error {
-	operations, err := keep.Read(ctx, keyOperation+">")
-	if err != nil {
+	if err := r.chosen.Restore(ctx, keep); err != nil { // first: an operation goes on as soon as its record is there
 		return err
 	}
-	objects, err := keep.Read(ctx, keyChosen+">")
-	if err != nil {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.records.mu.Lock()
-	defer r.records.mu.Unlock()
-	if len(r.records.all) > 0 {
-		return nil
-	}
-	for key, kept := range objects {
-		var c chosen
-		if json.Unmarshal(kept.Data, &c) == nil {
-			r.chosen[strings.TrimPrefix(key, keyChosen)] = c
-		}
-	}
-	r.records.keep = keep
-	for _, kept := range operations {
-		r.records.know(kept)
-	}
-	return nil
+	return r.records.Restore(ctx, keep)
 }
 
 // Hold has no operation begin, until it ends or Restore has succeeded.
@@ -98,26 +73,6 @@ func (r *Runner) Hold(hold bool) {
 	r.records.mu.Lock()
 	defer r.records.mu.Unlock()
 	r.records.held = hold
-}
-
-// choose keeps the objects of an operation, so that it continues after a restart.
-func (r *Runner) choose(ctx context.Context, key string, c chosen) error {
-	r.records.mu.Lock()
-	keep := r.records.keep
-	r.records.mu.Unlock()
-	if keep != nil {
-		data, err := json.Marshal(c)
-		if err == nil {
-			err = keep.Put(ctx, keyChosen+key, data)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.chosen[key] = c
-	return nil
 }
 
 // Run runs operations until ctx ends.
@@ -166,9 +121,7 @@ func (r *Runner) AddNamed(kind string, continued bool, do func(ctx context.Conte
 	r.Add(kind, continued, 1, func(_ context.Context, selection json.RawMessage, from uint64, _ int) ([]func(context.Context) error, uint64, error) {
 		var key string
 		_ = json.Unmarshal(selection, &key) // BeginNamed has written it
-		r.mu.Lock()
-		c := r.chosen[key]
-		r.mu.Unlock()
+		c, _ := r.chosen.Get(key)
 		if from > uint64(len(c.Names)) {
 			return nil, 0, fmt.Errorf("%w: the objects of this operation are not known any more", stored.ErrNotFound)
 		}
@@ -189,7 +142,7 @@ func (r *Runner) AddNamed(kind string, continued bool, do func(ctx context.Conte
 // BeginNamed starts an operation of a kind that AddNamed has added, on objects that are chosen by their names. By is its author.
 func (r *Runner) BeginNamed(ctx context.Context, kind, by, what string, names []string, form url.Values, rate float64) (Operation, error) {
 	key := rand.Text()
-	if err := r.choose(ctx, key, chosen{names, form}); err != nil {
+	if err := r.chosen.Set(ctx, key, chosen{names, form}); err != nil { // so that it continues after a restart
 		return Operation{}, err
 	}
 	return r.Begin(ctx, kind, by, what, key, rate)
@@ -260,7 +213,7 @@ func (r *Runner) Operations(context.Context) ([]Operation, error) {
 		if o.State != bulk.Running {
 			var key string
 			if json.Unmarshal(t.Select, &key) == nil {
-				delete(r.chosen, key)
+				r.chosen.Forget(key)
 			}
 		} else if why := r.waits[o.ID]; why != "" {
 			op.Notes = []string{"It waits, and goes on when the system answers: " + why}

@@ -47,6 +47,6 @@ func TestNamedOperation(t *testing.T) {
 		})
 		require.Contains(t, all[0].Notes, "b: it is locked")
 		require.Equal(t, []string{"a 1h", "b 1h", "c 1h"}, tried)
-		require.Empty(t, r.chosen)
+		require.Empty(t, r.chosen.All())
 	})
 }

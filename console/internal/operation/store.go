@@ -15,6 +15,7 @@ type Store[T any] struct {
 	prefix string
 	most   int
 	later  func(own, kept T) bool
+	decode func(Kept) (T, error)
 
 	mu   sync.Mutex
 	all  map[string]T
@@ -22,9 +23,14 @@ type Store[T any] struct {
 }
 
 // NewStore makes a store whose keys begin with prefix where they are kept. In memory are at most as many values as most, those of the greatest keys,
-// or all if it is 0. Later reports whether a value of this process counts instead of one of the same key that was kept.
+// or all if it is 0. Later reports whether a value of this process counts instead of one of the same key that was kept; nil: a store that has values
+// of this process stays in memory.
 func NewStore[T any](prefix string, most int, later func(own, kept T) bool) *Store[T] {
-	return &Store[T]{prefix: prefix, most: most, later: later, all: map[string]T{}}
+	decode := func(kept Kept) (one T, err error) {
+		err = json.Unmarshal(kept.Data, &one)
+		return one, err
+	}
+	return &Store[T]{prefix: prefix, most: most, later: later, decode: decode, all: map[string]T{}}
 }
 
 // Restore reads the values that earlier processes have kept, except those that cannot be decoded, and keeps those of this one.
@@ -35,10 +41,14 @@ func (s *Store[T]) Restore(ctx context.Context, keep Keep) error {
 	}
 	s.mu.Lock()
 	own := maps.Clone(s.all)
+	if s.later == nil && len(own) > 0 {
+		s.mu.Unlock()
+		return nil
+	}
 	s.keep = keep
 	for _, key := range slices.Sorted(maps.Keys(kept)) {
-		var one T
-		if json.Unmarshal(kept[key].Data, &one) != nil {
+		one, err := s.decode(kept[key])
+		if err != nil {
 			continue
 		}
 		key = strings.TrimPrefix(key, s.prefix)
@@ -96,6 +106,13 @@ func (s *Store[T]) bound() {
 			delete(s.all, key)
 		}
 	}
+}
+
+// Forget drops a value from memory.
+func (s *Store[T]) Forget(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, key)
 }
 
 // Get is the value of a key, if there is one.
