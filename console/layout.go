@@ -7,29 +7,29 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/jetpull/jetpull/console/internal/page"
 	"github.com/jetpull/jetpull/console/internal/source"
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-// serverInterval is the time after which the console sees that its connection leads to another server.
-const serverInterval = time.Second
-
 // askAccount asks for the account of the connection, once for each server that it leads to: a user that may not ask is refused each time, and
 // the header of the pages leaves the account out.
 func (c *Console) askAccount(ctx context.Context, j source.JetStream) {
-	ticker := time.NewTicker(serverInterval)
-	defer ticker.Stop()
-	for asked := ""; ctx.Err() == nil; {
-		if server := j.JS.Conn().ConnectedServerId(); server != "" && server != asked {
-			asked = server
+	nc := j.JS.Conn()
+	connected := nc.StatusChanged(nats.CONNECTED)
+	defer nc.RemoveStatusListener(connected)
+	for open := true; open; {
+		if nc.IsConnected() {
 			if account, err := j.AccountName(ctx); err == nil {
 				c.account.Store(&account)
 			}
 		}
 		select {
-		case <-ticker.C:
+		case _, open = <-connected:
 		case <-ctx.Done():
+			open = false
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -67,9 +68,12 @@ type sessions struct {
 
 	mu  sync.Mutex
 	all map[string]session
-	// streams are the open streams of events, by token and by session. Without Access all are of one token, and of no session.
-	streams map[string]int
+	// streams count the open streams of events. Without Access all are of one token, and of no session.
+	streams map[owner]int
 }
+
+// owner is whose an open stream is.
+type owner struct{ token, session string }
 
 // session remembers the token rather than the role: the token is checked again with each request.
 type session struct {
@@ -87,7 +91,7 @@ type user struct {
 func newSessions(cfg Config, log *slog.Logger) *sessions {
 	return &sessions{
 		access: cfg.Access, name: cfg.Name, header: cfg.UserHeader, logins: httpserve.NewLogins(wrongTokens, log, func() {}),
-		all: map[string]session{}, streams: map[string]int{},
+		all: map[string]session{}, streams: map[owner]int{},
 	}
 }
 
@@ -109,14 +113,10 @@ func (s *sessions) user(r *http.Request) (u user, ok bool) {
 		if !ok || time.Now().After(found.ends) {
 			return user{}, false
 		}
-		switch u.role = s.access(found.token); u.role {
-		case Admin:
-			u.name = "admin"
-		case ReadOnly:
-			u.name = "reader"
-		case NoAccess:
+		if u.role = s.access(found.token); u.role == NoAccess {
 			return user{}, false
 		}
+		u.name = map[Role]string{Admin: "admin", ReadOnly: "reader"}[u.role]
 		if s.name != nil {
 			u.name = cmp.Or(s.name(found.token), u.name)
 		}
@@ -137,18 +137,16 @@ func (s *sessions) open(token string) (id string) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	oldest, ends, same := "", now.Add(2*sessionTime), 0
+	var same []string
 	for other, one := range s.all {
 		if now.After(one.ends) {
 			delete(s.all, other)
 		} else if one.token == token {
-			if same++; one.ends.Before(ends) {
-				oldest, ends = other, one.ends
-			}
+			same = append(same, other)
 		}
 	}
-	if same >= maxSessions {
-		delete(s.all, oldest)
+	if len(same) >= maxSessions {
+		delete(s.all, slices.MinFunc(same, func(a, b string) int { return s.all[a].ends.Compare(s.all[b].ends) }))
 	}
 	s.all[id] = session{token, now.Add(sessionTime)}
 	return id
@@ -158,25 +156,25 @@ func (s *sessions) open(token string) (id string) {
 func (s *sessions) stream(r *http.Request) (done func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	keys, most := []string{"token "}, []int{maxTokenStreams}
+	var of owner
 	if cookie, err := r.Cookie(cookieName); err == nil && s.access != nil {
-		keys, most = []string{"token " + s.all[cookie.Value].token, "session " + cookie.Value}, []int{maxTokenStreams, maxStreams}
+		of = owner{s.all[cookie.Value].token, cookie.Value}
 	}
-	for i, key := range keys {
-		if s.streams[key] >= most[i] {
-			return nil, false
+	ofToken := 0
+	for other, n := range s.streams {
+		if other.token == of.token {
+			ofToken += n
 		}
 	}
-	for _, key := range keys {
-		s.streams[key]++
+	if ofToken >= maxTokenStreams || of.session != "" && s.streams[of] >= maxStreams {
+		return nil, false
 	}
+	s.streams[of]++
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		for _, key := range keys {
-			if s.streams[key]--; s.streams[key] == 0 {
-				delete(s.streams, key)
-			}
+		if s.streams[of]--; s.streams[of] == 0 {
+			delete(s.streams, of)
 		}
 	}, true
 }

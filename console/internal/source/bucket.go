@@ -7,9 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/console/internal/operation"
+	"github.com/jetpull/jetpull/internal/jsstream"
 	"github.com/jetpull/jetpull/internal/stored"
 )
 
@@ -72,11 +74,8 @@ func (b *bucket) Put(ctx context.Context, key string, data []byte) error {
 // Swap implements [operation.Keep].
 func (b *bucket) Swap(ctx context.Context, key string, data []byte, revision uint64) (uint64, error) {
 	next, err := b.kv.Update(ctx, key, data, revision)
-	if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
-		return 0, fmt.Errorf("%w: %s", stored.ErrConflict, key)
-	}
 	if err != nil {
-		err = fmt.Errorf("%w: %w", stored.ErrUnavailable, err)
+		err = jsstream.WriteError(&nats.Msg{Subject: key, Data: data}, err)
 	}
 	return next, err
 }
