@@ -60,7 +60,7 @@ func (c *Console) act(w http.ResponseWriter, r *http.Request, l *view.Layout, u 
 	}
 	if action.Preview != nil && r.PostForm.Has("count") {
 		l.Page, l.Confirm, l.Preview = p, action.Filled(r.PostForm), action.Preview(r.Context(), r.PostForm)
-		c.write(w, r, http.StatusOK, l)
+		c.write(w, r, http.StatusOK, "layout", l)
 		return
 	}
 	if word := r.PostForm.Get("word"); word != action.Word && action.Word != "" {

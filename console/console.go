@@ -9,7 +9,6 @@
 package console
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -344,7 +343,7 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, l *view.Layout, u
 			l.Preview = l.Confirm.Preview(r.Context(), url.Values{})
 		}
 	}
-	c.write(w, r, http.StatusOK, l)
+	c.write(w, r, http.StatusOK, "layout", l)
 }
 
 // fail answers with a page that states an error in words.
@@ -363,18 +362,18 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, l *view.Layout, e
 		l.Failure.Title = "Not possible now"
 	}
 	l.Page, l.Confirm = nil, nil
-	c.write(w, r, status, l)
+	c.write(w, r, status, "layout", l)
 }
 
-func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, l *view.Layout) {
-	var b bytes.Buffer
-	if err := view.Render(&b, l); err != nil {
-		c.log.Error("console: page", "path", l.Path, "error", err)
+// write answers with a page of a template.
+func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, template string, data any) {
+	body, err := view.Render(template, data)
+	if err != nil {
+		c.log.Error("console: page", "path", r.URL.Path, "error", err)
 		http.Error(w, "The page cannot be shown; the log has the reason.", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	body := b.Bytes()
 	if zipped(w, r) {
 		body = packed(body)
 	}

@@ -238,9 +238,5 @@ func (c *Console) askLogin(w http.ResponseWriter, r *http.Request, status int, p
 	if r.Method == http.MethodPost {
 		next = r.PostFormValue("next")
 	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(status)
-	if err := view.RenderLogin(w, view.Login{Problem: problem, Next: local(next), Version: c.version}); err != nil {
-		c.log.Error("console: page of the sign-in", "error", err)
-	}
+	c.write(w, r, status, "login", view.Login{Problem: problem, Next: local(next), Version: c.version})
 }

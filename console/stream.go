@@ -95,13 +95,9 @@ func (r *render) update(ctx context.Context, l *view.Layout, build page.Func, re
 			times[s.Name] = s.Asked.UTC().Format("2006-01-02T15:04:05Z")
 		}
 	}
-	var b bytes.Buffer
-	if r.err = view.RenderLive(&b, l); r.err != nil {
-		return frame{}, r.err
-	}
-	asked, err := json.Marshal(times)
-	r.err = err
-	r.shown = frame{event("", b.Bytes()), event("asked", asked)}
+	html, err := view.Render("live", l)
+	asked, _ := json.Marshal(times) // texts can be encoded
+	r.shown, r.err = frame{event("", html), event("asked", asked)}, err
 	return r.shown, r.err
 }
 
@@ -169,7 +165,7 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request, u user, build p
 			_ = send(out, w, event("reload", nil))
 			return
 		case err != nil && r.Context().Err() == nil:
-			c.log.Warn("console: page", "path", l.Path, "error", err)
+			c.log.Warn("console: page", "path", r.URL.Path, "error", err)
 		case err == nil && (!bytes.Equal(next.html, sent.html) || !bytes.Equal(next.asked, sent.asked) || now.Sub(sentAt) >= quiet):
 			messages := [][]byte{next.html, next.asked}
 			if bytes.Equal(next.html, sent.html) {
