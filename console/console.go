@@ -123,8 +123,6 @@ type Console struct {
 	actions  *operation.Store[view.Entry]
 	marks    *page.Marks
 	renders  renders
-	static   map[string]asset
-	version  string
 	exporter http.Handler // nil: there is none
 	account  atomic.Pointer[string]
 	among    *among // nil: the console is alone
@@ -141,7 +139,6 @@ func newConsole(cfg Config, sessions *sessions) *Console {
 		cfg: cfg, log: cfg.Log, sessions: sessions, sampler: sample.New(), pages: map[string]page.Func{}, marks: page.NewMarks(),
 		actions: operation.NewStore("log.", maxEntries, func(_, _ view.Entry) bool { return false }),
 	}
-	c.static, c.version = assets()
 	runner := operation.NewRunner(c.log)
 	operations := []operation.Source{runner}
 	if j, ok := cfg.NATS.(source.JetStream); ok {
@@ -246,7 +243,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	name := strings.TrimPrefix(r.URL.Path, "/")
 	if file, ok := strings.CutPrefix(name, "static/"); ok {
-		c.serveStatic(w, r, file)
+		serveStatic(w, r, file)
 		return
 	}
 	if c.exported(name) {
@@ -373,10 +370,5 @@ func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, temp
 		http.Error(w, "The page cannot be shown; the log has the reason.", http.StatusInternalServerError)
 		return
 	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	if zipped(w, r) {
-		body = packed(body)
-	}
-	w.WriteHeader(status)
-	_, _ = w.Write(body) // the client may be gone
+	reply(w, r, status, "text/html", body)
 }

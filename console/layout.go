@@ -38,7 +38,7 @@ func (c *Console) askAccount(ctx context.Context, j source.JetStream) {
 func (c *Console) layout(r *http.Request, u user) *view.Layout {
 	l := &view.Layout{
 		Nav: c.nav, Place: c.place(), Path: strings.TrimPrefix(r.URL.Path, "/"), Query: r.URL.Query(), ReadOnly: u.role != Admin,
-		Login: c.cfg.Access != nil, Who: u.name, Now: time.Now(), Version: c.version,
+		Login: c.cfg.Access != nil, Who: u.name, Now: time.Now(),
 	}
 	if c.among != nil {
 		l.Contexts = c.among.links

@@ -238,5 +238,5 @@ func (c *Console) askLogin(w http.ResponseWriter, r *http.Request, status int, p
 	if r.Method == http.MethodPost {
 		next = r.PostFormValue("next")
 	}
-	c.write(w, r, status, "login", view.Login{Problem: problem, Next: local(next), Version: c.version})
+	c.write(w, r, status, "login", view.Login{Problem: problem, Next: local(next)})
 }

@@ -3,10 +3,13 @@ package view
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
 	"fmt"
 	"hash/fnv"
 	"html/template"
+	"io/fs"
 	"maps"
 	"net/url"
 	"strings"
@@ -20,6 +23,17 @@ var templates embed.FS
 //
 //go:embed style.css app.js icon*.svg thirdparty/*.js
 var Static embed.FS
+
+// Version is part of the addresses of static files. It changes with any of them, so that browsers may keep them for ever.
+var Version = func() string {
+	sum := sha256.New()
+	_ = fs.WalkDir(Static, ".", func(name string, _ fs.DirEntry, _ error) error { // files in the binary can be read
+		data, _ := Static.ReadFile(name) // a directory has none
+		_, _ = sum.Write(data)
+		return nil
+	})
+	return hex.EncodeToString(sum.Sum(nil)[:6])
+}()
 
 // Layout is what a page has around its content.
 type Layout struct {
@@ -48,8 +62,6 @@ type Layout struct {
 	// written changes only with the data.
 	Streaming bool
 	Now       time.Time
-	// Version is part of the addresses of the style sheet and the scripts.
-	Version string
 }
 
 // Place is what the pages are about. The header shows it.
@@ -95,6 +107,8 @@ var parsed = template.Must(template.New("").Funcs(template.FuncMap{
 	"ctx":   func(l *Layout, v any) scope { return scope{l, v} },
 	"prose": prose,
 	"when":  func(t time.Time) Value { return Value{Time: t} },
+
+	"version": func() string { return Version },
 }).ParseFS(templates, "templates/*.html"))
 
 // scope is a value of a page with the layout that it is shown in.
@@ -210,6 +224,5 @@ type Login struct {
 	// Problem is why the last token was refused; empty: none was.
 	Problem string
 	// Next is the page that is shown afterwards.
-	Next    string
-	Version string
+	Next string
 }
