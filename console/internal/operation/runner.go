@@ -27,13 +27,14 @@ type Runner struct {
 	records *records
 	kinds   map[string]bulk.Kind
 	bulk    *bulk.Runner
-	chosen  *Store[chosen] // the objects of operations that run, by selection
 
 	mu sync.Mutex
 	// refused is why objects of an operation were skipped: the first reasons, by operation.
 	refused map[string][]string
 	// waits is why an operation does not go on now.
 	waits map[string]string
+	// chosen are the objects of operations that run, by selection.
+	chosen *Store[chosen]
 }
 
 // ErrNotTried is the error of an action that was not tried, because its system does not answer. The operation waits for the system.
@@ -142,7 +143,7 @@ func (r *Runner) AddNamed(kind string, continued bool, do func(ctx context.Conte
 // BeginNamed starts an operation of a kind that AddNamed has added, on objects that are chosen by their names. By is its author.
 func (r *Runner) BeginNamed(ctx context.Context, kind, by, what string, names []string, form url.Values, rate float64) (Operation, error) {
 	key := rand.Text()
-	if err := r.chosen.Set(ctx, key, chosen{names, form}); err != nil { // so that it continues after a restart
+	if err := r.chosen.Set(ctx, key, chosen{names, form}); err != nil {
 		return Operation{}, err
 	}
 	return r.Begin(ctx, kind, by, what, key, rate)
@@ -213,7 +214,7 @@ func (r *Runner) Operations(context.Context) ([]Operation, error) {
 		if o.State != bulk.Running {
 			var key string
 			if json.Unmarshal(t.Select, &key) == nil {
-				r.chosen.Forget(key)
+				r.chosen.Drop(key)
 			}
 		} else if why := r.waits[o.ID]; why != "" {
 			op.Notes = []string{"It waits, and goes on when the system answers: " + why}

@@ -98,6 +98,13 @@ func (s *Store[T]) Hold(key string, one T) {
 	s.bound()
 }
 
+// Drop forgets a value in memory alone.
+func (s *Store[T]) Drop(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, key)
+}
+
 // bound forgets the values of the least keys. The caller holds the lock.
 func (s *Store[T]) bound() {
 	if s.most > 0 && len(s.all) > s.most {
@@ -106,13 +113,6 @@ func (s *Store[T]) bound() {
 			delete(s.all, key)
 		}
 	}
-}
-
-// Forget drops a value from memory.
-func (s *Store[T]) Forget(key string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.all, key)
 }
 
 // Get is the value of a key, if there is one.
