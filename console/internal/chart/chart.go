@@ -44,14 +44,6 @@ type Chart struct {
 	Limit float64
 }
 
-// Describe is the text of the chart for readers that do not see it.
-func (c *Chart) Describe() string {
-	if c.Now == "" {
-		return c.Title + ": no data yet"
-	}
-	return fmt.Sprintf("%s over the last %s: now %s, lowest %s, highest %s", c.Title, c.Span, c.Now, c.Least, c.Most)
-}
-
 const (
 	smallWidth, smallHeight = 90, 18
 	largeWidth, largeHeight = 360, 72

@@ -38,11 +38,10 @@ func Stream(c *jetstream.ClusterInfo) State {
 	}
 	have, worst := 1+len(c.Replicas), State{}
 	for _, p := range c.Replicas {
-		st := Replica(p)
 		if p.Offline {
 			have--
 		}
-		if st.Level == Amber && worst.Word != "offline" {
+		if st := Replica(p); st.Level == Amber && worst.Word != "offline" {
 			worst = st
 		}
 	}
