@@ -88,7 +88,7 @@ func (c *Console) keepValues(ctx context.Context, keep operation.Keep) {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTime)
 			data, err := h.Export(maxKept)
 			if err == nil {
-				err = keep.Put(ctx, keyValues+name, data)
+				_, err = keep.Put(ctx, keyValues+name, data)
 			}
 			cancel()
 			c.warn("values of charts", name, err)

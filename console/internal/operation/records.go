@@ -8,7 +8,11 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/jetpull/jetpull/internal/bulk"
+	"github.com/jetpull/jetpull/internal/jsstream"
 	"github.com/jetpull/jetpull/internal/stored"
 )
 
@@ -24,11 +28,11 @@ type records struct {
 // newRecords has no records. Operations that this process has begun without a bucket stay in memory: those of the bucket may have the same IDs.
 func newRecords(process string) *records {
 	r := &records{Store: NewStore[bulk.Operation]("operation.", 0, nil), process: process, continued: map[string]bool{}}
-	r.decode = func(kept Kept) (o bulk.Operation, err error) {
+	r.decode = func(kept *jetstream.RawStreamMsg) (o bulk.Operation, err error) {
 		if err = json.Unmarshal(kept.Data, &o); err == nil && o.ID == "" {
 			err = errors.New("it is no operation")
 		}
-		o.Revision = kept.Revision
+		o.Revision = kept.Sequence
 		return o, err
 	}
 	return r
@@ -76,22 +80,28 @@ func (r *records) swap(ctx context.Context, keep Keep, o bulk.Operation) (bulk.O
 	if err != nil {
 		return o, err
 	}
-	revision, err := keep.Swap(ctx, r.prefix+o.ID, data, o.Revision)
-	if errors.Is(err, stored.ErrConflict) { // another console has the same bucket
-		found, readErr := keep.Read(ctx, r.prefix+o.ID)
-		for _, kept := range found {
-			if now, err := r.decode(kept); err == nil {
-				r.Hold(now.ID, now)
-			}
-		}
-		return o, errors.Join(err, readErr)
-	}
+	revision, err := keep.Update(ctx, r.prefix+o.ID, data, o.Revision)
 	if err != nil {
-		return o, fmt.Errorf("keep the operation %s: %w", o.ID, err)
+		err = jsstream.WriteError(&nats.Msg{Subject: r.prefix + o.ID, Data: data}, err)
+		if errors.Is(err, stored.ErrConflict) { // another console has the same bucket
+			err = errors.Join(err, r.reread(ctx, keep, o.ID))
+		}
+		return o, err
 	}
 	o.Revision = revision
 	r.Hold(o.ID, o)
 	return o, nil
+}
+
+// reread takes over the record of an operation that another console has written.
+func (r *records) reread(ctx context.Context, keep Keep, id string) error {
+	found, err := keep.Read(ctx, r.prefix+id)
+	for _, kept := range found {
+		if now, err := r.decode(kept); err == nil {
+			r.Hold(id, now)
+		}
+	}
+	return err
 }
 
 // interrupted is the state of an operation that this process does not continue.

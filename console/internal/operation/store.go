@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Store has values by their keys, in memory until [Store.Restore], which has them outlive the process. It may be used by several goroutines.
@@ -15,7 +17,7 @@ type Store[T any] struct {
 	prefix string
 	most   int
 	later  func(own, kept T) bool
-	decode func(Kept) (T, error)
+	decode func(*jetstream.RawStreamMsg) (T, error)
 
 	mu   sync.Mutex
 	all  map[string]T
@@ -26,7 +28,7 @@ type Store[T any] struct {
 // or all if it is 0. Later reports whether a value of this process counts instead of one of the same key that was kept; nil: a store that has values
 // of this process stays in memory.
 func NewStore[T any](prefix string, most int, later func(own, kept T) bool) *Store[T] {
-	decode := func(kept Kept) (one T, err error) {
+	decode := func(kept *jetstream.RawStreamMsg) (one T, err error) {
 		err = json.Unmarshal(kept.Data, &one)
 		return one, err
 	}
@@ -83,7 +85,7 @@ func (s *Store[T]) Set(ctx context.Context, key string, one T) error {
 	if keep == nil {
 		return nil
 	}
-	if err := keep.Put(ctx, s.prefix+key, data); err != nil {
+	if _, err := keep.Put(ctx, s.prefix+key, data); err != nil {
 		return fmt.Errorf("keep %s%s: %w", s.prefix, key, err)
 	}
 	s.Hold(key, one)
