@@ -346,17 +346,16 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, l *view.Layout, u
 // fail answers with a page that states an error in words.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, l *view.Layout, err error) {
 	status := http.StatusInternalServerError
-	l.Failure = &view.Failure{Title: "This did not work", Text: err.Error(), Back: l.Here()}
+	l.Failure = &view.Failure{Text: err.Error(), Back: l.Here()}
 	if p, ok := errors.AsType[*page.Problem](err); ok {
 		status, l.Failure.Fix = p.Status, p.Fix
 	}
-	switch status {
-	case http.StatusNotFound:
-		l.Failure.Title, l.Failure.Back = "Not found", ""
-	case http.StatusForbidden:
-		l.Failure.Title = "Not allowed"
-	case http.StatusConflict:
-		l.Failure.Title = "Not possible now"
+	titles := map[int]string{
+		http.StatusNotFound: "Not found", http.StatusForbidden: "Not allowed", http.StatusConflict: "Not possible now",
+	}
+	l.Failure.Title = cmp.Or(titles[status], "This did not work")
+	if status == http.StatusNotFound {
+		l.Failure.Back = ""
 	}
 	l.Page, l.Confirm = nil, nil
 	c.write(w, r, status, "layout", l)

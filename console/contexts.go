@@ -30,7 +30,7 @@ type Consoles struct {
 // among is the place of a console among several.
 type among struct {
 	path  string // of the console, below that of all
-	links []view.Choice
+	links []view.Link
 }
 
 var contextName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
@@ -42,24 +42,22 @@ func Contexts(cfg Config, contexts []Context) (*Consoles, error) {
 		return nil, errors.New("there is no context: give one at least")
 	}
 	s := &Consoles{first: contexts[0].Name, all: map[string]*Console{}}
-	var names []string
+	var links []view.Link
 	for _, one := range contexts {
+		link := view.Link{Text: one.Name, Href: "../" + one.Name + "/"}
 		switch {
 		case !contextName.MatchString(one.Name):
 			return nil, fmt.Errorf("context %q: its name is part of a path: give it one of at most 100 letters, digits and ._-, with a letter or digit first",
 				one.Name)
-		case slices.Contains(names, one.Name):
+		case slices.Contains(links, link):
 			return nil, fmt.Errorf("context %q is given twice: give each another name", one.Name)
 		}
-		names = append(names, one.Name)
+		links = append(links, link)
 	}
 	log := cmp.Or(cfg.Log, slog.Default())
 	sessions, alerts := newSessions(cfg, log), cfg.Alerts
 	for _, one := range contexts {
-		place := &among{path: "/c/" + one.Name}
-		for _, name := range names {
-			place.links = append(place.links, view.Choice{Link: view.Link{Text: name, Href: "../" + name + "/"}, Current: name == one.Name})
-		}
+		place := &among{path: "/c/" + one.Name, links: links}
 		cfg.NATS, cfg.Environment, cfg.Log, cfg.Alerts = one.NATS, one.Name, log.With("context", one.Name), alerts.below(place.path)
 		s.all[one.Name] = newConsole(cfg, sessions)
 		s.all[one.Name].among = place

@@ -70,10 +70,9 @@ func known(r *http.Request) *http.Request {
 			q.Set(name, values[0])
 		}
 	}
-	clean, address := *r, *r.URL
-	address.RawQuery = q.Encode()
-	clean.URL = &address
-	return &clean
+	r = r.Clone(r.Context())
+	r.URL.RawQuery = q.Encode()
+	return r
 }
 
 // here is the address of a request relative to the console's root.

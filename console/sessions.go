@@ -179,14 +179,6 @@ func (s *sessions) stream(r *http.Request) (done func(), ok bool) {
 	}, true
 }
 
-func (s *sessions) end(r *http.Request) {
-	if cookie, err := r.Cookie(cookieName); err == nil {
-		s.mu.Lock()
-		delete(s.all, cookie.Value)
-		s.mu.Unlock()
-	}
-}
-
 var errWrongToken = httpserve.Refuse(http.StatusForbidden, "forbidden", "wrong token")
 
 // login opens a session for a token that is right.
@@ -206,29 +198,33 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		c.askLogin(w, r, wrong.Status, "This token is wrong. The system's configuration has the right one.")
 		return
 	}
-	cookie := &http.Cookie{
-		Name: cookieName, Value: c.sessions.open(token), MaxAge: int(sessionTime / time.Second),
-		Path: c.cookiePath(r), HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: httpserve.Secure(r),
-	}
-	http.SetCookie(w, cookie)
-	redirect(w, local(r.PostFormValue("next")))
+	http.SetCookie(w, cookie(r, cookieName, c.sessions.open(token), c.cookiePath(r), int(sessionTime/time.Second)))
+	redirect(w, c.local(r.PostFormValue("next")))
 }
 
-// local is an address within the console: another would let a link lead a user elsewhere after the sign-in.
-func local(next string) string {
+// local is the address of a page of the console: another one would let a link lead a user elsewhere after the sign-in.
+func (c *Console) local(next string) string {
 	u, err := url.Parse(next)
-	if err != nil || u.Scheme != "" || u.Host != "" || strings.ContainsAny(u.Path, "/\\:") || u.Path == "login" || u.Path == "logout" {
-		return "./"
-	}
-	if u.Path == "" && u.RawQuery == "" {
+	if err != nil || u.Scheme != "" || u.Host != "" || c.pages[u.Path] == nil {
 		return "./"
 	}
 	return (&url.URL{Path: u.Path, RawQuery: u.RawQuery}).String()
 }
 
+// cookie is one that only the console reads. It ends after some seconds; below 0: now.
+func cookie(r *http.Request, name, value, path string, seconds int) *http.Cookie {
+	return &http.Cookie{
+		Name: name, Value: value, Path: path, MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: httpserve.Secure(r),
+	}
+}
+
 func (c *Console) logout(w http.ResponseWriter, r *http.Request) {
-	c.sessions.end(r)
-	http.SetCookie(w, &http.Cookie{Name: cookieName, Path: c.cookiePath(r), MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	if session, err := r.Cookie(cookieName); err == nil {
+		c.sessions.mu.Lock()
+		delete(c.sessions.all, session.Value)
+		c.sessions.mu.Unlock()
+	}
+	http.SetCookie(w, cookie(r, cookieName, "", c.cookiePath(r), -1))
 	redirect(w, "login")
 }
 
@@ -238,5 +234,5 @@ func (c *Console) askLogin(w http.ResponseWriter, r *http.Request, status int, p
 	if r.Method == http.MethodPost {
 		next = r.PostFormValue("next")
 	}
-	c.write(w, r, status, "login", view.Login{Problem: problem, Next: local(next)})
+	c.write(w, r, status, "login", view.Login{Problem: problem, Next: c.local(next)})
 }

@@ -44,8 +44,8 @@ type Layout struct {
 	Query url.Values
 	// Place is what the pages are about.
 	Place Place
-	// Contexts are the consoles of several accounts; empty: there is this one alone.
-	Contexts []Choice
+	// Contexts are the consoles of several accounts, by their environments; empty: there is this one alone.
+	Contexts []Link
 	// ReadOnly pages have no actions.
 	ReadOnly bool
 	// Login reports whether there is a session that can be ended, and Who is its user.
