@@ -84,11 +84,9 @@ type Config struct {
 	// FeedWatcher is a watcher in this process, whose throughput the console shows. A feed.Watcher implements it. Nil shows no
 	// throughput of the feed.
 	FeedWatcher FeedWatcher
-	// Access returns the role of a token. [Tokens] makes one. It is called with each request, so a session ends when its token is no
-	// longer valid. If it is nil, everybody who can reach the console is an Admin.
-	Access func(token string) Role
-	// Name returns the name of the owner of a token, for the log of actions. [Users] has one. Nil or no name means that of the role.
-	Name func(token string) string
+	// Access returns the user of a token, with a name for the log of actions. [Tokens] and [Users] make one. It is called with each request, so a
+	// session ends when its token is no longer valid. If it is nil, everybody who can reach the console is an Admin.
+	Access func(token string) User
 	// UserHeader is a header in which a trusted proxy of the listener names the user, such as X-Forwarded-User. The role is that of the token.
 	UserHeader string
 	// ReaderPayloads lets users with the role ReadOnly see payloads and headers of messages. Nobody sees those of the streams and buckets of
@@ -144,7 +142,7 @@ func newConsole(cfg Config, sessions *sessions) *Console {
 	if j, ok := cfg.NATS.(source.JetStream); ok {
 		export := exporter.Config{JS: j.JS, Logins: c.sessions.logins, Loopback: cfg.Loopback, Log: c.log}
 		if cfg.Access != nil {
-			export.Valid = func(token string) bool { return cfg.Access(token) != NoAccess }
+			export.Valid = func(token string) bool { return cfg.Access(token).Role != NoAccess }
 		}
 		c.exporter = exporter.Handler(export)
 		c.sampler.Go(func(ctx context.Context) { c.askAccount(ctx, j) })

@@ -30,8 +30,8 @@ const (
 )
 
 // Tokens returns an Access for the token of an administrator and one that shows pages alone. An empty token is nobody's.
-func Tokens(admin, readOnly string) func(token string) Role {
-	return Users{{Token: admin, Role: Admin}, {Token: readOnly, Role: ReadOnly}}.Access
+func Tokens(admin, readOnly string) func(token string) User {
+	return Users{{Token: admin, Role: Admin}, {Token: readOnly, Role: ReadOnly}}.Of
 }
 
 // User is a user of the console, with a token.
@@ -44,13 +44,8 @@ type User struct {
 // Users are the users of a console. No user has an empty token.
 type Users []User
 
-// Access is a [Config.Access].
-func (u Users) Access(token string) Role { return u.of(token).Role }
-
-// Name is a [Config.Name].
-func (u Users) Name(token string) string { return u.of(token).Name }
-
-func (u Users) of(token string) (found User) {
+// Of is a [Config.Access].
+func (u Users) Of(token string) User {
 	for _, one := range u {
 		if tokens.Same(token, one.Token) {
 			return one
@@ -61,8 +56,7 @@ func (u Users) of(token string) (found User) {
 
 // sessions are the users that have shown a token.
 type sessions struct {
-	access func(token string) Role
-	name   func(token string) string // nil: the role is the name
+	access func(token string) User
 	header string                    // has the name of a user, in requests that came through a trusted proxy; empty: none has
 	logins *httpserve.Logins
 
@@ -90,7 +84,7 @@ type user struct {
 
 func newSessions(cfg Config, log *slog.Logger) *sessions {
 	return &sessions{
-		access: cfg.Access, name: cfg.Name, header: cfg.UserHeader, logins: httpserve.NewLogins(wrongTokens, log, func() {}),
+		access: cfg.Access, header: cfg.UserHeader, logins: httpserve.NewLogins(wrongTokens, log, func() {}),
 		all: map[string]session{}, streams: map[owner]int{},
 	}
 }
@@ -113,13 +107,11 @@ func (s *sessions) user(r *http.Request) (u user, ok bool) {
 		if !ok || time.Now().After(found.ends) {
 			return user{}, false
 		}
-		if u.role = s.access(found.token); u.role == NoAccess {
+		known := s.access(found.token)
+		if known.Role == NoAccess {
 			return user{}, false
 		}
-		u.name = map[Role]string{Admin: "admin", ReadOnly: "reader"}[u.role]
-		if s.name != nil {
-			u.name = cmp.Or(s.name(found.token), u.name)
-		}
+		u.role, u.name = known.Role, cmp.Or(known.Name, map[Role]string{Admin: "admin", ReadOnly: "reader"}[known.Role])
 	}
 	if s.header != "" && httpserve.Proxied(r) {
 		u.name = cmp.Or(r.Header.Get(s.header), u.name)
@@ -190,7 +182,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	token := r.PostFormValue("token")
-	if c.cfg.Access(token) == NoAccess {
+	if c.cfg.Access(token).Role == NoAccess {
 		wrong := httpserve.Describe(c.sessions.logins.Refuse(r, token, errWrongToken), nil)
 		for name, value := range wrong.Header {
 			w.Header().Set(name, value)

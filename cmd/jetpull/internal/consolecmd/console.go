@@ -143,7 +143,7 @@ func (f *flags) run(cmd *cobra.Command, g *client.Globals) (err error) {
 		Loopback: loopback, ReaderPayloads: f.readPayloads, State: f.state, Environment: f.environment, Alerts: alerts, Log: log,
 	}
 	if cfg.UserHeader = f.userHeader; len(users) > 0 {
-		cfg.Access, cfg.Name = users.Access, users.Name
+		cfg.Access = users.Of
 	}
 	c, err := f.console(ctx, cmd, g, cfg, &closers)
 	if err != nil {
