@@ -57,7 +57,7 @@ func (u Users) Of(token string) User {
 // sessions are the users that have shown a token.
 type sessions struct {
 	access func(token string) User
-	header string                    // has the name of a user, in requests that came through a trusted proxy; empty: none has
+	header string // has the name of a user, in requests that came through a trusted proxy; empty: none has
 	logins *httpserve.Logins
 
 	mu  sync.Mutex
