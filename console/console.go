@@ -123,18 +123,18 @@ type Console struct {
 	renders  renders
 	exporter http.Handler // nil: there is none
 	account  atomic.Pointer[string]
-	among    *among // nil: the console is alone
+	among    among
 }
 
 // Handler returns a console. It samples its sources for the charts until Close.
 func Handler(cfg Config) *Console {
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
-	return newConsole(cfg, newSessions(cfg, cfg.Log))
+	return newConsole(cfg, newSessions(cfg, cfg.Log), among{})
 }
 
-func newConsole(cfg Config, sessions *sessions) *Console {
+func newConsole(cfg Config, sessions *sessions, place among) *Console {
 	c := &Console{
-		cfg: cfg, log: cfg.Log, sessions: sessions, sampler: sample.New(), pages: map[string]page.Func{}, marks: page.NewMarks(),
+		cfg: cfg, log: cfg.Log, sessions: sessions, among: place, renders: renders{all: map[string]*render{}}, sampler: sample.New(), pages: map[string]page.Func{}, marks: page.NewMarks(),
 		actions: operation.NewStore("log.", maxEntries, func(_, _ view.Entry) bool { return false }),
 	}
 	runner := operation.NewRunner(c.log)
@@ -185,7 +185,7 @@ func newConsole(cfg Config, sessions *sessions) *Console {
 	}
 	begin := func() { // only now it is known what somebody has looked at
 		runner.Hold(false)
-		c.sampler.Go(func(ctx context.Context) { cfg.Alerts.run(ctx, summaries, cfg.Environment, c.log) })
+		c.sampler.Go(func(ctx context.Context) { cfg.Alerts.run(ctx, summaries, cfg.Environment, place.path, c.log) })
 		c.sampler.Go(runner.Run)
 	}
 	if j, ok := cfg.NATS.(source.JetStream); ok && cfg.State != "" {

@@ -27,7 +27,7 @@ type Consoles struct {
 	all   map[string]*Console
 }
 
-// among is the place of a console among several.
+// among is the place of a console among several. It is empty for one that is alone.
 type among struct {
 	path  string // of the console, below that of all
 	links []view.Link
@@ -55,12 +55,10 @@ func Contexts(cfg Config, contexts []Context) (*Consoles, error) {
 		links = append(links, link)
 	}
 	log := cmp.Or(cfg.Log, slog.Default())
-	sessions, alerts := newSessions(cfg, log), cfg.Alerts
+	sessions := newSessions(cfg, log)
 	for _, one := range contexts {
-		place := &among{path: "/c/" + one.Name, links: links}
-		cfg.NATS, cfg.Environment, cfg.Log, cfg.Alerts = one.NATS, one.Name, log.With("context", one.Name), alerts.below(place.path)
-		s.all[one.Name] = newConsole(cfg, sessions)
-		s.all[one.Name].among = place
+		cfg.NATS, cfg.Environment, cfg.Log = one.NATS, one.Name, log.With("context", one.Name)
+		s.all[one.Name] = newConsole(cfg, sessions, among{"/c/" + one.Name, links})
 	}
 	return s, nil
 }
@@ -102,7 +100,7 @@ func (s *Consoles) of(r *http.Request) (c *Console, name string, inside bool) {
 
 // first is the address of the first page. The request for a console on its own may lack the slash behind its path.
 func (c *Console) first(r *http.Request) string {
-	if c.among != nil {
+	if c.among.path != "" {
 		return c.nav[0].Href
 	}
 	return httpserve.Here(r, c.nav[0].Href)
@@ -111,7 +109,7 @@ func (c *Console) first(r *http.Request) string {
 // cookiePath is the path of the cookie of a session; empty: that of the console itself. The session of several consoles is for the path that
 // they have in common, or for the whole host if a proxy in front does not state its prefix.
 func (c *Console) cookiePath(r *http.Request) string {
-	if c.among == nil {
+	if c.among.path == "" {
 		return ""
 	}
 	return httpserve.Link(r, "/")

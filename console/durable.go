@@ -75,9 +75,7 @@ func (c *Console) restore(ctx context.Context, runner *operation.Runner, open fu
 
 // warn logs that something is not kept.
 func (c *Console) warn(what, name string, err error) {
-	if err != nil {
-		c.log.Warn("console: something is not kept, and is gone after a restart", "kind", what, "name", name, "error", err)
-	}
+	c.log.Warn("console: something is not kept, and is gone after a restart", "kind", what, "name", name, "error", err)
 }
 
 // keepValues writes the values of charts from time to time, and at the end.
@@ -91,7 +89,9 @@ func (c *Console) keepValues(ctx context.Context, keep operation.Keep) {
 				_, err = keep.Put(ctx, keyValues+name, data)
 			}
 			cancel()
-			c.warn("values of charts", name, err)
+			if err != nil {
+				c.warn("values of charts", name, err)
+			}
 		}
 	}
 }

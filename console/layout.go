@@ -36,14 +36,10 @@ func (c *Console) askAccount(ctx context.Context, j source.JetStream) {
 
 // layout is what surrounds a page for a user.
 func (c *Console) layout(r *http.Request, u user) *view.Layout {
-	l := &view.Layout{
-		Nav: c.nav, Place: c.place(), Path: strings.TrimPrefix(r.URL.Path, "/"), Query: r.URL.Query(), ReadOnly: u.role != Admin,
-		Login: c.cfg.Access != nil, Who: u.name, Now: time.Now(),
+	return &view.Layout{
+		Nav: c.nav, Place: c.place(), Contexts: c.among.links, Path: strings.TrimPrefix(r.URL.Path, "/"), Query: r.URL.Query(),
+		ReadOnly: u.role != Admin, Login: c.cfg.Access != nil, Who: u.name, Now: time.Now(),
 	}
-	if c.among != nil {
-		l.Contexts = c.among.links
-	}
-	return l
 }
 
 // place is the environment, the server and the account that the pages are about.

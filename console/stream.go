@@ -57,9 +57,6 @@ type frame struct {
 func (r *renders) join(key string) (one *render, leave func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.all == nil {
-		r.all = map[string]*render{}
-	}
 	one = r.all[key]
 	if one == nil {
 		one = &render{}

@@ -97,8 +97,12 @@ func (a Account) Of() State {
 		if worst == 0 {
 			sentence = "The account is within its limits."
 		}
+		of := ""
+		if u.Bytes {
+			of = "of "
+		}
 		if part := float64(u.Used) / float64(u.Limit); part >= max(worst, nearLimit) {
-			worst, sentence = part, "The account uses "+u.Value().Text+" "+u.of()+"."
+			worst, sentence = part, "The account uses "+u.Value().Text+" "+of+u.Noun+"."
 		}
 	}
 	switch {
@@ -108,11 +112,4 @@ func (a Account) Of() State {
 		return State{Amber, "near a limit", sentence}
 	}
 	return State{Green, "within limits", sentence}
-}
-
-func (u Use) of() string {
-	if u.Bytes {
-		return "of " + u.Noun
-	}
-	return u.Noun
 }

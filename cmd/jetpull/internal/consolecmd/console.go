@@ -90,7 +90,8 @@ func New(g *client.Globals) *cobra.Command {
 		}
 		return nil
 	})
-	flags.StringVar(&f.cfg.Environment, "console-name", "", "`NAME` of the environment, such as production, which each page has, with a colour of its own")
+	flags.StringVar(&f.cfg.Environment, "console-name", "",
+		"`NAME` of the environment, such as production, which each page has, with a colour of its own")
 	flags.StringVar(&f.publicURL, "http-public-url", "", "`URL` by which browsers reach the console, such as https://example.com/console")
 	flags.StringSliceVar(&f.proxies, "http-trusted-proxies", nil, "addresses and networks of reverse proxies, such as 10.0.0.0/8: a client's "+
 		"address is the last other one in X-Forwarded-For, and X-Forwarded-Prefix is in front of the paths that it sees")
@@ -98,7 +99,8 @@ func New(g *client.Globals) *cobra.Command {
 	flags.StringVar(&f.brokerToken, "broker-token", "", "admin `TOKEN` of the broker; $"+remote.BrokerToken)
 	flags.StringVar(&f.relay, "relay", "", "`URL` of a relay")
 	flags.StringVar(&f.relayToken, "relay-token", "", "admin `TOKEN` of the relay; $"+remote.RelayToken)
-	flags.StringVar(&f.cfg.State, "console-state", "jetpull-console", "`BUCKET` in NATS for log, operations and charts; empty: they end with the process")
+	flags.StringVar(&f.cfg.State, "console-state", "jetpull-console",
+		"`BUCKET` in NATS for log, operations and charts; empty: they end with the process")
 	flags.StringVar(&f.alertURL, "console-alert-url", "", "`URL` that gets a POST when a state becomes red and back, signed with $"+envAlertSecret)
 	flags.StringVar(&f.feed, "feed", "", "`DSN` of the database of a feed")
 	return cmd
