@@ -16,7 +16,6 @@ import (
 
 	"github.com/jetpull/jetpull/console/internal/page"
 	"github.com/jetpull/jetpull/console/internal/view"
-	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
 var errReadOnly = &page.Problem{
@@ -60,7 +59,7 @@ func (c *Console) act(w http.ResponseWriter, r *http.Request, l *view.Layout, u 
 	}
 	if action.Preview != nil && r.PostForm.Has("count") {
 		l.Page, l.Confirm, l.Preview = p, action.Filled(r.PostForm), action.Preview(r.Context(), r.PostForm)
-		c.write(w, r, http.StatusOK, l)
+		c.write(w, r, http.StatusOK, "layout", l)
 		return
 	}
 	if word := r.PostForm.Get("word"); word != action.Word && action.Word != "" {
@@ -125,10 +124,7 @@ const outcomeTime = 60
 // shows the outcome again.
 func didCookie(r *http.Request, address, key string, seconds int) *http.Cookie {
 	sum := sha256.Sum256([]byte(address))
-	return &http.Cookie{
-		Name: "jetpull-console-did-" + hex.EncodeToString(sum[:8]), Value: key, MaxAge: seconds,
-		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: httpserve.Secure(r),
-	}
+	return cookie(r, "jetpull-console-did-"+hex.EncodeToString(sum[:8]), key, "", seconds)
 }
 
 // actionTimeout bounds an action that changes objects one by one in a request. Longer ones are operations.

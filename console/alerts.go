@@ -41,16 +41,6 @@ func NewAlerts(url, secret, public string) (*Alerts, error) {
 	return &Alerts{url, strings.TrimRight(public, "/"), signer, alertEvery}, nil
 }
 
-// below are the alerts of a console at a path below the public URL.
-func (a *Alerts) below(path string) *Alerts {
-	if a == nil || a.pages == "" {
-		return a
-	}
-	inner := *a
-	inner.pages += path
-	return &inner
-}
-
 const (
 	// alertEvery is the time between two looks. Sources are asked that often at least, if they answer.
 	alertEvery   = 10 * time.Second
@@ -59,8 +49,8 @@ const (
 	alertTries = 6
 )
 
-// run sends alerts until ctx ends.
-func (a *Alerts) run(ctx context.Context, summaries []page.Summary, environment string, log *slog.Logger) {
+// run sends alerts of the console at a path below the public URL, until ctx ends.
+func (a *Alerts) run(ctx context.Context, summaries []page.Summary, environment, path string, log *slog.Logger) {
 	if a == nil {
 		return
 	}
@@ -74,5 +64,9 @@ func (a *Alerts) run(ctx context.Context, summaries []page.Summary, environment 
 	for i, one := range summaries {
 		samples[i] = func() alert.Sample { return one.Overview(now, page.Request{Now: time.Now()}).Judged }
 	}
-	alert.Run(ctx, a.every, samples, environment, a.pages, sender.Send)
+	pages := a.pages
+	if pages != "" {
+		pages += path
+	}
+	alert.Run(ctx, a.every, samples, environment, pages, sender.Send)
 }

@@ -39,8 +39,8 @@ func (r *receivers) Call(_ context.Context, method, path string, _, answer any) 
 func TestAllThatMatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		relay := &receivers{}
-		c := Handler(Config{Relay: relay, Log: slog.New(slog.DiscardHandler), Access: func(token string) Role {
-			return map[string]Role{"admin": Admin, "reader": ReadOnly}[token]
+		c := Handler(Config{Relay: relay, Log: slog.New(slog.DiscardHandler), Access: func(token string) User {
+			return User{Role: map[string]Role{"admin": Admin, "reader": ReadOnly}[token]}
 		}})
 		defer c.Close()
 		synctest.Wait()

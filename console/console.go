@@ -9,7 +9,6 @@
 package console
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -85,11 +84,9 @@ type Config struct {
 	// FeedWatcher is a watcher in this process, whose throughput the console shows. A feed.Watcher implements it. Nil shows no
 	// throughput of the feed.
 	FeedWatcher FeedWatcher
-	// Access returns the role of a token. [Tokens] makes one. It is called with each request, so a session ends when its token is no
-	// longer valid. If it is nil, everybody who can reach the console is an Admin.
-	Access func(token string) Role
-	// Name returns the name of the owner of a token, for the log of actions. [Users] has one. Nil or no name means that of the role.
-	Name func(token string) string
+	// Access returns the user of a token, with a name for the log of actions. [Tokens] and [Users] make one. It is called with each request, so a
+	// session ends when its token is no longer valid. If it is nil, everybody who can reach the console is an Admin.
+	Access func(token string) User
 	// UserHeader is a header in which a trusted proxy of the listener names the user, such as X-Forwarded-User. The role is that of the token.
 	UserHeader string
 	// ReaderPayloads lets users with the role ReadOnly see payloads and headers of messages. Nobody sees those of the streams and buckets of
@@ -124,31 +121,28 @@ type Console struct {
 	actions  *operation.Store[view.Entry]
 	marks    *page.Marks
 	renders  renders
-	static   map[string]asset
-	version  string
 	exporter http.Handler // nil: there is none
 	account  atomic.Pointer[string]
-	among    *among // nil: the console is alone
+	among    among
 }
 
 // Handler returns a console. It samples its sources for the charts until Close.
 func Handler(cfg Config) *Console {
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
-	return newConsole(cfg, newSessions(cfg, cfg.Log))
+	return newConsole(cfg, newSessions(cfg, cfg.Log), among{})
 }
 
-func newConsole(cfg Config, sessions *sessions) *Console {
+func newConsole(cfg Config, sessions *sessions, place among) *Console {
 	c := &Console{
-		cfg: cfg, log: cfg.Log, sessions: sessions, sampler: sample.New(), pages: map[string]page.Func{}, marks: page.NewMarks(),
+		cfg: cfg, log: cfg.Log, sessions: sessions, among: place, renders: renders{all: map[string]*render{}}, sampler: sample.New(), pages: map[string]page.Func{}, marks: page.NewMarks(),
 		actions: operation.NewStore("log.", maxEntries, func(_, _ view.Entry) bool { return false }),
 	}
-	c.static, c.version = assets()
 	runner := operation.NewRunner(c.log)
 	operations := []operation.Source{runner}
 	if j, ok := cfg.NATS.(source.JetStream); ok {
 		export := exporter.Config{JS: j.JS, Logins: c.sessions.logins, Loopback: cfg.Loopback, Log: c.log}
 		if cfg.Access != nil {
-			export.Valid = func(token string) bool { return cfg.Access(token) != NoAccess }
+			export.Valid = func(token string) bool { return cfg.Access(token).Role != NoAccess }
 		}
 		c.exporter = exporter.Handler(export)
 		c.sampler.Go(func(ctx context.Context) { c.askAccount(ctx, j) })
@@ -189,7 +183,7 @@ func newConsole(cfg Config, sessions *sessions) *Console {
 	}
 	begin := func() { // only now it is known what somebody has looked at
 		runner.Hold(false)
-		c.sampler.Go(func(ctx context.Context) { cfg.Alerts.run(ctx, summaries, cfg.Environment, c.log) })
+		c.sampler.Go(func(ctx context.Context) { cfg.Alerts.run(ctx, summaries, cfg.Environment, place.path, c.log) })
 		c.sampler.Go(runner.Run)
 	}
 	if j, ok := cfg.NATS.(source.JetStream); ok && cfg.State != "" {
@@ -245,7 +239,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	name := strings.TrimPrefix(r.URL.Path, "/")
 	if file, ok := strings.CutPrefix(name, "static/"); ok {
-		c.serveStatic(w, r, file)
+		serveStatic(w, r, file)
 		return
 	}
 	if c.exported(name) {
@@ -342,40 +336,34 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, l *view.Layout, u
 			l.Preview = l.Confirm.Preview(r.Context(), url.Values{})
 		}
 	}
-	c.write(w, r, http.StatusOK, l)
+	c.write(w, r, http.StatusOK, "layout", l)
 }
 
 // fail answers with a page that states an error in words.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, l *view.Layout, err error) {
 	status := http.StatusInternalServerError
-	l.Failure = &view.Failure{Title: "This did not work", Text: err.Error(), Back: l.Here()}
+	l.Failure = &view.Failure{Text: err.Error(), Back: l.Here()}
 	if p, ok := errors.AsType[*page.Problem](err); ok {
 		status, l.Failure.Fix = p.Status, p.Fix
 	}
-	switch status {
-	case http.StatusNotFound:
-		l.Failure.Title, l.Failure.Back = "Not found", ""
-	case http.StatusForbidden:
-		l.Failure.Title = "Not allowed"
-	case http.StatusConflict:
-		l.Failure.Title = "Not possible now"
+	titles := map[int]string{
+		http.StatusNotFound: "Not found", http.StatusForbidden: "Not allowed", http.StatusConflict: "Not possible now",
+	}
+	l.Failure.Title = cmp.Or(titles[status], "This did not work")
+	if status == http.StatusNotFound {
+		l.Failure.Back = ""
 	}
 	l.Page, l.Confirm = nil, nil
-	c.write(w, r, status, l)
+	c.write(w, r, status, "layout", l)
 }
 
-func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, l *view.Layout) {
-	var b bytes.Buffer
-	if err := view.Render(&b, l); err != nil {
-		c.log.Error("console: page", "path", l.Path, "error", err)
+// write answers with a page of a template.
+func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, template string, data any) {
+	body, err := view.Render(template, data)
+	if err != nil {
+		c.log.Error("console: page", "path", r.URL.Path, "error", err)
 		http.Error(w, "The page cannot be shown; the log has the reason.", http.StatusInternalServerError)
 		return
 	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	body := b.Bytes()
-	if zipped(w, r) {
-		body = packed(body)
-	}
-	w.WriteHeader(status)
-	_, _ = w.Write(body) // the client may be gone
+	reply(w, r, status, "text/html", body)
 }

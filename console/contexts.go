@@ -27,10 +27,10 @@ type Consoles struct {
 	all   map[string]*Console
 }
 
-// among is the place of a console among several.
+// among is the place of a console among several. It is empty for one that is alone.
 type among struct {
 	path  string // of the console, below that of all
-	links []view.Choice
+	links []view.Link
 }
 
 var contextName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
@@ -42,27 +42,23 @@ func Contexts(cfg Config, contexts []Context) (*Consoles, error) {
 		return nil, errors.New("there is no context: give one at least")
 	}
 	s := &Consoles{first: contexts[0].Name, all: map[string]*Console{}}
-	var names []string
+	var links []view.Link
 	for _, one := range contexts {
+		link := view.Link{Text: one.Name, Href: "../" + one.Name + "/"}
 		switch {
 		case !contextName.MatchString(one.Name):
 			return nil, fmt.Errorf("context %q: its name is part of a path: give it one of at most 100 letters, digits and ._-, with a letter or digit first",
 				one.Name)
-		case slices.Contains(names, one.Name):
+		case slices.Contains(links, link):
 			return nil, fmt.Errorf("context %q is given twice: give each another name", one.Name)
 		}
-		names = append(names, one.Name)
+		links = append(links, link)
 	}
 	log := cmp.Or(cfg.Log, slog.Default())
-	sessions, alerts := newSessions(cfg, log), cfg.Alerts
+	sessions := newSessions(cfg, log)
 	for _, one := range contexts {
-		place := &among{path: "/c/" + one.Name}
-		for _, name := range names {
-			place.links = append(place.links, view.Choice{Link: view.Link{Text: name, Href: "../" + name + "/"}, Current: name == one.Name})
-		}
-		cfg.NATS, cfg.Environment, cfg.Log, cfg.Alerts = one.NATS, one.Name, log.With("context", one.Name), alerts.below(place.path)
-		s.all[one.Name] = newConsole(cfg, sessions)
-		s.all[one.Name].among = place
+		cfg.NATS, cfg.Environment, cfg.Log = one.NATS, one.Name, log.With("context", one.Name)
+		s.all[one.Name] = newConsole(cfg, sessions, among{"/c/" + one.Name, links})
 	}
 	return s, nil
 }
@@ -104,7 +100,7 @@ func (s *Consoles) of(r *http.Request) (c *Console, name string, inside bool) {
 
 // first is the address of the first page. The request for a console on its own may lack the slash behind its path.
 func (c *Console) first(r *http.Request) string {
-	if c.among != nil {
+	if c.among.path != "" {
 		return c.nav[0].Href
 	}
 	return httpserve.Here(r, c.nav[0].Href)
@@ -113,7 +109,7 @@ func (c *Console) first(r *http.Request) string {
 // cookiePath is the path of the cookie of a session; empty: that of the console itself. The session of several consoles is for the path that
 // they have in common, or for the whole host if a proxy in front does not state its prefix.
 func (c *Console) cookiePath(r *http.Request) string {
-	if c.among == nil {
+	if c.among.path == "" {
 		return ""
 	}
 	return httpserve.Link(r, "/")

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -88,18 +90,34 @@ func TestContexts(t *testing.T) {
 	}
 }
 
-// The links of alerts lead to the console of their account.
+// The links of alerts lead to the console of their account. Without a public URL there are none.
 func TestAlertsOfContexts(t *testing.T) {
-	alerts, err := NewAlerts("http://127.0.0.1:1/", strings.Repeat("c2Vj", 8), "https://example.com/ops")
-	require.NoError(t, err)
-	s, err := Contexts(Config{Alerts: alerts, Log: slog.New(slog.DiscardHandler)}, []Context{{Name: "a"}, {Name: "b"}})
-	require.NoError(t, err)
-	defer s.Close()
-	for _, name := range []string{"a", "b"} {
-		require.Equal(t, "https://example.com/ops/c/"+name, s.all[name].cfg.Alerts.pages)
+	for public, want := range map[string]map[string]bool{
+		"https://example.com/ops": {"a https://example.com/ops/c/a/receiver?name=ci": true, "b https://example.com/ops/c/b/receiver?name=ci": true},
+		"":                        {"a ": true, "b ": true},
+	} {
+		target := &alertTarget{requests: make(chan *http.Request, 10), bodies: make(chan string, 10)}
+		srv := httptest.NewServer(target)
+		defer srv.Close()
+		alerts, err := NewAlerts(srv.URL, strings.Repeat("c2Vj", 8), public)
+		require.NoError(t, err)
+		alerts.every = 50 * time.Millisecond
+		relay := &oneReceiver{}
+		relay.disabled.Store(true)
+		s, err := Contexts(Config{Relay: relay, Alerts: alerts, Log: slog.New(slog.DiscardHandler)}, []Context{{Name: "a"}, {Name: "b"}})
+		require.NoError(t, err)
+		defer s.Close()
+		got := map[string]bool{}
+		for _, c := range s.all {
+			defer c.sampler.Watch()()
+		}
+		for range want {
+			var event map[string]string
+			require.NoError(t, json.Unmarshal([]byte(<-target.bodies), &event))
+			got[event["environment"]+" "+event["url"]] = true
+		}
+		require.Equal(t, want, got)
 	}
-	require.Equal(t, "https://example.com/ops", alerts.pages)
-	require.Empty(t, (&Alerts{}).below("/c/a").pages)
 }
 
 func TestContextsRefuse(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/operation"
+	"github.com/jetpull/jetpull/internal/watch"
 )
 
 const (
@@ -37,9 +38,7 @@ func (c *Console) outlive(ctx context.Context, runner *operation.Runner, open fu
 			pause = laterPause
 			ready()
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if watch.Sleep(ctx, pause) != nil {
 			return
 		}
 	}
@@ -57,14 +56,12 @@ func (c *Console) restore(ctx context.Context, runner *operation.Runner, open fu
 	if err != nil {
 		return nil, err
 	}
-	if err := c.marks.Restore(ctx, keep); err != nil {
-		return nil, err
-	}
-	if err := c.actions.Restore(ctx, keep); err != nil {
-		return nil, err
-	}
-	if err := runner.Restore(ctx, keep); err != nil {
-		return nil, err
+	for _, one := range []interface {
+		Restore(ctx context.Context, keep operation.Keep) error
+	}{c.marks, c.actions, runner} {
+		if err := one.Restore(ctx, keep); err != nil {
+			return nil, err
+		}
 	}
 	for name, h := range c.sampler.Histories() {
 		if one, ok := values[keyValues+name]; ok {
@@ -78,29 +75,23 @@ func (c *Console) restore(ctx context.Context, runner *operation.Runner, open fu
 
 // warn logs that something is not kept.
 func (c *Console) warn(what, name string, err error) {
-	if err != nil {
-		c.log.Warn("console: something is not kept, and is gone after a restart", "kind", what, "name", name, "error", err)
-	}
+	c.log.Warn("console: something is not kept, and is gone after a restart", "kind", what, "name", name, "error", err)
 }
 
 // keepValues writes the values of charts from time to time, and at the end.
 func (c *Console) keepValues(ctx context.Context, keep operation.Keep) {
-	ticker := time.NewTicker(keepInterval)
-	defer ticker.Stop()
 	for ended := false; !ended; {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			ended = true
-		}
+		ended = watch.Sleep(ctx, keepInterval) != nil
 		for name, h := range c.sampler.Histories() {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTime)
 			data, err := h.Export(maxKept)
 			if err == nil {
-				err = keep.Put(ctx, keyValues+name, data)
+				_, err = keep.Put(ctx, keyValues+name, data)
 			}
 			cancel()
-			c.warn("values of charts", name, err)
+			if err != nil {
+				c.warn("values of charts", name, err)
+			}
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/console/internal/operation"
@@ -30,22 +31,22 @@ func (oneFailure) Call(_ context.Context, _, path string, _, answer any) error {
 // keeper is what an earlier process has kept.
 type keeper map[string]string
 
-func (k keeper) Read(_ context.Context, keys string) (map[string]operation.Kept, error) {
-	found := map[string]operation.Kept{}
+func (k keeper) Read(_ context.Context, keys string) (map[string]*jetstream.RawStreamMsg, error) {
+	found := map[string]*jetstream.RawStreamMsg{}
 	for key, value := range k {
 		if strings.HasPrefix(key, strings.TrimSuffix(keys, ">")) {
-			found[key] = operation.Kept{Data: []byte(value)}
+			found[key] = &jetstream.RawStreamMsg{Data: []byte(value)}
 		}
 	}
 	return found, nil
 }
 
-func (k keeper) Put(_ context.Context, key string, data []byte) error {
+func (k keeper) Put(_ context.Context, key string, data []byte) (uint64, error) {
 	k[key] = string(data)
-	return nil
+	return 1, nil
 }
 
-func (keeper) Swap(context.Context, string, []byte, uint64) (uint64, error) { return 1, nil }
+func (keeper) Update(context.Context, string, []byte, uint64) (uint64, error) { return 1, nil }
 
 // Without NATS at the start, operations and alerts begin after a minute. The console reads what earlier processes have kept when NATS is there.
 func TestKeptIsReadWhenNATSIsThere(t *testing.T) {

@@ -7,43 +7,39 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/jetpull/jetpull/console/internal/page"
 	"github.com/jetpull/jetpull/console/internal/source"
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-// serverInterval is the time after which the console sees that its connection leads to another server.
-const serverInterval = time.Second
-
 // askAccount asks for the account of the connection, once for each server that it leads to: a user that may not ask is refused each time, and
 // the header of the pages leaves the account out.
 func (c *Console) askAccount(ctx context.Context, j source.JetStream) {
-	ticker := time.NewTicker(serverInterval)
-	defer ticker.Stop()
-	for asked := ""; ctx.Err() == nil; {
-		if server := j.JS.Conn().ConnectedServerId(); server != "" && server != asked {
-			asked = server
+	nc := j.JS.Conn()
+	connected := nc.StatusChanged(nats.CONNECTED)
+	defer nc.RemoveStatusListener(connected)
+	for open := true; open; {
+		if nc.IsConnected() {
 			if account, err := j.AccountName(ctx); err == nil {
 				c.account.Store(&account)
 			}
 		}
 		select {
-		case <-ticker.C:
+		case _, open = <-connected:
 		case <-ctx.Done():
+			open = false
 		}
 	}
 }
 
 // layout is what surrounds a page for a user.
 func (c *Console) layout(r *http.Request, u user) *view.Layout {
-	l := &view.Layout{
-		Nav: c.nav, Place: c.place(), Path: here(r), ReadOnly: u.role != Admin, Login: c.cfg.Access != nil, Who: u.name, Now: time.Now(),
-		Version: c.version,
+	return &view.Layout{
+		Nav: c.nav, Place: c.place(), Contexts: c.among.links, Path: strings.TrimPrefix(r.URL.Path, "/"), Query: r.URL.Query(),
+		ReadOnly: u.role != Admin, Login: c.cfg.Access != nil, Who: u.name, Now: time.Now(),
 	}
-	if c.among != nil {
-		l.Contexts = c.among.links
-	}
-	return l
 }
 
 // place is the environment, the server and the account that the pages are about.
@@ -70,10 +66,9 @@ func known(r *http.Request) *http.Request {
 			q.Set(name, values[0])
 		}
 	}
-	clean, address := *r, *r.URL
-	address.RawQuery = q.Encode()
-	clean.URL = &address
-	return &clean
+	r = r.Clone(r.Context())
+	r.URL.RawQuery = q.Encode()
+	return r
 }
 
 // here is the address of a request relative to the console's root.

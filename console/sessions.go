@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,8 +30,8 @@ const (
 )
 
 // Tokens returns an Access for the token of an administrator and one that shows pages alone. An empty token is nobody's.
-func Tokens(admin, readOnly string) func(token string) Role {
-	return Users{{Token: admin, Role: Admin}, {Token: readOnly, Role: ReadOnly}}.Access
+func Tokens(admin, readOnly string) func(token string) User {
+	return Users{{Token: admin, Role: Admin}, {Token: readOnly, Role: ReadOnly}}.Of
 }
 
 // User is a user of the console, with a token.
@@ -43,13 +44,8 @@ type User struct {
 // Users are the users of a console. No user has an empty token.
 type Users []User
 
-// Access is a [Config.Access].
-func (u Users) Access(token string) Role { return u.of(token).Role }
-
-// Name is a [Config.Name].
-func (u Users) Name(token string) string { return u.of(token).Name }
-
-func (u Users) of(token string) (found User) {
+// Of is a [Config.Access].
+func (u Users) Of(token string) User {
 	for _, one := range u {
 		if tokens.Same(token, one.Token) {
 			return one
@@ -60,16 +56,18 @@ func (u Users) of(token string) (found User) {
 
 // sessions are the users that have shown a token.
 type sessions struct {
-	access func(token string) Role
-	name   func(token string) string // nil: the role is the name
-	header string                    // has the name of a user, in requests that came through a trusted proxy; empty: none has
+	access func(token string) User
+	header string // has the name of a user, in requests that came through a trusted proxy; empty: none has
 	logins *httpserve.Logins
 
 	mu  sync.Mutex
 	all map[string]session
-	// streams are the open streams of events, by token and by session. Without Access all are of one token, and of no session.
-	streams map[string]int
+	// streams count the open streams of events. Without Access all are of one token, and of no session.
+	streams map[owner]int
 }
+
+// owner is whose an open stream is.
+type owner struct{ token, session string }
 
 // session remembers the token rather than the role: the token is checked again with each request.
 type session struct {
@@ -86,8 +84,8 @@ type user struct {
 
 func newSessions(cfg Config, log *slog.Logger) *sessions {
 	return &sessions{
-		access: cfg.Access, name: cfg.Name, header: cfg.UserHeader, logins: httpserve.NewLogins(wrongTokens, log, func() {}),
-		all: map[string]session{}, streams: map[string]int{},
+		access: cfg.Access, header: cfg.UserHeader, logins: httpserve.NewLogins(wrongTokens, log, func() {}),
+		all: map[string]session{}, streams: map[owner]int{},
 	}
 }
 
@@ -109,17 +107,11 @@ func (s *sessions) user(r *http.Request) (u user, ok bool) {
 		if !ok || time.Now().After(found.ends) {
 			return user{}, false
 		}
-		switch u.role = s.access(found.token); u.role {
-		case Admin:
-			u.name = "admin"
-		case ReadOnly:
-			u.name = "reader"
-		case NoAccess:
+		known := s.access(found.token)
+		if known.Role == NoAccess {
 			return user{}, false
 		}
-		if s.name != nil {
-			u.name = cmp.Or(s.name(found.token), u.name)
-		}
+		u.role, u.name = known.Role, cmp.Or(known.Name, map[Role]string{Admin: "admin", ReadOnly: "reader"}[known.Role])
 	}
 	if s.header != "" && httpserve.Proxied(r) {
 		u.name = cmp.Or(r.Header.Get(s.header), u.name)
@@ -137,18 +129,16 @@ func (s *sessions) open(token string) (id string) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	oldest, ends, same := "", now.Add(2*sessionTime), 0
+	var same []string
 	for other, one := range s.all {
 		if now.After(one.ends) {
 			delete(s.all, other)
 		} else if one.token == token {
-			if same++; one.ends.Before(ends) {
-				oldest, ends = other, one.ends
-			}
+			same = append(same, other)
 		}
 	}
-	if same >= maxSessions {
-		delete(s.all, oldest)
+	if len(same) >= maxSessions {
+		delete(s.all, slices.MinFunc(same, func(a, b string) int { return s.all[a].ends.Compare(s.all[b].ends) }))
 	}
 	s.all[id] = session{token, now.Add(sessionTime)}
 	return id
@@ -158,35 +148,27 @@ func (s *sessions) open(token string) (id string) {
 func (s *sessions) stream(r *http.Request) (done func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	keys, most := []string{"token "}, []int{maxTokenStreams}
+	var of owner
 	if cookie, err := r.Cookie(cookieName); err == nil && s.access != nil {
-		keys, most = []string{"token " + s.all[cookie.Value].token, "session " + cookie.Value}, []int{maxTokenStreams, maxStreams}
+		of = owner{s.all[cookie.Value].token, cookie.Value}
 	}
-	for i, key := range keys {
-		if s.streams[key] >= most[i] {
-			return nil, false
+	ofToken := 0
+	for other, n := range s.streams {
+		if other.token == of.token {
+			ofToken += n
 		}
 	}
-	for _, key := range keys {
-		s.streams[key]++
+	if ofToken >= maxTokenStreams || of.session != "" && s.streams[of] >= maxStreams {
+		return nil, false
 	}
+	s.streams[of]++
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		for _, key := range keys {
-			if s.streams[key]--; s.streams[key] == 0 {
-				delete(s.streams, key)
-			}
+		if s.streams[of]--; s.streams[of] == 0 {
+			delete(s.streams, of)
 		}
 	}, true
-}
-
-func (s *sessions) end(r *http.Request) {
-	if cookie, err := r.Cookie(cookieName); err == nil {
-		s.mu.Lock()
-		delete(s.all, cookie.Value)
-		s.mu.Unlock()
-	}
 }
 
 var errWrongToken = httpserve.Refuse(http.StatusForbidden, "forbidden", "wrong token")
@@ -200,7 +182,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	token := r.PostFormValue("token")
-	if c.cfg.Access(token) == NoAccess {
+	if c.cfg.Access(token).Role == NoAccess {
 		wrong := httpserve.Describe(c.sessions.logins.Refuse(r, token, errWrongToken), nil)
 		for name, value := range wrong.Header {
 			w.Header().Set(name, value)
@@ -208,29 +190,33 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		c.askLogin(w, r, wrong.Status, "This token is wrong. The system's configuration has the right one.")
 		return
 	}
-	cookie := &http.Cookie{
-		Name: cookieName, Value: c.sessions.open(token), MaxAge: int(sessionTime / time.Second),
-		Path: c.cookiePath(r), HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: httpserve.Secure(r),
-	}
-	http.SetCookie(w, cookie)
-	redirect(w, local(r.PostFormValue("next")))
+	http.SetCookie(w, cookie(r, cookieName, c.sessions.open(token), c.cookiePath(r), int(sessionTime/time.Second)))
+	redirect(w, c.local(r.PostFormValue("next")))
 }
 
-// local is an address within the console: another would let a link lead a user elsewhere after the sign-in.
-func local(next string) string {
+// local is the address of a page of the console: another one would let a link lead a user elsewhere after the sign-in.
+func (c *Console) local(next string) string {
 	u, err := url.Parse(next)
-	if err != nil || u.Scheme != "" || u.Host != "" || strings.ContainsAny(u.Path, "/\\:") || u.Path == "login" || u.Path == "logout" {
-		return "./"
-	}
-	if u.Path == "" && u.RawQuery == "" {
+	if err != nil || u.Scheme != "" || u.Host != "" || c.pages[u.Path] == nil {
 		return "./"
 	}
 	return (&url.URL{Path: u.Path, RawQuery: u.RawQuery}).String()
 }
 
+// cookie is one that only the console reads. It ends after some seconds; below 0: now.
+func cookie(r *http.Request, name, value, path string, seconds int) *http.Cookie {
+	return &http.Cookie{
+		Name: name, Value: value, Path: path, MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: httpserve.Secure(r),
+	}
+}
+
 func (c *Console) logout(w http.ResponseWriter, r *http.Request) {
-	c.sessions.end(r)
-	http.SetCookie(w, &http.Cookie{Name: cookieName, Path: c.cookiePath(r), MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	if session, err := r.Cookie(cookieName); err == nil {
+		c.sessions.mu.Lock()
+		delete(c.sessions.all, session.Value)
+		c.sessions.mu.Unlock()
+	}
+	http.SetCookie(w, cookie(r, cookieName, "", c.cookiePath(r), -1))
 	redirect(w, "login")
 }
 
@@ -240,9 +226,5 @@ func (c *Console) askLogin(w http.ResponseWriter, r *http.Request, status int, p
 	if r.Method == http.MethodPost {
 		next = r.PostFormValue("next")
 	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(status)
-	if err := view.RenderLogin(w, view.Login{Problem: problem, Next: local(next), Version: c.version}); err != nil {
-		c.log.Error("console: page of the sign-in", "error", err)
-	}
+	c.write(w, r, status, "login", view.Login{Problem: problem, Next: c.local(next)})
 }

@@ -18,7 +18,7 @@ import (
 
 func TestASessionLastsTwelveHours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSessions(Config{Access: func(string) Role { return Admin }}, slog.New(slog.DiscardHandler))
+		s := newSessions(Config{Access: func(string) User { return User{Role: Admin} }}, slog.New(slog.DiscardHandler))
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.AddCookie(&http.Cookie{Name: cookieName, Value: s.open("token")})
 		time.Sleep(12 * time.Hour)
@@ -129,8 +129,8 @@ func TestUnknownParameters(t *testing.T) {
 
 func TestTokens(t *testing.T) {
 	for token, want := range map[string]Role{"a": Admin, "r": ReadOnly, "x": NoAccess, "": NoAccess} {
-		require.Equal(t, want, Tokens("a", "r")(token), token)
-		require.Equal(t, NoAccess, Tokens("", "")(token), token)
+		require.Equal(t, want, Tokens("a", "r")(token).Role, token)
+		require.Equal(t, NoAccess, Tokens("", "")(token).Role, token)
 	}
 }
 
@@ -138,10 +138,10 @@ func TestTokens(t *testing.T) {
 func TestUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		users := Users{{Name: "ada", Token: "a", Role: Admin}, {Token: "r", Role: ReadOnly}, {Name: "nobody", Role: Admin}}
-		c := Handler(Config{Relay: &receivers{}, Access: users.Access, Name: users.Name, UserHeader: "X-User", Log: slog.New(slog.DiscardHandler)})
+		c := Handler(Config{Relay: &receivers{}, Access: users.Of, UserHeader: "X-User", Log: slog.New(slog.DiscardHandler)})
 		defer c.Close()
 		synctest.Wait()
-		require.Equal(t, NoAccess, users.Access(""))
+		require.Equal(t, NoAccess, users.Of("").Role)
 		use := func(token, method, page string, form url.Values) string {
 			r := httptest.NewRequestWithContext(t.Context(), method, "/"+page, strings.NewReader(form.Encode()))
 			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jetpull/jetpull/console/internal/page"
 	"github.com/jetpull/jetpull/console/internal/view"
+	"github.com/jetpull/jetpull/internal/watch"
 )
 
 const (
@@ -46,19 +47,16 @@ type render struct {
 	err   error
 }
 
-// frame is what is sent to an open page, as messages of its stream. Streams of the same page share it, and compare the pointers.
+// frame is what is sent to an open page, as messages of its stream. Streams of the same page share it.
 type frame struct {
-	html  *[]byte // the live part
-	asked *[]byte // when each source last answered, to the second
+	html  []byte // the live part
+	asked []byte // when each source last answered, to the second
 }
 
 // join finds the render of a page that is opened. The returned function is called when it is closed.
 func (r *renders) join(key string) (one *render, leave func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.all == nil {
-		r.all = map[string]*render{}
-	}
 	one = r.all[key]
 	if one == nil {
 		one = &render{}
@@ -94,13 +92,9 @@ func (r *render) update(ctx context.Context, l *view.Layout, build page.Func, re
 			times[s.Name] = s.Asked.UTC().Format("2006-01-02T15:04:05Z")
 		}
 	}
-	var b bytes.Buffer
-	if r.err = view.RenderLive(&b, l); r.err != nil {
-		return frame{}, r.err
-	}
-	asked, err := json.Marshal(times)
-	r.err = err
-	r.shown = frame{changed(r.shown.html, event("", b.Bytes())), changed(r.shown.asked, event("asked", asked))}
+	html, err := view.Render("live", l)
+	asked, _ := json.Marshal(times) // texts can be encoded
+	r.shown, r.err = frame{event("", html), event("asked", asked)}, err
 	return r.shown, r.err
 }
 
@@ -132,21 +126,9 @@ func (r *render) orLast(p *view.Page, err error) (*view.Page, error) {
 	return p, err
 }
 
-// changed is the last message where the next is the same.
-func changed(last *[]byte, next []byte) *[]byte {
-	if last != nil && bytes.Equal(*last, next) {
-		return last
-	}
-	return &next
-}
-
 // stream keeps an open page current: it sends the live part of the page whenever that has changed. The browser ends the stream
 // while its tab is hidden.
 func (c *Console) stream(w http.ResponseWriter, r *http.Request, u user, build page.Func) {
-	role := "admin:"
-	if u.role != Admin {
-		role = "reader:"
-	}
 	done, ok := c.sessions.stream(r)
 	if !ok {
 		w.Header().Set("Retry-After", "60")
@@ -155,7 +137,7 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request, u user, build p
 		return
 	}
 	defer done()
-	one, leave := c.renders.join(role + here(r))
+	one, leave := c.renders.join(fmt.Sprint(u.role, " ", here(r)))
 	defer leave()
 	unwatch := c.sampler.Watch()
 	defer unwatch()
@@ -180,14 +162,14 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request, u user, build p
 			_ = send(out, w, event("reload", nil))
 			return
 		case err != nil && r.Context().Err() == nil:
-			c.log.Warn("console: page", "path", l.Path, "error", err)
-		case err == nil && (next != sent || now.Sub(sentAt) >= quiet):
-			var messages [][]byte
-			if next.html != sent.html {
-				messages = append(messages, *next.html)
+			c.log.Warn("console: page", "path", r.URL.Path, "error", err)
+		case err == nil && (!bytes.Equal(next.html, sent.html) || !bytes.Equal(next.asked, sent.asked) || now.Sub(sentAt) >= quiet):
+			messages := [][]byte{next.html, next.asked}
+			if bytes.Equal(next.html, sent.html) {
+				messages = messages[1:]
 			}
 			sent, sentAt = next, now
-			if err := send(out, w, append(messages, *next.asked)...); err != nil {
+			if send(out, w, messages...) != nil {
 				return
 			}
 		}
@@ -199,21 +181,13 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request, u user, build p
 
 // await waits for the next sample. It is false when the page is closed.
 func await(ctx context.Context, sampled <-chan struct{}) bool {
-	timer := time.NewTimer(mostRender)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-timer.C:
+	case <-time.After(mostRender):
 		return true
 	case <-sampled:
-	}
-	timer.Reset(settle)
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
+		return watch.Sleep(ctx, settle) == nil
 	}
 }
 

@@ -223,14 +223,14 @@ func site(t *testing.T) (base string, admin *atomic.Value) {
 	admin = &atomic.Value{}
 	admin.Store("secret")
 	fake := &fakeNATS{consumers: []*jetstream.ConsumerInfo{{Stream: "S", Name: "worker", NumPending: 7}}}
-	return serve(t, console.Config{NATS: fake, Access: func(token string) console.Role {
+	return serve(t, console.Config{NATS: fake, Access: func(token string) console.User {
 		switch token {
 		case admin.Load():
-			return console.Admin
+			return console.User{Role: console.Admin}
 		case "reader":
-			return console.ReadOnly
+			return console.User{Role: console.ReadOnly}
 		}
-		return console.NoAccess
+		return console.User{}
 	}}), admin
 }
 

@@ -3,6 +3,8 @@ package alert
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/state"
@@ -18,9 +20,6 @@ type Object struct {
 	// Since is when the state began, and Waiting how much waits for the object, for the overview.
 	Since, Waiting view.Value
 }
-
-// key differs for each object. Sources share a page, and the names of two objects may read the same.
-func (o Object) key() string { return o.Path + "\n" + o.Name }
 
 // Sample is what a source answered last.
 type Sample struct {
@@ -53,12 +52,7 @@ type event struct {
 // Run looks at the samples of all sources from time to time until ctx ends, and sends events. Sources of one name are one source: it is red if one of
 // them is. Pages is the URL of the console; empty: events have no URL. Send reports whether it has taken an event.
 func Run(ctx context.Context, every time.Duration, samples []func() Sample, environment, pages string, send func(any) bool) {
-	w := watch{
-		environment: environment, pages: pages, send: send, at: make([]time.Time, len(samples)), objects: make([]table, len(samples)), sources: table{},
-	}
-	for i := range w.objects {
-		w.objects[i] = table{}
-	}
+	w := watch{environment: environment, pages: pages, send: send, at: make([]time.Time, len(samples)), all: map[key]*entry{}}
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
@@ -76,20 +70,21 @@ type watch struct {
 	environment string
 	pages       string
 	send        func(any) bool
-	at          []time.Time // when the objects of each sample were judged that was looked at
-	objects     []table     // of each sample
-	sources     table
+	at          []time.Time    // when the objects of each sample were judged that was looked at
+	all         map[key]*entry // the objects that are or were red
 }
 
-// table has the objects that are or were red, by key.
-type table map[string]*entry
+// key differs for each object of a sample. Sources share a page, and the names of two objects may read the same.
+type key struct {
+	sample     int // the one behind the last is that of the sources
+	path, name string
+}
 
 // entry is an object that is or was red.
 type entry struct {
 	Object
 	since    time.Time // when it was first seen red
 	reported bool      // it was reported as red
-	last     time.Time // when it was last looked at
 	next     string    // what the last look would have reported, if it was another than red
 }
 
@@ -102,47 +97,42 @@ func (w *watch) look(samples []func() Sample, now time.Time) {
 		if worst, ok := sources[s.Source.Name]; !ok || st.Level < worst.State.Level {
 			sources[s.Source.Name] = Object{Kind: "source", Name: s.Source.Name, Path: "overview", State: st}
 		}
-		if !s.At.After(w.at[i]) {
-			continue
-		}
-		w.at[i] = s.At
-		for _, o := range s.Objects {
-			w.see(w.objects[i], o, now)
-		}
-		for _, e := range w.objects[i] {
-			if e.last != now {
-				w.notRed(w.objects[i], e, typeGone, "The source answers and does not list it.")
-			}
+		if s.At.After(w.at[i]) {
+			w.at[i] = s.At
+			w.see(i, s.Objects, now)
 		}
 	}
-	for _, o := range sources {
-		w.see(w.sources, o, now)
-	}
+	w.see(len(samples), slices.Collect(maps.Values(sources)), now)
 }
 
-// see looks at an object. Only a second look in a row that finds the same reports it. A look at a state that is not known is none.
-func (w *watch) see(t table, o Object, now time.Time) {
-	e, red := t[o.key()], o.State.Level == state.Red
-	if e == nil && red {
-		t[o.key()] = &entry{Object: o, since: now, last: now}
+// see looks at all objects of a sample. Only a second look in a row that finds the same reports it. A look at a state that is not known is none.
+func (w *watch) see(sample int, objects []Object, now time.Time) {
+	listed := map[key]bool{}
+	for _, o := range objects {
+		k := key{sample, o.Path, o.Name}
+		listed[k] = true
+		e, red := w.all[k], o.State.Level == state.Red
+		switch {
+		case o.State.Level == state.Unknown, e == nil && !red:
+		case e == nil:
+			w.all[k] = &entry{Object: o, since: now}
+		case !red:
+			w.notRed(k, e, typeRecovered, o.State.Sentence)
+		case !e.reported:
+			e.reported = w.report(e, typeRed, o.State.Sentence) // else the next look reports it
+		default:
+			e.next = ""
+		}
 	}
-	if e == nil {
-		return
-	}
-	e.Object, e.last = o, now
-	switch {
-	case o.State.Level == state.Unknown:
-	case !red:
-		w.notRed(t, e, typeRecovered, o.State.Sentence)
-	case !e.reported:
-		e.reported = w.report(e, typeRed, o.State.Sentence) // else the next look reports it
-	default:
-		e.next = ""
+	for k, e := range w.all {
+		if k.sample == sample && !listed[k] {
+			w.notRed(k, e, typeGone, "The source answers and does not list it.")
+		}
 	}
 }
 
 // notRed looks at an object that was red and is not, or is not listed.
-func (w *watch) notRed(t table, e *entry, what, sentence string) {
+func (w *watch) notRed(k key, e *entry, what, sentence string) {
 	if e.reported && e.next != what {
 		e.next = what
 		return
@@ -150,7 +140,7 @@ func (w *watch) notRed(t table, e *entry, what, sentence string) {
 	if e.reported {
 		w.report(e, what, sentence)
 	}
-	delete(t, e.key())
+	delete(w.all, k)
 }
 
 func (w *watch) report(e *entry, what, sentence string) bool {

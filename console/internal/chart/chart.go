@@ -44,14 +44,6 @@ type Chart struct {
 	Limit float64
 }
 
-// Describe is the text of the chart for readers that do not see it.
-func (c *Chart) Describe() string {
-	if c.Now == "" {
-		return c.Title + ": no data yet"
-	}
-	return fmt.Sprintf("%s over the last %s: now %s, lowest %s, highest %s", c.Title, c.Span, c.Now, c.Least, c.Most)
-}
-
 const (
 	smallWidth, smallHeight = 90, 18
 	largeWidth, largeHeight = 360, 72
@@ -113,29 +105,22 @@ func line(title string, s Series, width, height int, limit float64) Chart {
 	if draw {
 		c.Limit = y(limit)
 	}
-	var path, area strings.Builder
-	for i := 0; i < len(values); {
-		if math.IsNaN(values[i]) {
-			i++
+	for i := 0; i < len(values); i++ {
+		var points []string
+		first := x(i)
+		for ; i < len(values) && !math.IsNaN(values[i]); i++ {
+			points = append(points, fmt.Sprintf("%.1f %.1f", x(i), y(values[i])))
+		}
+		if len(points) == 0 {
 			continue
 		}
-		begin := i
-		for ; i < len(values) && !math.IsNaN(values[i]); i++ {
-			verb := "L"
-			if i == begin {
-				verb = "M"
-				fmt.Fprintf(&area, "M%.1f %d", x(i), height)
-			}
-			fmt.Fprintf(&path, "%s%.1f %.1f", verb, x(i), y(values[i]))
-			fmt.Fprintf(&area, "L%.1f %.1f", x(i), y(values[i]))
+		path := strings.Join(points, "L")
+		c.Area += fmt.Sprintf("M%.1f %dL%sL%.1f %dZ", first, height, path, x(i-1), height)
+		if len(points) == 1 {
+			path += "h0.1" // a single point is drawn as a dot
 		}
-		if i == begin+1 {
-			// A single point is drawn as a dot.
-			path.WriteString("h0.1")
-		}
-		fmt.Fprintf(&area, "L%.1f %dZ", x(i-1), height)
+		c.Line += "M" + path
 	}
-	c.Line, c.Area = path.String(), area.String()
 	c.Now, c.Least, c.Most = number(last), number(least), number(most)
 	exact := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 32) } // as samples are kept
 	c.Exact = fmt.Sprintf("now %s, lowest %s, highest %s", exact(last), exact(least), exact(most))

@@ -5,6 +5,8 @@ package operation
 import (
 	"context"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Operation is an action on many objects that runs in a system. Its counts, times and state have the names of the relay's interface.
@@ -43,15 +45,9 @@ type Source interface {
 
 // Keep keeps what outlives the process of the console: the log of actions, the operations and the values of charts.
 type Keep interface {
-	// Read reads all values whose keys match, such as "log.>".
-	Read(ctx context.Context, keys string) (map[string]Kept, error)
-	Put(ctx context.Context, key string, data []byte) error
-	// Swap replaces the value of a revision, 0 for none. [stored.ErrConflict]: it is another one.
-	Swap(ctx context.Context, key string, data []byte, revision uint64) (uint64, error)
-}
-
-// Kept is a value with its revision.
-type Kept struct {
-	Data     []byte
-	Revision uint64
+	// Read reads the messages of all values whose keys match, such as "log.>".
+	Read(ctx context.Context, keys string) (map[string]*jetstream.RawStreamMsg, error)
+	// Put and Update are those of a [jetstream.KeyValue].
+	Put(ctx context.Context, key string, data []byte) (revision uint64, err error)
+	Update(ctx context.Context, key string, data []byte, last uint64) (revision uint64, err error)
 }

@@ -5,130 +5,138 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
+	"maps"
+	"slices"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/bulk"
+	"github.com/jetpull/jetpull/internal/jsstream"
 	"github.com/jetpull/jetpull/internal/stored"
 )
 
-const keyOperation = "operation."
-
-// memory keeps the records of operations in this process. It implements [bulk.Records].
-type memory struct {
-	mu       sync.Mutex
-	revision uint64
-	all      map[string]bulk.Operation
-	keep     Keep // nil: the records are in memory alone
-	held     bool // no operation begins, since what is kept has not been read
+// records are those of operations, by their IDs. They implement [bulk.Records].
+type records struct {
+	*Store[bulk.Operation]
+	held    bool // no operation begins, since what is kept has not been read; guarded by Store.mu
+	process string
 	// continued are the kinds of operations that go on after a restart. It does not change after the pages were made.
 	continued map[string]bool
 }
 
-// maxOperations is how many operations are remembered.
+// newRecords has no records. Operations that this process has begun without a bucket stay in memory: those of the bucket may have the same IDs.
+func newRecords(process string) *records {
+	r := &records{Store: NewStore[bulk.Operation]("operation.", 0, nil), process: process, continued: map[string]bool{}}
+	r.decode = func(kept *jetstream.RawStreamMsg) (o bulk.Operation, err error) {
+		if err = json.Unmarshal(kept.Data, &o); err == nil && o.ID == "" {
+			err = errors.New("it is no operation")
+		}
+		o.Revision = kept.Sequence
+		return o, err
+	}
+	return r
+}
+
+// maxOperations is how many operations are remembered without a bucket.
 const maxOperations = 200
 
 // Put implements [bulk.Records].
-func (m *memory) Put(ctx context.Context, o bulk.Operation) (bulk.Operation, error) {
-	m.mu.Lock()
-	if keep := m.keep; keep != nil {
-		m.mu.Unlock()
-		return m.swap(ctx, keep, o)
+func (r *records) Put(ctx context.Context, o bulk.Operation) (bulk.Operation, error) {
+	r.mu.Lock()
+	if keep := r.keep; keep != nil {
+		r.mu.Unlock()
+		return r.swap(ctx, keep, o)
 	}
-	defer m.mu.Unlock()
-	if m.held {
+	defer r.mu.Unlock()
+	if r.held {
 		return o, fmt.Errorf("%w: the operations of the console have not been read yet", stored.ErrUnavailable)
 	}
-	if m.all[o.ID].Revision != o.Revision {
+	if r.all[o.ID].Revision != o.Revision {
 		return o, stored.ErrConflict
 	}
-	m.revision++
-	o.Revision = m.revision
-	m.all[o.ID] = o
-	if len(m.all) > maxOperations {
-		m.forgetOldest()
+	o.Revision++
+	r.all[o.ID] = o
+	if len(r.all) > maxOperations {
+		r.forgetOldest()
 	}
 	return o, nil
 }
 
 // forgetOldest drops the operation that ended first. The caller holds the lock.
-func (m *memory) forgetOldest() {
+func (r *records) forgetOldest() {
 	oldest := ""
-	for id, o := range m.all {
-		if o.State != bulk.Running && (oldest == "" || o.ChangedAt.Before(m.all[oldest].ChangedAt)) {
+	for id, o := range r.all {
+		if o.State != bulk.Running && (oldest == "" || o.ChangedAt.Before(r.all[oldest].ChangedAt)) {
 			oldest = id
 		}
 	}
-	delete(m.all, oldest)
+	delete(r.all, oldest)
+}
+
+// swap writes a record to where it is kept.
+func (r *records) swap(ctx context.Context, keep Keep, o bulk.Operation) (bulk.Operation, error) {
+	data, err := json.Marshal(o)
+	if err != nil {
+		return o, err
+	}
+	revision, err := keep.Update(ctx, r.prefix+o.ID, data, o.Revision)
+	if err != nil {
+		err = jsstream.WriteError(&nats.Msg{Subject: r.prefix + o.ID, Data: data}, err)
+		if errors.Is(err, stored.ErrConflict) { // another console has the same bucket
+			err = errors.Join(err, r.reread(ctx, keep, o.ID))
+		}
+		return o, err
+	}
+	o.Revision = revision
+	r.Hold(o.ID, o)
+	return o, nil
+}
+
+// reread takes over the record of an operation that another console has written.
+func (r *records) reread(ctx context.Context, keep Keep, id string) error {
+	found, err := keep.Read(ctx, r.prefix+id)
+	for _, kept := range found {
+		if now, err := r.decode(kept); err == nil {
+			r.Hold(id, now)
+		}
+	}
+	return err
+}
+
+// interrupted is the state of an operation that this process does not continue.
+const interrupted bulk.State = "INTERRUPTED"
+
+// here is an operation as it is for this process.
+func (r *records) here(o bulk.Operation) bulk.Operation {
+	if o.State == bulk.Running && o.Owner != r.process && !r.continued[o.Kind] {
+		o.State = interrupted
+	}
+	return o
 }
 
 // Fresh implements [bulk.Records].
-func (m *memory) Fresh(_ context.Context, id string) (bulk.Operation, error) {
-	if o, ok := m.Cached(id); ok {
+func (r *records) Fresh(_ context.Context, id string) (bulk.Operation, error) {
+	if o, ok := r.Cached(id); ok {
 		return o, nil
 	}
 	return bulk.Operation{}, fmt.Errorf("%w: operation %q", stored.ErrNotFound, id)
 }
 
 // Cached implements [bulk.Records].
-func (m *memory) Cached(id string) (bulk.Operation, bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	o, ok := m.all[id]
-	return o, ok
+func (r *records) Cached(id string) (bulk.Operation, bool) {
+	o, ok := r.Get(id)
+	return r.here(o), ok
 }
 
 // In implements [bulk.Records]. All operations are of one group.
-func (m *memory) In(string) []bulk.Operation { return m.All() }
+func (r *records) In(string) []bulk.Operation { return r.All() }
 
 // All implements [bulk.Records].
-func (m *memory) All() []bulk.Operation {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var all []bulk.Operation
-	for _, o := range m.all {
-		all = append(all, o)
+func (r *records) All() []bulk.Operation {
+	all := slices.Collect(maps.Values(r.Store.All()))
+	for i, o := range all {
+		all[i] = r.here(o)
 	}
 	return all
-}
-
-// interrupted is the state of an operation that this process does not continue.
-const interrupted bulk.State = "INTERRUPTED"
-
-// know takes over the record of an operation. The caller holds the lock.
-func (m *memory) know(kept Kept) {
-	var o bulk.Operation
-	if json.Unmarshal(kept.Data, &o) == nil && o.ID != "" {
-		o.Revision = kept.Revision
-		if o.State == bulk.Running && !m.continued[o.Kind] {
-			o.State = interrupted
-		}
-		m.all[o.ID] = o
-	}
-}
-
-// swap writes a record to where it is kept. The caller does not hold the lock.
-func (m *memory) swap(ctx context.Context, keep Keep, o bulk.Operation) (bulk.Operation, error) {
-	data, err := json.Marshal(o)
-	if err != nil {
-		return o, err
-	}
-	revision, err := keep.Swap(ctx, keyOperation+o.ID, data, o.Revision)
-	if errors.Is(err, stored.ErrConflict) {
-		// Another console has the same bucket.
-		found, readErr := keep.Read(ctx, keyOperation+o.ID)
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		for _, kept := range found {
-			m.know(kept)
-		}
-		return o, errors.Join(err, readErr)
-	}
-	if err != nil {
-		return o, fmt.Errorf("keep the operation %s: %w", o.ID, err)
-	}
-	o.Revision = revision
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.all[o.ID] = o
-	return o, nil
 }

@@ -7,16 +7,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/bulk"
 )
 
 // bucketOf is a bucket with some values.
-type bucketOf map[string]Kept
+type bucketOf map[string]*jetstream.RawStreamMsg
 
-func (s bucketOf) Read(_ context.Context, keys string) (map[string]Kept, error) {
-	found := map[string]Kept{}
+func (s bucketOf) Read(_ context.Context, keys string) (map[string]*jetstream.RawStreamMsg, error) {
+	found := map[string]*jetstream.RawStreamMsg{}
 	for key, kept := range s {
 		if strings.HasPrefix(key, strings.TrimSuffix(keys, ">")) {
 			found[key] = kept
@@ -24,8 +25,8 @@ func (s bucketOf) Read(_ context.Context, keys string) (map[string]Kept, error) 
 	}
 	return found, nil
 }
-func (bucketOf) Put(context.Context, string, []byte) error                    { return nil }
-func (bucketOf) Swap(context.Context, string, []byte, uint64) (uint64, error) { return 1, nil }
+func (bucketOf) Put(context.Context, string, []byte) (uint64, error)            { return 1, nil }
+func (bucketOf) Update(context.Context, string, []byte, uint64) (uint64, error) { return 1, nil }
 
 // A record in the bucket has the console continue what whoever can write there could do anyway, and nothing that needs a token of the console.
 func TestKeptOperations(t *testing.T) {
@@ -36,7 +37,7 @@ func TestKeptOperations(t *testing.T) {
 	} {
 		data, err := json.Marshal(bulk.Operation{ID: kind, Kind: kind, State: state, Spec: json.RawMessage(`{"What":"it","Select":"key"}`)})
 		require.NoError(t, err)
-		kept[keyOperation+strings.ReplaceAll(kind, " ", "_")] = Kept{data, 1}
+		kept["operation."+strings.ReplaceAll(kind, " ", "_")] = &jetstream.RawStreamMsg{Data: data, Sequence: 1}
 	}
 	r := NewRunner(slog.New(slog.DiscardHandler))
 	for kind, continued := range map[string]bool{
@@ -68,7 +69,7 @@ func TestOperationsBegunBeforeTheBucketIsRead(t *testing.T) {
 	require.NoError(t, err)
 	data, err := json.Marshal(bulk.Operation{ID: o.ID, Kind: "pause consumers", State: bulk.Done, Spec: json.RawMessage(`{"What":"kept"}`)})
 	require.NoError(t, err)
-	require.NoError(t, r.Restore(t.Context(), bucketOf{keyOperation + o.ID: {data, 1}}))
+	require.NoError(t, r.Restore(t.Context(), bucketOf{"operation." + o.ID: {Data: data, Sequence: 1}}))
 	all, err := r.Operations(t.Context())
 	require.NoError(t, err)
 	require.Len(t, all, 1)

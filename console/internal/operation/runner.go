@@ -25,7 +25,7 @@ const runnerGroup = "console"
 // Runner runs operations in the console, for systems and objects that have none of their own. Without [Runner.Restore] their records are in memory:
 // when the console stops, an operation ends as if it was cancelled. Its finished part is not undone.
 type Runner struct {
-	records *memory
+	records *records
 	kinds   map[string]bulk.Kind
 	bulk    *bulk.Runner
 
@@ -49,13 +49,12 @@ type task struct {
 
 // NewRunner makes a runner that runs nothing before [Runner.Run]. Pages add their kinds of operations before.
 func NewRunner(log *slog.Logger) *Runner {
+	process := "console-" + rand.Text()
 	r := &Runner{
-		records: &memory{all: map[string]bulk.Operation{}, continued: map[string]bool{}}, kinds: map[string]bulk.Kind{}, refused: map[string][]string{},
-		waits: map[string]string{}, chosen: NewStore("chosen.", 0, func(_, _ chosen) bool { return false }),
+		records: newRecords(process), kinds: map[string]bulk.Kind{}, refused: map[string][]string{}, waits: map[string]string{},
+		chosen: NewStore("chosen.", 0, func(_, _ chosen) bool { return false }),
 	}
-	r.bulk = bulk.New(bulk.Config{
-		Records: r.records, Process: "console-" + rand.Text(), Shared: true, Lost: lostAfter, Now: time.Now, Log: log, Kinds: r.kinds,
-	})
+	r.bulk = bulk.New(bulk.Config{Records: r.records, Process: process, Shared: true, Lost: lostAfter, Now: time.Now, Log: log, Kinds: r.kinds})
 	return r
 }
 
@@ -63,25 +62,12 @@ func NewRunner(log *slog.Logger) *Runner {
 const lostAfter = 10 * time.Second
 
 // Restore reads the operations that earlier processes have kept, and keeps those of this one. If this process has begun one already, its operations
-// stay in memory, and the others wait for the next process: the IDs of both may be the same.
+// stay in memory, and the others wait for the next process.
 func (r *Runner) Restore(ctx context.Context, keep Keep) error {
-	operations, err := keep.Read(ctx, keyOperation+">")
-	if err != nil {
+	if err := r.chosen.Restore(ctx, keep); err != nil { // first: an operation goes on as soon as its record is there
 		return err
 	}
-	if err := r.chosen.Restore(ctx, keep); err != nil {
-		return err
-	}
-	r.records.mu.Lock()
-	defer r.records.mu.Unlock()
-	if len(r.records.all) > 0 {
-		return nil
-	}
-	r.records.keep = keep
-	for _, kept := range operations {
-		r.records.know(kept)
-	}
-	return nil
+	return r.records.Restore(ctx, keep)
 }
 
 // Hold has no operation begin, until it ends or Restore has succeeded.

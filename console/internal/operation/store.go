@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Store has values by their keys, in memory until [Store.Restore], which has them outlive the process. It may be used by several goroutines.
@@ -15,6 +17,7 @@ type Store[T any] struct {
 	prefix string
 	most   int
 	later  func(own, kept T) bool
+	decode func(*jetstream.RawStreamMsg) (T, error)
 
 	mu   sync.Mutex
 	all  map[string]T
@@ -22,9 +25,14 @@ type Store[T any] struct {
 }
 
 // NewStore makes a store whose keys begin with prefix where they are kept. In memory are at most as many values as most, those of the greatest keys,
-// or all if it is 0. Later reports whether a value of this process counts instead of one of the same key that was kept.
+// or all if it is 0. Later reports whether a value of this process counts instead of one of the same key that was kept; nil: a store that has values
+// of this process stays in memory.
 func NewStore[T any](prefix string, most int, later func(own, kept T) bool) *Store[T] {
-	return &Store[T]{prefix: prefix, most: most, later: later, all: map[string]T{}}
+	decode := func(kept *jetstream.RawStreamMsg) (one T, err error) {
+		err = json.Unmarshal(kept.Data, &one)
+		return one, err
+	}
+	return &Store[T]{prefix: prefix, most: most, later: later, decode: decode, all: map[string]T{}}
 }
 
 // Restore reads the values that earlier processes have kept, except those that cannot be decoded, and keeps those of this one.
@@ -35,10 +43,14 @@ func (s *Store[T]) Restore(ctx context.Context, keep Keep) error {
 	}
 	s.mu.Lock()
 	own := maps.Clone(s.all)
+	if s.later == nil && len(own) > 0 {
+		s.mu.Unlock()
+		return nil
+	}
 	s.keep = keep
 	for _, key := range slices.Sorted(maps.Keys(kept)) {
-		var one T
-		if json.Unmarshal(kept[key].Data, &one) != nil {
+		one, err := s.decode(kept[key])
+		if err != nil {
 			continue
 		}
 		key = strings.TrimPrefix(key, s.prefix)
@@ -73,7 +85,7 @@ func (s *Store[T]) Set(ctx context.Context, key string, one T) error {
 	if keep == nil {
 		return nil
 	}
-	if err := keep.Put(ctx, s.prefix+key, data); err != nil {
+	if _, err := keep.Put(ctx, s.prefix+key, data); err != nil {
 		return fmt.Errorf("keep %s%s: %w", s.prefix, key, err)
 	}
 	s.Hold(key, one)

@@ -17,11 +17,11 @@ type keeper struct {
 	kept map[string]int
 }
 
-func (k *keeper) Put(_ context.Context, key string, _ []byte) error {
+func (k *keeper) Put(_ context.Context, key string, _ []byte) (uint64, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.kept[key]++
-	return nil
+	return 1, nil
 }
 
 // Each value is kept once, also one that is set while the earlier ones are read.
@@ -49,18 +49,18 @@ func TestEachValueIsKept(t *testing.T) {
 // A value that is not kept does not count.
 func TestAValueThatIsNotKept(t *testing.T) {
 	s := NewStore("seen.", 0, func(_, _ int) bool { return false })
-	require.NoError(t, s.Restore(t.Context(), full{bucketOf{"seen.a": {[]byte("7"), 1}, "seen.b": {[]byte("x"), 1}}}))
+	require.NoError(t, s.Restore(t.Context(), full{bucketOf{"seen.a": {Data: []byte("7")}, "seen.b": {Data: []byte("x")}}}))
 	require.ErrorContains(t, s.Set(t.Context(), "a", 8), "keep seen.a: no room")
 	require.Equal(t, map[string]int{"a": 7}, s.All())
 	s.Hold("a", 9)
 	require.Equal(t, map[string]int{"a": 9}, s.All())
 	early := NewStore("seen.", 0, func(_, _ int) bool { return true })
 	require.NoError(t, early.Set(t.Context(), "a", 5))
-	require.ErrorContains(t, early.Restore(t.Context(), full{bucketOf{"seen.a": {[]byte("7"), 1}}}), "no room")
+	require.ErrorContains(t, early.Restore(t.Context(), full{bucketOf{"seen.a": {Data: []byte("7")}}}), "no room")
 	require.Equal(t, map[string]int{"a": 5}, early.All(), "the later one counts")
 }
 
 // full takes no value.
 type full struct{ bucketOf }
 
-func (full) Put(context.Context, string, []byte) error { return errors.New("no room") }
+func (full) Put(context.Context, string, []byte) (uint64, error) { return 0, errors.New("no room") }

@@ -275,7 +275,7 @@ func TestLookedAt(t *testing.T) {
 		require.Nil(t, filtered.Action("seen"), "a filter hides some")
 
 		*d.marks = *NewMarks() // as after a restart
-		kept["seen.x"] = operation.Kept{Data: []byte("not JSON")}
+		kept["seen.x"] = &jetstream.RawStreamMsg{Data: []byte("not JSON")}
 		require.NoError(t, d.marks.Restore(t.Context(), kept))
 		require.Equal(t, state.Idle, next().Level)
 		source.letter(1, "new")

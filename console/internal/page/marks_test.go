@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/console/internal/operation"
@@ -104,20 +105,22 @@ func TestFailuresThatWereLookedAt(t *testing.T) {
 }
 
 // keptMarks keep marks.
-type keptMarks map[string]operation.Kept
+type keptMarks map[string]*jetstream.RawStreamMsg
 
-func (k keptMarks) Read(context.Context, string) (map[string]operation.Kept, error) { return k, nil }
-
-func (k keptMarks) Put(_ context.Context, key string, data []byte) error {
-	k[key] = operation.Kept{Data: data}
-	return nil
+func (k keptMarks) Read(context.Context, string) (map[string]*jetstream.RawStreamMsg, error) {
+	return k, nil
 }
-func (keptMarks) Swap(context.Context, string, []byte, uint64) (uint64, error) { return 0, nil }
+
+func (k keptMarks) Put(_ context.Context, key string, data []byte) (uint64, error) {
+	k[key] = &jetstream.RawStreamMsg{Data: data}
+	return 1, nil
+}
+func (keptMarks) Update(context.Context, string, []byte, uint64) (uint64, error) { return 0, nil }
 
 // noMarks keeps none.
 type noMarks struct{ keptMarks }
 
-func (noMarks) Put(context.Context, string, []byte) error { return errNoMarks }
+func (noMarks) Put(context.Context, string, []byte) (uint64, error) { return 0, errNoMarks }
 
 var errNoMarks = errors.New("no answer")
 

@@ -5,29 +5,23 @@ import (
 	"compress/gzip"
 	"encoding/gob"
 	"fmt"
+	"maps"
 	"math"
 	"sync"
 	"time"
 )
 
-// A history has two resolutions: an hour, and a day.
-const (
-	step   = 10 * time.Second
-	points = 360
-	// longStep is the time between two points of the day.
-	longStep   = 5 * time.Minute
-	longPoints = 288
-)
+// sweepEvery is the time between two sweeps.
+const sweepEvery = time.Minute
 
 // History keeps the values of the last hour and of the last day of any number of objects, with width values each. It may be used by several
 // goroutines. A value takes 4 bytes, so 1,000 objects of 6 values take 16 MB.
 type History struct {
 	width int
 
-	mu    sync.Mutex
-	short rings
-	long  rings
-	swept int64
+	mu        sync.Mutex
+	hour, day rings
+	swept     time.Time
 }
 
 // rings are the values of objects with one resolution.
@@ -46,7 +40,7 @@ var gap = float32(math.NaN())
 
 // NewHistory makes a history of objects with width values each.
 func NewHistory(width int) *History {
-	return &History{width: width, short: rings{step, points, map[string]*ring{}}, long: rings{longStep, longPoints, map[string]*ring{}}}
+	return &History{width: width, hour: rings{10 * time.Second, 360, map[string]*ring{}}, day: rings{5 * time.Minute, 288, map[string]*ring{}}}
 }
 
 // History makes a history that has a name among those of the sampler.
@@ -61,17 +55,23 @@ func (s *Sampler) History(name string, width int) *History {
 func (h *History) Put(at time.Time, key string, values ...float64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.short.put(at, key, values)
-	h.long.put(at, key, values)
-	if now := at.UnixNano() / int64(step); now-h.swept >= points/60 {
-		h.swept = now
-		h.short.sweep(at)
-		h.long.sweep(at)
+	sweep := at.Sub(h.swept) >= sweepEvery
+	if sweep {
+		h.swept = at
+	}
+	for _, r := range []rings{h.hour, h.day} {
+		r.put(at, key, values)
+		if sweep { // objects that have no value any more are forgotten
+			maps.DeleteFunc(r.all, func(_ string, one *ring) bool { return r.at(at)-one.Last >= r.points })
+		}
 	}
 }
 
+// at is the step of a time.
+func (r rings) at(t time.Time) int64 { return t.UnixNano() / int64(r.step) }
+
 func (r rings) put(at time.Time, key string, values []float64) {
-	now, width := at.UnixNano()/int64(r.step), len(values)
+	now, width := r.at(at), len(values)
 	one := r.all[key]
 	if one == nil {
 		one = &ring{now - r.points, make([]float32, int(r.points)*width)}
@@ -94,26 +94,17 @@ func (r rings) put(at time.Time, key string, values []float64) {
 	}
 }
 
-// sweep forgets objects that have no value any more. The caller holds the lock.
-func (r rings) sweep(at time.Time) {
-	for key, one := range r.all {
-		if at.UnixNano()/int64(r.step)-one.Last >= r.points {
-			delete(r.all, key)
-		}
-	}
-}
-
 // Values are n of the i-th values of an object over a span that ends now, of an hour or up to a day, oldest first and evenly spaced. A gap is not
 // a number.
 func (h *History) Values(at time.Time, span time.Duration, key string, i, n int) []float64 {
-	r := h.short
+	r := h.hour
 	if span > time.Hour {
-		r = h.long
+		r = h.day
 	}
 	out := make([]float64, n)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	one, now, all := r.all[key], at.UnixNano()/int64(r.step), int64(span/r.step)
+	one, now, all := r.all[key], r.at(at), int64(span/r.step)
 	for j := range out {
 		out[j] = math.NaN()
 		for t := now - all + 1 + int64(j)*all/int64(n); one != nil && t < now-all+1+int64(j+1)*all/int64(n); t++ {
@@ -132,9 +123,9 @@ func (h *History) Values(at time.Time, span time.Duration, key string, i, n int)
 func (h *History) Export(most int) ([]byte, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	data, err := encode(h.long.all)
+	data, err := encode(h.day.all)
 	if err == nil && len(data) > most {
-		data, err = encode(map[string]*ring{"": h.long.all[""]})
+		data, err = encode(map[string]*ring{"": h.day.all[""]})
 	}
 	return data, err
 }
@@ -161,17 +152,18 @@ func (h *History) Import(data []byte) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	points, width := h.day.points, h.width
 	for key, one := range all {
-		if one == nil || len(one.Values) != longPoints*h.width {
+		if one == nil || len(one.Values) != int(points)*width {
 			continue // of another version
 		}
-		own := h.long.all[key]
+		own := h.day.all[key]
 		if own == nil || own.Last < one.Last {
-			h.long.all[key] = one
+			h.day.all[key] = one
 			continue
 		}
-		for t := own.Last - longPoints + 1; t <= one.Last; t++ {
-			for i := int(t%longPoints) * h.width; i < int(t%longPoints+1)*h.width; i++ {
+		for t := own.Last - points + 1; t <= one.Last; t++ {
+			for i := int(t%points) * width; i < int(t%points+1)*width; i++ {
 				if math.IsNaN(float64(own.Values[i])) {
 					own.Values[i] = one.Values[i]
 				}

@@ -33,7 +33,7 @@ type Sampler struct {
 	mu       sync.Mutex
 	watchers int
 	changed  chan struct{}
-	kicks    []chan struct{}
+	kicks    []kick
 	// histories are those of the sources, by name.
 	histories map[string]*History
 }
@@ -82,11 +82,18 @@ func (s *Sampler) Refresh() {
 	s.mu.Lock()
 	kicks := s.kicks
 	s.mu.Unlock()
-	for _, kick := range kicks {
-		select {
-		case kick <- struct{}{}:
-		default:
-		}
+	for _, one := range kicks {
+		one.now()
+	}
+}
+
+// kick has a request begin before its time.
+type kick chan struct{}
+
+func (k kick) now() {
+	select {
+	case k <- struct{}{}:
+	default: // it will begin anyway
 	}
 }
 
@@ -117,13 +124,13 @@ func (s *Sampler) interval() time.Duration {
 // Latest is the last answer of one source.
 type Latest[T any] struct {
 	sampler *Sampler
-	kick    chan struct{}
+	kick    kick
 
 	mu     sync.Mutex
 	sample Sample[T]
-	// begun counts the requests that were begun, and ended those that have ended. The last was begun at asked.
-	begun, ended uint64
-	asked        time.Time
+	asked  time.Time // when the last request began
+	// running is closed when that request has ended; nil: it has. Next is closed when the one after it has.
+	running, next chan struct{}
 }
 
 // Sample is an answer of a source.
@@ -152,7 +159,7 @@ func (s Sample[T]) rest() time.Duration {
 
 // Add has the sampler ask a source.
 func Add[T any](s *Sampler, ask func(context.Context) (T, error)) *Latest[T] {
-	l := &Latest[T]{sampler: s, kick: make(chan struct{}, 1)}
+	l := &Latest[T]{sampler: s, kick: make(kick, 1), next: make(chan struct{})}
 	s.mu.Lock()
 	s.kicks = append(s.kicks, l.kick)
 	s.mu.Unlock()
@@ -163,15 +170,14 @@ func Add[T any](s *Sampler, ask func(context.Context) (T, error)) *Latest[T] {
 func (l *Latest[T]) run(ask func(context.Context) (T, error)) {
 	for l.sampler.ctx.Err() == nil {
 		l.mu.Lock()
-		l.begun++
-		l.asked = time.Now()
+		ended := l.next
+		l.asked, l.running, l.next = time.Now(), ended, make(chan struct{})
 		l.mu.Unlock()
 		ctx, cancel := context.WithTimeout(l.sampler.ctx, askTimeout)
 		value, err := ask(ctx)
 		cancel()
 		l.mu.Lock()
-		l.ended = l.begun
-		l.sample.Err = err
+		l.running, l.sample.Err = nil, err
 		if err == nil {
 			now := time.Now()
 			l.sample = Sample[T]{Value: value, At: now, Took: now.Sub(l.asked)}
@@ -179,6 +185,7 @@ func (l *Latest[T]) run(ask func(context.Context) (T, error)) {
 			l.sample.Failing = l.asked
 		}
 		l.mu.Unlock()
+		close(ended)
 		l.sampler.announce()
 		l.pause()
 	}
@@ -188,72 +195,56 @@ func (l *Latest[T]) run(ask func(context.Context) (T, error)) {
 // their length: however long each source takes to answer, all are asked at the same times, and an open page is rendered once for all answers.
 func (l *Latest[T]) pause() {
 	interval, now := max(l.sampler.interval(), l.Get().rest()), time.Now()
-	timer := time.NewTimer(now.Truncate(interval).Add(interval).Sub(now))
-	defer timer.Stop()
 	select {
 	case <-l.sampler.ctx.Done():
 	case <-l.kick:
-	case <-timer.C:
+	case <-time.After(now.Truncate(interval).Add(interval).Sub(now)):
 	}
 }
 
 // Get is the last sample. It does not wait.
 func (l *Latest[T]) Get() Sample[T] {
-	sample, _, _ := l.state()
-	return sample
-}
-
-// state is the last sample, with the numbers of requests.
-func (l *Latest[T]) state() (sample Sample[T], begun, ended uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	sample = l.sample
-	if sample.Failing.IsZero() && l.ended < l.begun && time.Since(l.asked) >= Patience {
+	sample := l.sample
+	if sample.Failing.IsZero() && l.running != nil && time.Since(l.asked) >= Patience {
 		sample.Failing = l.asked
 	}
-	return sample, l.begun, l.ended
+	return sample
 }
 
 // Fresh is a sample of the last second, or of a longer time if the source is slow. If there is none, it asks the source and waits for the answer for
 // up to [Patience]. If the last request has failed, it does not wait: the last sample is returned with the error.
 func (l *Latest[T]) Fresh(ctx context.Context) Sample[T] {
-	sample, want, ended := l.state()
-	if ended == want {
-		want++
-	}
-	if sample.Err != nil || time.Since(sample.At) <= max(current, sample.rest()) {
+	if sample := l.Get(); sample.Err != nil || time.Since(sample.At) <= max(current, sample.rest()) {
 		return sample
 	}
-	return l.await(ctx, want)
+	l.mu.Lock()
+	running := l.running
+	l.mu.Unlock()
+	if running == nil {
+		return l.Next(ctx)
+	}
+	return l.await(ctx, running)
 }
 
 // Next is the sample of a request that begins after the call, so that it shows the effect of an action. It waits for up to
 // [Patience].
 func (l *Latest[T]) Next(ctx context.Context) Sample[T] {
-	_, begun, _ := l.state()
-	return l.await(ctx, begun+1)
+	l.mu.Lock()
+	next := l.next
+	l.mu.Unlock()
+	l.kick.now()
+	return l.await(ctx, next)
 }
 
-// await waits for the end of a request, which are counted from 1.
-func (l *Latest[T]) await(ctx context.Context, want uint64) Sample[T] {
+// await waits for the end of a request.
+func (l *Latest[T]) await(ctx context.Context, ended <-chan struct{}) Sample[T] {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
-	for {
-		changed := l.sampler.Changed()
-		sample, begun, ended := l.state()
-		if ended >= want {
-			return sample
-		}
-		if begun < want {
-			select {
-			case l.kick <- struct{}{}:
-			default:
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return l.Get()
-		case <-changed:
-		}
+	select {
+	case <-ended:
+	case <-ctx.Done():
 	}
+	return l.Get()
 }

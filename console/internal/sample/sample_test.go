@@ -176,7 +176,7 @@ func TestHistory(t *testing.T) {
 	require.InDelta(t, 3, h.Values(at.Add(30*time.Second), time.Hour, "a", 0, 60)[59], 0)
 	require.True(t, math.IsNaN(h.Values(at.Add(2*time.Hour), time.Hour, "a", 0, 360)[0]))
 	h.Put(at.Add(2*time.Hour), "b", 1, 1)
-	require.Len(t, h.short.all, 1, "an object without values for an hour is forgotten")
+	require.Len(t, h.hour.all, 1, "an object without values for an hour is forgotten")
 	later := h.Values(at.Add(2*time.Hour), time.Hour, "b", 0, 360)
 	require.InDelta(t, 1, later[359], 0)
 	require.True(t, math.IsNaN(later[358]))
@@ -210,7 +210,7 @@ func TestADayOfHistory(t *testing.T) {
 	require.NoError(t, err)
 	only := NewHistory(1)
 	require.NoError(t, only.Import(data))
-	require.Len(t, only.long.all, 1, "the totals")
+	require.Len(t, only.day.all, 1, "the totals")
 	require.Error(t, only.Import([]byte("x")))
 	require.NoError(t, NewHistory(2).Import(data), "of another version")
 }

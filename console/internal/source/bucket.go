@@ -18,9 +18,9 @@ const keptFor = 30 * 24 * time.Hour
 
 // bucket keeps values in a key-value bucket. It implements [operation.Keep].
 type bucket struct {
-	JetStream
-	kv   jetstream.KeyValue
-	info *jetstream.StreamInfo
+	jetstream.KeyValue
+	source JetStream
+	info   *jetstream.StreamInfo
 }
 
 // Bucket opens a key-value bucket, and creates it if there is none.
@@ -40,43 +40,25 @@ func (j JetStream) Bucket(ctx context.Context, name string) (operation.Keep, err
 		return nil, fmt.Errorf("open the bucket %q: %w", name, inWords(err))
 	}
 	info, err := j.Stream(ctx, "KV_"+name)
-	return &bucket{j, kv, info}, err
+	return &bucket{kv, j, info}, err
 }
 
 // Read implements [operation.Keep]. It reads by direct get, so it creates no consumer.
-func (b *bucket) Read(ctx context.Context, keys string) (map[string]operation.Kept, error) {
+func (b *bucket) Read(ctx context.Context, keys string) (map[string]*jetstream.RawStreamMsg, error) {
 	const batch = 500
-	prefix, found := "$KV."+b.kv.Bucket()+".", map[string]operation.Kept{}
+	prefix, found := "$KV."+b.Bucket()+".", map[string]*jetstream.RawStreamMsg{}
 	for from := uint64(1); ; {
-		messages, err := b.Messages(ctx, b.info, from, prefix+keys, batch)
+		messages, err := b.source.Messages(ctx, b.info, from, prefix+keys, batch)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", stored.ErrUnavailable, err)
 		}
 		for _, m := range messages {
 			if from = m.Sequence + 1; m.Header.Get("KV-Operation") == "" {
-				found[strings.TrimPrefix(m.Subject, prefix)] = operation.Kept{Data: m.Data, Revision: m.Sequence}
+				found[strings.TrimPrefix(m.Subject, prefix)] = m
 			}
 		}
 		if len(messages) == 0 {
 			return found, nil
 		}
 	}
-}
-
-// Put implements [operation.Keep].
-func (b *bucket) Put(ctx context.Context, key string, data []byte) error {
-	_, err := b.kv.Put(ctx, key, data)
-	return err
-}
-
-// Swap implements [operation.Keep].
-func (b *bucket) Swap(ctx context.Context, key string, data []byte, revision uint64) (uint64, error) {
-	next, err := b.kv.Update(ctx, key, data, revision)
-	if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
-		return 0, fmt.Errorf("%w: %s", stored.ErrConflict, key)
-	}
-	if err != nil {
-		err = fmt.Errorf("%w: %w", stored.ErrUnavailable, err)
-	}
-	return next, err
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,11 +36,8 @@ type listed struct {
 	Missing      []string
 }
 
-// list reads all pages of a list. The listers of nats.go leave out what is missing, and return others twice because they count what they have got. Of
-// returns the objects of a page, name that of an object, and missing the object of a name of which nothing else is known.
-func list[T any](ctx context.Context, js jetstream.JetStream, subject string, of func(listed) []T, name func(T) string,
-	missing func(name string) T,
-) (all []T, err error) {
+// list reads all pages of a list. The listers of nats.go leave out what is missing, and return others twice because they count what they have got.
+func list(ctx context.Context, js jetstream.JetStream, subject string) (all listed, err error) {
 	subject = wire.APIPrefix(js.Options().APIPrefix, js.Options().Domain) + subject
 	known := map[string]bool{}
 	for offset, total := 0, 1; offset < total; {
@@ -48,43 +46,43 @@ func list[T any](ctx context.Context, js jetstream.JetStream, subject string, of
 			err = jetstream.ErrJetStreamNotEnabled
 		}
 		if err != nil {
-			return nil, err
+			return all, err
 		}
 		var page listed
 		if err := json.Unmarshal(m.Data, &page); err != nil {
-			return nil, err
+			return all, err
 		}
 		if page.Error != nil {
-			return nil, page.Error
+			return all, page.Error
 		}
-		for _, one := range of(page) {
-			known[name(one)] = true
-			all = append(all, one)
+		for _, one := range page.Streams {
+			known[one.Config.Name] = true
 		}
-		for _, one := range page.Missing {
-			if !known[one] {
-				all = append(all, missing(one))
-			}
+		for _, one := range page.Consumers {
+			known[one.Name] = true
 		}
+		all.Streams, all.Consumers = append(all.Streams, page.Streams...), append(all.Consumers, page.Consumers...)
+		all.Missing = append(all.Missing, page.Missing...)
 		offset, total = offset+max(page.Limit, 1), page.Total
 	}
+	all.Missing = slices.DeleteFunc(all.Missing, func(name string) bool { return known[name] })
 	return all, nil
 }
 
 // Streams implements [page.MessageSource]. Those that no server leads have a name alone, and a cluster without a leader.
 func (j JetStream) Streams(ctx context.Context) ([]*jetstream.StreamInfo, error) {
-	all, err := list(ctx, j.JS, "STREAM.LIST", func(p listed) []*jetstream.StreamInfo { return p.Streams },
-		func(info *jetstream.StreamInfo) string { return info.Config.Name },
-		func(name string) *jetstream.StreamInfo {
-			return &jetstream.StreamInfo{Config: jetstream.StreamConfig{Name: name}, Cluster: &jetstream.ClusterInfo{}}
-		})
+	found, err := list(ctx, j.JS, "STREAM.LIST")
 	if err != nil {
 		return nil, inWords(fmt.Errorf("streams: %w", err))
 	}
-	for _, info := range all {
+	for _, name := range found.Missing {
+		found.Streams = append(found.Streams,
+			&jetstream.StreamInfo{Config: jetstream.StreamConfig{Name: name}, Cluster: &jetstream.ClusterInfo{}})
+	}
+	for _, info := range found.Streams {
 		info.Config.Metadata = nil // no page shows it
 	}
-	return all, nil
+	return found.Streams, nil
 }
 
 // Consumers implements [page.ConsumerSource]. Those that no server leads have names alone, and a cluster without a leader.
@@ -97,18 +95,17 @@ func (j JetStream) Consumers(ctx context.Context) (all []*jetstream.ConsumerInfo
 		if led := info.Cluster == nil || info.Cluster.Leader != ""; led && info.State.Consumers == 0 { // without a leader, its state is not known
 			continue
 		}
-		some, err := list(ctx, j.JS, "CONSUMER.LIST."+info.Config.Name, func(p listed) []*jetstream.ConsumerInfo { return p.Consumers },
-			func(c *jetstream.ConsumerInfo) string { return c.Name },
-			func(name string) *jetstream.ConsumerInfo {
-				return &jetstream.ConsumerInfo{Stream: info.Config.Name, Name: name, Cluster: &jetstream.ClusterInfo{}}
-			})
+		found, err := list(ctx, j.JS, "CONSUMER.LIST."+info.Config.Name)
 		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) { // it may have been deleted since it was listed
 			return nil, inWords(fmt.Errorf("consumers of stream %s: %w", info.Config.Name, err))
 		}
-		for _, c := range some {
+		for _, c := range found.Consumers {
 			limit(c.Config.Metadata)
 		}
-		all = append(all, some...)
+		all = append(all, found.Consumers...)
+		for _, name := range found.Missing {
+			all = append(all, &jetstream.ConsumerInfo{Stream: info.Config.Name, Name: name, Cluster: &jetstream.ClusterInfo{}})
+		}
 	}
 	return all, nil
 }
@@ -197,12 +194,24 @@ const batchBytes = 16 << 20
 
 // Messages implements [page.MessageSource]. A stream that allows direct get answers to one request with all of them; another is asked for one
 // after the other.
-func (j JetStream) Messages(ctx context.Context, info *jetstream.StreamInfo, from uint64, subject string, n int) ([]*jetstream.RawStreamMsg, error) {
-	if !info.Config.AllowDirect {
-		return j.oneByOne(ctx, info.Config.Name, from, subject, n)
+func (j JetStream) Messages(ctx context.Context, info *jetstream.StreamInfo, from uint64, subject string, n int) (
+	all []*jetstream.RawStreamMsg, err error,
+) {
+	if info.Config.AllowDirect {
+		all, _, err = j.direct(ctx, info, from, subject, n)
+		return all, err
 	}
-	all, _, err := j.direct(ctx, info, from, subject, n)
-	return all, err
+	for len(all) < n {
+		m, err := jsstream.Next(ctx, j.JS, info.Config.Name, from, subject)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			break
+		}
+		if err != nil {
+			return all, err
+		}
+		all, from = append(all, m), m.Sequence+1
+	}
+	return all, nil
 }
 
 // direct reads up to n messages. Matching is how many there are from the sequence on; 0: there is none, or the server does not state it.
@@ -268,21 +277,6 @@ func (j JetStream) Count(ctx context.Context, info *jetstream.StreamInfo, from u
 		return n, err
 	}
 	return 0, errors.New("the stream does not allow direct get")
-}
-
-func (j JetStream) oneByOne(ctx context.Context, name string, from uint64, subject string, n int) (all []*jetstream.RawStreamMsg, err error) {
-	for len(all) < n {
-		m, err := jsstream.Next(ctx, j.JS, name, from, subject)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			break
-		}
-		if err != nil {
-			return all, err
-		}
-		all = append(all, m)
-		from = m.Sequence + 1
-	}
-	return all, nil
 }
 
 // Message implements [page.MessageSource].

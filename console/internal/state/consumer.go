@@ -129,28 +129,24 @@ func (t Trend) Next(now time.Time, backlog uint64) Trend {
 	return Trend{lows, t.began.Add(lowSpan)}
 }
 
-// Growth is how the backlog develops. A backlog grows for a time if its lowest value rises from the first third of that time to the second, and from
-// the second to the last.
+// Growth is how the backlog develops.
 func (t Trend) Growth() Growth {
-	if len(t.lows) == 0 {
-		return GrowthUnknown
-	}
-	whole := t.lows[:len(t.lows)-1] // the last span has not ended
-	thirds := func(over time.Duration) (a, b, c uint64, known bool) {
-		n := int(over / lowSpan)
-		if len(whole) < n {
-			return 0, 0, 0, false
-		}
-		last := whole[len(whole)-n:]
-		return slices.Min(last[:n/3]), slices.Min(last[n/3 : 2*n/3]), slices.Min(last[2*n/3:]), true
-	}
-	if a, b, c, known := thirds(longGrowth); known && a < b && b < c {
+	if t.over(longGrowth) == Grows {
 		return GrowsLong
 	}
-	a, b, c, known := thirds(shortGrowth)
-	switch {
-	case !known:
+	return t.over(shortGrowth)
+}
+
+// over is how the backlog has developed over a time. It grows if its lowest value rises from the first third of that time to the second, and from
+// the second to the last.
+func (t Trend) over(d time.Duration) Growth {
+	n := int(d / lowSpan)
+	if len(t.lows) <= n { // the last span has not ended
 		return GrowthUnknown
+	}
+	last := t.lows[len(t.lows)-1-n : len(t.lows)-1]
+	a, b, c := slices.Min(last[:n/3]), slices.Min(last[n/3:2*n/3]), slices.Min(last[2*n/3:])
+	switch {
 	case a < b && b < c:
 		return Grows
 	case a > c:

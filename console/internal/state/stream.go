@@ -38,11 +38,10 @@ func Stream(c *jetstream.ClusterInfo) State {
 	}
 	have, worst := 1+len(c.Replicas), State{}
 	for _, p := range c.Replicas {
-		st := Replica(p)
 		if p.Offline {
 			have--
 		}
-		if st.Level == Amber && worst.Word != "offline" {
+		if st := Replica(p); st.Level == Amber && worst.Word != "offline" {
 			worst = st
 		}
 	}
@@ -98,8 +97,12 @@ func (a Account) Of() State {
 		if worst == 0 {
 			sentence = "The account is within its limits."
 		}
+		of := ""
+		if u.Bytes {
+			of = "of "
+		}
 		if part := float64(u.Used) / float64(u.Limit); part >= max(worst, nearLimit) {
-			worst, sentence = part, "The account uses "+u.Value().Text+" "+u.of()+"."
+			worst, sentence = part, "The account uses "+u.Value().Text+" "+of+u.Noun+"."
 		}
 	}
 	switch {
@@ -109,11 +112,4 @@ func (a Account) Of() State {
 		return State{Amber, "near a limit", sentence}
 	}
 	return State{Green, "within limits", sentence}
-}
-
-func (u Use) of() string {
-	if u.Bytes {
-		return "of " + u.Noun
-	}
-	return u.Noun
 }

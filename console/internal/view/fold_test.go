@@ -16,12 +16,13 @@ func TestFold(t *testing.T) {
 		require.Equal(t, line.Begins, line.Open)
 	}
 	require.Equal(t, []string{`{3 values`, `"b": {1 value`, `"price": 1.50`, `},`, `"a": [],`, `"c": [3 values`, `1,`, `"x {",`, `{}`, `]`, `}`}, shown)
-	var b strings.Builder
 	layout := &Layout{Page: &Page{Parts: []Part{{Texts: []Block{{Fold: f}}}}}}
-	require.NoError(t, RenderLive(&b, layout))
-	require.Equal(t, strings.Count(b.String(), "<li>"), strings.Count(b.String(), "</li>"))
-	require.Contains(t, b.String(), `<ul><li><details open><summary><bdi>{</bdi> <span class="muted">3 values</span></summary><ul><li><details open><summary><bdi>&#34;b&#34;: {</bdi>`)
-	require.Contains(t, b.String(), `<li><bdi>&#34;price&#34;: 1.50</bdi></li></ul><bdi>},</bdi></details></li>`)
+	data, err := Render("live", layout)
+	require.NoError(t, err)
+	html := string(data)
+	require.Equal(t, strings.Count(html, "<li>"), strings.Count(html, "</li>"))
+	require.Contains(t, html, `<ul><li><details open><summary><bdi>{</bdi> <span class="muted">3 values</span></summary><ul><li><details open><summary><bdi>&#34;b&#34;: {</bdi>`)
+	require.Contains(t, html, `<li><bdi>&#34;price&#34;: 1.50</bdi></li></ul><bdi>},</bdi></details></li>`)
 	for _, none := range []string{"", "x", "1", `"x"`, "{}", strings.Repeat("[", 60) + strings.Repeat("]", 60), "[" + strings.Repeat("1,", 5000) + "1]"} {
 		require.Nil(t, Fold([]byte(none)), "%.20s", none)
 	}

@@ -122,13 +122,13 @@ func None(why string) Value { return Value{Text: "–", Title: why, Tone: Muted}
 
 // Number is a count. A million or more is rounded.
 func Number(n uint64) Value {
-	if n == 0 {
+	switch {
+	case n == 0:
 		return Value{Text: "0", Tone: Muted}
-	}
-	if n < 1_000_000 {
+	case n < 1_000_000:
 		return Value{Text: group(n)}
 	}
-	return Value{Text: rounded(float64(n)), Title: group(n)}
+	return Value{Text: scaled(float64(n)/1e6, 1000, 2, "M", "G", "T"), Title: group(n)}
 }
 
 // Int is a count that a source has as an int.
@@ -153,23 +153,16 @@ func Rate(perSecond float64) Value {
 	case perSecond < 1_000_000:
 		return Value{Text: group(uint64(perSecond+0.5)) + "/s", Title: exact}
 	}
-	return Value{Text: rounded(perSecond) + "/s", Title: exact}
+	return Value{Text: scaled(perSecond/1e6, 1000, 2, "M", "G", "T") + "/s", Title: exact}
 }
 
 // Bytes is a size.
 func Bytes(n uint64) Value {
 	exact := group(n) + " bytes"
-	size := float64(n)
-	for _, unit := range []string{"B", "KiB", "MiB", "GiB"} {
-		if size < 1024 {
-			if unit == "B" {
-				return Value{Text: exact}
-			}
-			return Value{Text: strconv.FormatFloat(size, 'f', 1, 64) + " " + unit, Title: exact}
-		}
-		size /= 1024
+	if n < 1024 {
+		return Value{Text: exact}
 	}
-	return Value{Text: strconv.FormatFloat(size, 'f', 1, 64) + " TiB", Title: exact}
+	return Value{Text: scaled(float64(n)/1024, 1024, 1, "KiB", "MiB", "GiB", "TiB"), Title: exact}
 }
 
 // Duration is a length of time, rounded to two units.
@@ -177,11 +170,7 @@ func Duration(d time.Duration) Value {
 	if d == 0 {
 		return None("There is none")
 	}
-	text := Span(d)
-	if exact := d.String(); exact != text {
-		return Value{Text: text, Title: exact}
-	}
-	return Value{Text: text}
+	return Value{Text: Span(d), Title: d.String()}
 }
 
 // Ago is a time, shown relative to now. The zero time is none, for the given reason.
@@ -218,16 +207,13 @@ func prose(s string) (parts []Value) {
 	return append(parts, Value{Text: s[begin:]})
 }
 
-func rounded(n float64) string {
-	for _, unit := range []struct {
-		name string
-		size float64
-	}{{"T", 1e12}, {"G", 1e9}, {"M", 1e6}} {
-		if n >= unit.size {
-			return strconv.FormatFloat(n/unit.size, 'f', 2, 64) + " " + unit.name
-		}
+// scaled is a number in the greatest of some units of which there is one at least. Each unit is base times the one before.
+func scaled(n, base float64, digits int, units ...string) string {
+	unit := 0
+	for ; n >= base && unit < len(units)-1; unit++ {
+		n /= base
 	}
-	return strconv.FormatFloat(math.Round(n), 'f', 0, 64)
+	return strconv.FormatFloat(n, 'f', digits, 64) + " " + units[unit]
 }
 
 // group writes a number with a comma after each three digits.

@@ -2,11 +2,14 @@ package view
 
 import (
 	"bytes"
+	"cmp"
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
 	"fmt"
 	"hash/fnv"
 	"html/template"
-	"io"
+	"io/fs"
 	"maps"
 	"net/url"
 	"strings"
@@ -21,16 +24,28 @@ var templates embed.FS
 //go:embed style.css app.js icon*.svg thirdparty/*.js
 var Static embed.FS
 
+// Version is part of the addresses of static files. It changes with any of them, so that browsers may keep them for ever.
+var Version = func() string {
+	sum := sha256.New()
+	_ = fs.WalkDir(Static, ".", func(name string, _ fs.DirEntry, _ error) error { // files in the binary can be read
+		data, _ := Static.ReadFile(name) // a directory has none
+		_, _ = sum.Write(data)
+		return nil
+	})
+	return hex.EncodeToString(sum.Sum(nil)[:6])
+}()
+
 // Layout is what a page has around its content.
 type Layout struct {
 	Page *Page
-	// Nav are the pages that there are, and Path the one that is shown, with its query.
-	Nav  []Link
-	Path string
+	// Nav are the pages that there are, and Path and Query the one that is shown.
+	Nav   []Link
+	Path  string
+	Query url.Values
 	// Place is what the pages are about.
 	Place Place
-	// Contexts are the consoles of several accounts; empty: there is this one alone.
-	Contexts []Choice
+	// Contexts are the consoles of several accounts, by their environments; empty: there is this one alone.
+	Contexts []Link
 	// ReadOnly pages have no actions.
 	ReadOnly bool
 	// Login reports whether there is a session that can be ended, and Who is its user.
@@ -47,8 +62,6 @@ type Layout struct {
 	// written changes only with the data.
 	Streaming bool
 	Now       time.Time
-	// Version is part of the addresses of the style sheet and the scripts.
-	Version string
 }
 
 // Place is what the pages are about. The header shows it.
@@ -89,15 +102,13 @@ type Failure struct {
 }
 
 var parsed = template.Must(template.New("").Funcs(template.FuncMap{
-	"ago":    ago,
-	"iso":    At,
-	"exact":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000 UTC") },
-	"clock":  func(t time.Time) string { return t.UTC().Format("15:04:05") },
-	"minute": func(t time.Time) string { return t.UTC().Format("15:04") },
-	"ctx":    func(l *Layout, v any) scope { return scope{l, v} },
-	"value":  func(l *Layout, v Value) scope { return scope{l, v} },
-	"prose":  prose,
-	"when":   func(t time.Time) Value { return Value{Time: t} },
+	"ago":   ago,
+	"iso":   At,
+	"ctx":   func(l *Layout, v any) scope { return scope{l, v} },
+	"prose": prose,
+	"when":  func(t time.Time) Value { return Value{Time: t} },
+
+	"version": func() string { return Version },
 }).ParseFS(templates, "templates/*.html"))
 
 // scope is a value of a page with the layout that it is shown in.
@@ -106,24 +117,44 @@ type scope struct {
 	V any
 }
 
-// Render writes a whole page.
-func Render(w io.Writer, l *Layout) error { return render(w, "layout", l) }
-
-// RenderLive writes the part of a page that changes with its data.
-func RenderLive(w io.Writer, l *Layout) error { return render(w, "live", l) }
-
-// render writes nothing where the template fails.
-func render(w io.Writer, name string, l *Layout) error {
+// Render is a whole page of a template: "layout" for a [Layout], or "login" for a [Login]. The template "live" has the part of a layout's page that
+// changes with its data.
+func Render(template string, data any) ([]byte, error) {
 	var b bytes.Buffer
-	if err := parsed.ExecuteTemplate(&b, name, l); err != nil {
-		return fmt.Errorf("template %s: %w", name, err)
+	if err := parsed.ExecuteTemplate(&b, template, data); err != nil {
+		return nil, fmt.Errorf("template %s: %w", template, err)
 	}
-	_, err := w.Write(b.Bytes())
-	return err
+	return b.Bytes(), nil
 }
 
+// address is the address of a page with some parameters less.
+func address(path string, q url.Values, without ...string) string {
+	q = maps.Clone(q)
+	for _, name := range without {
+		q.Del(name)
+	}
+	if path = cmp.Or(path, "./"); len(q) == 0 {
+		return path
+	}
+	return path + "?" + q.Encode()
+}
+
+// ofOneAction are the parameters that belong to one action or request.
+var ofOneAction = []string{"do", "live", "download"}
+
 // Here is the address of the page, with its filter and without what belongs to one action.
-func (l *Layout) Here() string { return address(l.Path, "do", "live", "download") }
+func (l *Layout) Here() string { return address(l.Path, l.Query, ofOneAction...) }
+
+// with is that address with another parameter.
+func (l *Layout) with(name, value string) string {
+	q := url.Values{}
+	maps.Copy(q, l.Query)
+	for _, other := range ofOneAction {
+		q.Del(other)
+	}
+	q.Set(name, value)
+	return address(l.Path, q)
+}
 
 // Spans are the spans of charts that can be chosen, in hours.
 var Spans = []string{"1", "6", "24"}
@@ -136,9 +167,8 @@ type Choice struct {
 
 // Spans are the links to the spans of charts.
 func (l *Layout) Spans() (all []Choice) {
-	_, query := split(l.Here())
 	for i, hours := range Spans {
-		current := query.Get("hours") == hours || i == 0 && !query.Has("hours")
+		current := l.Query.Get("hours") == hours || i == 0 && !l.Query.Has("hours")
 		all = append(all, Choice{Link{hours + " h", l.with("hours", hours)}, current})
 	}
 	return all
@@ -150,49 +180,17 @@ func (l *Layout) Doing(name string) string { return l.with("do", name) }
 // Live is the address of the page's stream of events.
 func (l *Layout) Live() string { return l.with("live", "1") }
 
-// with is the address of the page with another parameter.
-func (l *Layout) with(name, value string) string {
-	path, query := split(l.Here())
-	query.Set(name, value)
-	return path + "?" + query.Encode()
-}
-
-func split(address string) (path string, query url.Values) {
-	u, err := url.Parse(address)
-	if err != nil {
-		return "", url.Values{}
-	}
-	return u.Path, u.Query()
-}
-
-// address removes parameters from the query of an address.
-func address(full string, without ...string) string {
-	path, query := split(full)
-	for _, name := range without {
-		query.Del(name)
-	}
-	if path == "" {
-		path = "./"
-	}
-	if len(query) == 0 {
-		return path
-	}
-	return path + "?" + query.Encode()
-}
-
 // Order is the address of the list ordered by a column, and in the other direction where it is ordered by it already.
 func (l *List) Order(c Column) string {
 	q := url.Values{}
 	maps.Copy(q, l.Query)
-	for _, name := range []string{"from", "after", "stage", "do", "live", "desc"} {
-		q.Del(name)
-	}
 	q.Set("sort", c.Sort)
+	q.Del("desc")
 	// Numbers begin with the greatest, names with the first.
-	if first := c.Number; c.Sort == l.Sorted && !l.Descending || c.Sort != l.Sorted && first {
+	if c.Sort == l.Sorted && !l.Descending || c.Sort != l.Sorted && c.Number {
 		q.Set("desc", "1")
 	}
-	return l.Path + "?" + q.Encode()
+	return address(l.Path, q, "from", "after", "stage", "do", "live")
 }
 
 // Arrow shows the direction in which a column is ordered; empty: the list is not ordered by it.
@@ -207,12 +205,7 @@ func (l *List) Arrow(c Column) string {
 }
 
 // To is the address of another page of the list.
-func (l *List) To(q url.Values) string {
-	for _, name := range []string{"do", "live"} {
-		q.Del(name)
-	}
-	return l.Path + "?" + q.Encode()
-}
+func (l *List) To(q url.Values) string { return address(l.Path, q, "do", "live") }
 
 // ID is the ID of the action's form. A form is morphed into no other: what a user has typed into it stays, and is sent with the action that
 // the user saw.
@@ -226,19 +219,10 @@ func (a Action) ID() string {
 	return id
 }
 
-// Inline reports whether the action is a form on the page of its object.
-func (a Action) Inline() bool { return a.Confirm == "" }
-
 // Login is the page that asks for a token.
 type Login struct {
 	// Problem is why the last token was refused; empty: none was.
 	Problem string
 	// Next is the page that is shown afterwards.
-	Next    string
-	Version string
-}
-
-// RenderLogin writes the page that asks for a token.
-func RenderLogin(w io.Writer, l Login) error {
-	return parsed.ExecuteTemplate(w, "login", l)
+	Next string
 }

@@ -3,6 +3,7 @@ package view
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,9 +70,9 @@ func TestValues(t *testing.T) {
 		require.Equal(t, text, ago(now, at))
 	}
 	l := &Layout{Now: now, Page: &Page{Parts: []Part{{Problem: "It failed " + At(now.Add(-time.Minute)) + ", not 2026-99-99T00:00:00.000Z."}}}}
-	var b strings.Builder
-	require.NoError(t, RenderLive(&b, l))
-	require.Contains(t, b.String(), `It failed <time class="ago " datetime="2027-01-15T07:59:00.000Z" title="2027-01-15 07:59:00.000 UTC">1 min ago</time>, not 2026-99-99T00:00:00.000Z.</bdi>`)
+	html, err := Render("live", l)
+	require.NoError(t, err)
+	require.Contains(t, string(html), `It failed <time class="ago " datetime="2027-01-15T07:59:00.000Z" title="2027-01-15 07:59:00.000 UTC">1 min ago</time>, not 2026-99-99T00:00:00.000Z.</bdi>`)
 	long := Text(strings.Repeat("ä", 10<<10))
 	require.Contains(t, long.Text, "(10,240 characters)")
 	require.Less(t, len(long.Title), 3000)
@@ -103,10 +104,10 @@ func TestHeading(t *testing.T) {
 
 // The button that carries out an action and the one that does not never have the same word.
 func TestQuestion(t *testing.T) {
-	var b strings.Builder
-	layout := &Layout{Page: &Page{Title: "1"}, Path: "operation?id=1", Confirm: &Action{Name: "cancel", Label: "Cancel the operation", Confirm: "Cancel it."}}
-	require.NoError(t, Render(&b, layout))
-	require.Contains(t, b.String(), "<button>Cancel the operation</button>")
-	require.Contains(t, b.String(), `href="operation?id=1">Go back</a>`)
-	require.NotContains(t, b.String(), ">Cancel<")
+	layout := &Layout{Page: &Page{Title: "1"}, Path: "operation", Query: url.Values{"id": {"1"}}, Confirm: &Action{Name: "cancel", Label: "Cancel the operation", Confirm: "Cancel it."}}
+	html, err := Render("layout", layout)
+	require.NoError(t, err)
+	require.Contains(t, string(html), "<button>Cancel the operation</button>")
+	require.Contains(t, string(html), `href="operation?id=1">Go back</a>`)
+	require.NotContains(t, string(html), ">Cancel<")
 }

@@ -59,12 +59,10 @@ const (
 )
 
 type flags struct {
+	cfg                                                  console.Config // what flags state of it
 	listen, broker, brokerToken, relay, relayToken, feed string
-	tokens, readTokens                                   []string
-	userHeader, publicURL, state, alertURL, environment  string
-	contexts                                             []string
-	proxies                                              []string
-	readPayloads                                         bool
+	publicURL, alertURL                                  string
+	tokens, readTokens, contexts, proxies                []string
 }
 
 // New returns the command.
@@ -82,8 +80,8 @@ func New(g *client.Globals) *cobra.Command {
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8222", "`ADDRESS` to serve on")
 	flags.StringArrayVar(&f.tokens, "console-token", nil, "`[NAME=]TOKEN` of an administrator, NAME for the log; repeatable; $"+envToken+", with spaces")
 	flags.StringArrayVar(&f.readTokens, "console-read-token", nil, "`[NAME=]TOKEN` that allows to look only; repeatable; $"+envReadToken)
-	flags.StringVar(&f.userHeader, "console-user-header", "", "`HEADER` in which --http-trusted-proxies name the user, such as X-Forwarded-User")
-	flags.BoolVar(&f.readPayloads, "console-read-payloads", false, "show payloads and headers of messages to users of --console-read-token too")
+	flags.StringVar(&f.cfg.UserHeader, "console-user-header", "", "`HEADER` in which --http-trusted-proxies name the user, such as X-Forwarded-User")
+	flags.BoolVar(&f.cfg.ReaderPayloads, "console-read-payloads", false, "show payloads and headers of messages to users of --console-read-token too")
 	flags.StringArrayVar(&f.contexts, "context", nil, "`NAME` of a context of the nats command, or the absolute path of its file (NATS_CONTEXT); "+
 		"repeatable: each has a console, at /c/NAME/")
 	cli.Checked(flags, "context", func() error {
@@ -92,7 +90,8 @@ func New(g *client.Globals) *cobra.Command {
 		}
 		return nil
 	})
-	flags.StringVar(&f.environment, "console-name", "", "`NAME` of the environment, such as production, which each page has, with a colour of its own")
+	flags.StringVar(&f.cfg.Environment, "console-name", "",
+		"`NAME` of the environment, such as production, which each page has, with a colour of its own")
 	flags.StringVar(&f.publicURL, "http-public-url", "", "`URL` by which browsers reach the console, such as https://example.com/console")
 	flags.StringSliceVar(&f.proxies, "http-trusted-proxies", nil, "addresses and networks of reverse proxies, such as 10.0.0.0/8: a client's "+
 		"address is the last other one in X-Forwarded-For, and X-Forwarded-Prefix is in front of the paths that it sees")
@@ -100,7 +99,8 @@ func New(g *client.Globals) *cobra.Command {
 	flags.StringVar(&f.brokerToken, "broker-token", "", "admin `TOKEN` of the broker; $"+remote.BrokerToken)
 	flags.StringVar(&f.relay, "relay", "", "`URL` of a relay")
 	flags.StringVar(&f.relayToken, "relay-token", "", "admin `TOKEN` of the relay; $"+remote.RelayToken)
-	flags.StringVar(&f.state, "console-state", "jetpull-console", "`BUCKET` in NATS for log, operations and charts; empty: they end with the process")
+	flags.StringVar(&f.cfg.State, "console-state", "jetpull-console",
+		"`BUCKET` in NATS for log, operations and charts; empty: they end with the process")
 	flags.StringVar(&f.alertURL, "console-alert-url", "", "`URL` that gets a POST when a state becomes red and back, signed with $"+envAlertSecret)
 	flags.StringVar(&f.feed, "feed", "", "`DSN` of the database of a feed")
 	return cmd
@@ -123,8 +123,8 @@ func (f *flags) run(cmd *cobra.Command, g *client.Globals) (err error) {
 	case len(users) == 0 && !loopback:
 		return cli.Usage(fmt.Errorf("--listen %s opens everything to other machines: add --console-token or $%s, or use 127.0.0.1", f.listen, envToken))
 	}
-	if f.userHeader != "" && len(f.proxies) == 0 {
-		return cli.Usage(fmt.Errorf("--console-user-header %s needs --http-trusted-proxies: the header of anybody else is not believed", f.userHeader))
+	if f.cfg.UserHeader != "" && len(f.proxies) == 0 {
+		return cli.Usage(fmt.Errorf("--console-user-header %s needs --http-trusted-proxies: the header of anybody else is not believed", f.cfg.UserHeader))
 	}
 	if _, err := httpserve.ParsePublicURL(f.publicURL); err != nil {
 		return cli.Usage(fmt.Errorf("--http-public-url: %w", err))
@@ -132,27 +132,23 @@ func (f *flags) run(cmd *cobra.Command, g *client.Globals) (err error) {
 	if err := httpserve.CheckProxies(f.proxies); err != nil {
 		return cli.Usage(fmt.Errorf("--http-trusted-proxies: %w", err))
 	}
-	alerts, err := console.NewAlerts(f.alertURL, os.Getenv(envAlertSecret), f.publicURL)
-	if err != nil {
+	if f.cfg.Alerts, err = console.NewAlerts(f.alertURL, os.Getenv(envAlertSecret), f.publicURL); err != nil {
 		return cli.Usage(fmt.Errorf("--console-alert-url and $%s: %w", envAlertSecret, err))
 	}
-	log := service.NewLog(cmd.ErrOrStderr(), slog.LevelInfo)
 	var closers service.Closers
 	defer closers.Close()
-	cfg := console.Config{
-		Loopback: loopback, ReaderPayloads: f.readPayloads, State: f.state, Environment: f.environment, Alerts: alerts, Log: log,
+	f.cfg.Loopback, f.cfg.Log = loopback, service.NewLog(cmd.ErrOrStderr(), slog.LevelInfo)
+	if len(users) > 0 {
+		f.cfg.Access = users.Of
 	}
-	if cfg.UserHeader = f.userHeader; len(users) > 0 {
-		cfg.Access, cfg.Name = users.Access, users.Name
-	}
-	c, err := f.console(ctx, cmd, g, cfg, &closers)
+	c, err := f.console(ctx, cmd, g, &closers)
 	if err != nil {
 		return err
 	}
 	// The streams of open pages end with the command, or the listener would wait for them.
 	handler := httpserve.Mount(ctx, "/", c, nil)
 	return serve.HTTP(cmd, "/", drain, httpserve.Config{
-		Address: f.listen, Handler: handler, Read: time.Minute, PerAddress: connections, Proxies: f.proxies, Public: f.publicURL, Log: log,
+		Address: f.listen, Handler: handler, Read: time.Minute, PerAddress: connections, Proxies: f.proxies, Public: f.publicURL, Log: f.cfg.Log,
 	})
 }
 
@@ -202,19 +198,17 @@ func noToken(text string) bool {
 }
 
 // console makes the console of the sources that are named, or one for each context if there are several.
-func (f *flags) console(
-	ctx context.Context, cmd *cobra.Command, g *client.Globals, cfg console.Config, closers *service.Closers,
-) (http.Handler, error) {
+func (f *flags) console(ctx context.Context, cmd *cobra.Command, g *client.Globals, closers *service.Closers) (http.Handler, error) {
 	if len(f.contexts) < 2 {
 		g.Target.Context = strings.Join(f.contexts, "")
-		if err := f.sources(ctx, cmd, g, &cfg, closers); err != nil {
+		if err := f.sources(ctx, cmd, g, closers); err != nil {
 			return nil, err
 		}
-		c := console.Handler(cfg)
+		c := console.Handler(f.cfg)
 		closers.Add(c.Close)
 		return c, nil
 	}
-	for name, value := range map[string]string{"broker": f.broker, "relay": f.relay, "feed": f.feed, "console-name": f.environment} {
+	for name, value := range map[string]string{"broker": f.broker, "relay": f.relay, "feed": f.feed, "console-name": f.cfg.Environment} {
 		if value != "" {
 			return nil, cli.Usage(fmt.Errorf("--%s is of one console, and each --context has its own: give one --context, or leave --%s out", name, name))
 		}
@@ -228,7 +222,7 @@ func (f *flags) console(
 		}
 		contexts = append(contexts, console.Context{Name: strings.TrimSuffix(filepath.Base(name), ".json"), NATS: source})
 	}
-	c, err := console.Contexts(cfg, contexts)
+	c, err := console.Contexts(f.cfg, contexts)
 	if err != nil {
 		return nil, cli.Usage(fmt.Errorf("--context: %w", err))
 	}
@@ -248,12 +242,12 @@ func openNATS(ctx context.Context, cmd *cobra.Command, t client.Target, closers 
 	return console.JetStream(l.JS), nil
 }
 
-func (f *flags) sources(ctx context.Context, cmd *cobra.Command, g *client.Globals, cfg *console.Config, closers *service.Closers) error {
+func (f *flags) sources(ctx context.Context, cmd *cobra.Command, g *client.Globals, closers *service.Closers) error {
 	t := g.Target
 	named := t.URL != "" || t.Context != "" || t.Embedded != ""
 	if named || f.broker == "" && f.relay == "" && f.feed == "" {
 		var err error
-		if cfg.NATS, err = openNATS(ctx, cmd, t, closers); err != nil {
+		if f.cfg.NATS, err = openNATS(ctx, cmd, t, closers); err != nil {
 			return err
 		}
 	}
@@ -261,10 +255,10 @@ func (f *flags) sources(ctx context.Context, cmd *cobra.Command, g *client.Globa
 		return err
 	}
 	if f.broker != "" {
-		cfg.Broker = brokerclient.NewAdmin(f.broker, cmp.Or(f.brokerToken, os.Getenv(remote.BrokerToken)), nil)
+		f.cfg.Broker = brokerclient.NewAdmin(f.broker, cmp.Or(f.brokerToken, os.Getenv(remote.BrokerToken)), nil)
 	}
 	if f.relay != "" {
-		cfg.Relay = relayclient.New(f.relay, cmp.Or(f.relayToken, os.Getenv(remote.RelayToken)), nil)
+		f.cfg.Relay = relayclient.New(f.relay, cmp.Or(f.relayToken, os.Getenv(remote.RelayToken)), nil)
 	}
 	if f.feed == "" {
 		return nil
@@ -275,7 +269,7 @@ func (f *flags) sources(ctx context.Context, cmd *cobra.Command, g *client.Globa
 			_ = store.Close() // it has no work of its own
 		}
 	})
-	cfg.OpenFeed = func(ctx context.Context) (_ console.Feed, err error) {
+	f.cfg.OpenFeed = func(ctx context.Context) (_ console.Feed, err error) {
 		if store == nil {
 			store, err = feed.Open(ctx, f.feed, feed.NoMigrate())
 		}
@@ -283,7 +277,7 @@ func (f *flags) sources(ctx context.Context, cmd *cobra.Command, g *client.Globa
 	}
 	ctx, cancel := context.WithTimeout(ctx, openPatience)
 	defer cancel()
-	if _, err := cfg.OpenFeed(ctx); errors.Is(err, feed.ErrInvalid) { // no database can ever answer
+	if _, err := f.cfg.OpenFeed(ctx); errors.Is(err, feed.ErrInvalid) { // no database can ever answer
 		return fmt.Errorf("--feed: %w", err)
 	}
 	return nil
