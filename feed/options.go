@@ -1,7 +1,6 @@
 package feed
 
 import (
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -10,13 +9,11 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/jetpull/jetpull/feed/internal/engine"
-	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 type config struct {
 	engine.Config
 	maxRetries                           int
-	limits                               []Limit
 	requeue                              time.Duration
 	backoff                              func(int) time.Duration
 	onError                              func(Item, error)
@@ -57,27 +54,6 @@ func MaxPartitions(n int) WatcherOption { return func(c *config) { c.MaxPartitio
 func PartitionConcurrency(n int) WatcherOption {
 	return func(c *config) { c.PartitionConcurrency = n }
 }
-
-// Limit limits the work at a gate, over all partitions and all watchers that have the same [Limits]. Concurrency, Rate or both are set.
-type Limit struct {
-	Gate int
-	// Concurrency is the maximum number of items at the gate that are begun and not yet saved. 0 means no limit.
-	Concurrency int
-	// Rate is the maximum number of attempts that begin in any window of Per, which is 1 s to 24 h by the database's clock. 0 means no limit.
-	Rate int
-	Per  time.Duration
-}
-
-// Limits sets limits of gates, at most one for each gate. By default there are none. The database must be SQLite, PostgreSQL or SQL Server. Give
-// the same limits to each watcher. While they differ, each watcher obeys its own numbers, so the largest ones apply, and attempts are counted
-// for the shortest Per. A watcher without a limit, or with 0 for a number, is neither counted nor limited by it. While several watchers wait,
-// each gets a fair share. Up to a tenth of a rate stays unused, so that no window exceeds it. An attempt begins when the watcher takes the item,
-// just before it calls the handler.
-//
-// After a watcher has died, its share of Concurrency stays counted for the time of [Lease], and its attempts for Per. If it waited, one attempt
-// is kept for it for the time of Lease. Running handlers are no longer counted if their watcher was stopped, could not reach the database, or
-// waited for the database's locks, for longer than Lease. The same holds after [ErrDrainTimeout].
-func Limits(l ...Limit) WatcherOption { return func(c *config) { c.limits = l } }
 
 // ManualCheckpoint makes the watcher leave partitions at their gates until the program calls [Store.Advance]. Off by default.
 func ManualCheckpoint() WatcherOption { return func(c *config) { c.Manual = true } }
@@ -154,8 +130,6 @@ const (
 	maxDelay = 365 * 24 * time.Hour
 	minLease = 100 * time.Millisecond
 	maxLease = 24 * time.Hour
-	minPer   = time.Second
-	maxPer   = 24 * time.Hour
 	// maxConcurrency bounds what is allocated for all that may have begun.
 	maxConcurrency = 100_000
 )
@@ -176,7 +150,6 @@ func newConfig(opts []WatcherOption) *config {
 		}
 		o(c)
 	}
-	c.Limits = sqlstore.Map(c.limits, func(l *Limit) sqlstore.Limit { return sqlstore.Limit(*l) })
 	return c
 }
 
@@ -216,30 +189,6 @@ func (c *config) check() error {
 		return invalid("Logger", "is nil")
 	case c.onError == nil:
 		return invalid("OnError", "is nil")
-	}
-	return checkLimits(c.limits)
-}
-
-func checkLimits(limits []Limit) error {
-	gates := map[int]bool{}
-	for _, l := range limits {
-		wrong := ""
-		switch {
-		case gates[l.Gate]:
-			wrong = "is given twice; give one limit for a gate"
-		case l.Concurrency < 0 || l.Rate < 0:
-			wrong = fmt.Sprintf("has a Concurrency of %d and a Rate of %d; neither is negative", l.Concurrency, l.Rate)
-		case l.Concurrency == 0 && l.Rate == 0:
-			wrong = "has neither Concurrency nor Rate; leave it out"
-		case l.Rate == 0 && l.Per != 0:
-			wrong = fmt.Sprintf("has a Per of %v but no Rate", l.Per)
-		case l.Rate > 0 && (l.Per < minPer || l.Per > maxPer):
-			wrong = fmt.Sprintf("has a Per of %v, which is not in %v..%v", l.Per, minPer, maxPer)
-		}
-		if wrong != "" {
-			return invalid("Limits", "gate %d %s", l.Gate, wrong)
-		}
-		gates[l.Gate] = true
 	}
 	return nil
 }
