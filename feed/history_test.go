@@ -104,8 +104,10 @@ func (a *auditor) handlers(log []event, concurrency int) (repeats int) {
 			}
 			begun[unsaved][e.epoch] = true
 			// With MaxCrashes, a later owner stores the begin, which has a version of its own, while the handler of the earlier one may run.
-			if before := (step{e.partition, e.item, 0, e.version - 1}); begun[before] != nil && !begun[before][e.epoch] {
-				ended[before] = true
+			for version := range e.version {
+				if before := (step{e.partition, e.item, 0, version}); begun[before] != nil && !begun[before][e.epoch] {
+					ended[before] = true
+				}
 			}
 			highest[e.partition] = max(top, e.gate)
 			if inFlight[e.owner] == nil {
