@@ -6,21 +6,19 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/jetpull/jetpull/feed/internal/engine"
 )
 
 type config struct {
 	engine.Config
-	maxRetries                           int
-	requeue                              time.Duration
-	backoff                              func(int) time.Duration
-	onError                              func(Item, error)
-	wakeups                              *nats.Conn
-	tracers                              trace.TracerProvider
-	wakeupsGiven, tracerGiven, nilOption bool
-	maxCrashesGiven, timeoutGiven        bool
+	maxRetries                    int
+	requeue                       time.Duration
+	backoff                       func(int) time.Duration
+	onError                       func(Item, error)
+	wakeups                       *nats.Conn
+	wakeupsGiven, nilOption       bool
+	maxCrashesGiven, timeoutGiven bool
 }
 
 // WatcherOption changes how a [Watcher] works. If an option is given twice, the last one applies.
@@ -115,12 +113,6 @@ func Wakeups(nc *nats.Conn) WatcherOption {
 // logged by its first line, or by its LogValue if it is a [slog.LogValuer].
 func Logger(l *slog.Logger) WatcherOption { return func(c *config) { c.Log = l } }
 
-// Tracer creates a span named process for each attempt, with the IDs of partition and item, the gate and the attempt. The processors that send
-// items over HTTP or JetStream pass the trace on in the header traceparent. None by default.
-func Tracer(tp trace.TracerProvider) WatcherOption {
-	return func(c *config) { c.tracers, c.tracerGiven = tp, true }
-}
-
 // OnError sets a function that is called for each failed attempt. It is also called with [ErrConflict] for each result that was not saved,
 // because the lease was lost or another program wrote the item. It is called by several goroutines and must not block for long. A panic in it is
 // logged. None by default.
@@ -183,8 +175,6 @@ func (c *config) check() error {
 		return invalid("Backoff", "is nil")
 	case c.wakeupsGiven && c.wakeups == nil:
 		return invalid("Wakeups", "the connection is nil")
-	case c.tracerGiven && c.tracers == nil:
-		return invalid("Tracer", "is nil")
 	case c.Log == nil:
 		return invalid("Logger", "is nil")
 	case c.onError == nil:
