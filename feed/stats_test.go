@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-
 )
 
 // TestBacklog counts items in each state, also those that another program wrote.
