@@ -63,7 +63,7 @@ var backends = []backend{
 			t.Skip("FEED_TEST_SQLSERVER names no server")
 		}
 		s := openStore(t, dsn, NoMigrate())
-		for _, table := range []string{"items", "partitions", "feed_migrations", "feed_watchers", "feed_cancels"} {
+		for _, table := range []string{"items", "partitions", "feed_migrations", "feed_limits", "feed_watchers", "feed_cancels"} {
 			require.NoError(t, s.sql.DB.Exec("DROP TABLE IF EXISTS "+table).Error)
 		}
 		return dsn

@@ -47,7 +47,9 @@ var migrations = []step{{"0001", []string{
 	`ALTER TABLE items ADD {column}history {text}`,
 }}, {"0003", []string{
 	`ALTER TABLE items ADD {column}timer {int}`,
-}}, {"0004", nil /* limits of gates, which are no more */}, {"0005", []string{
+}}, {"0004", []string{ // builds before 0.1.0 use it
+	`CREATE TABLE feed_limits (gate {int} NOT NULL PRIMARY KEY, state {text} NOT NULL, version {int} NOT NULL)`,
+}}, {"0005", []string{
 	`ALTER TABLE items ADD {column}crashes {int}`,
 }}, {"0006", []string{
 	`CREATE TABLE feed_watchers (owner {name} NOT NULL PRIMARY KEY, seen {time} NOT NULL, until {time} NOT NULL, state {text} NOT NULL)`,
