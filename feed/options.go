@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -145,40 +146,34 @@ func newConfig(opts []WatcherOption) *config {
 	return c
 }
 
+// check returns an error for the first option that is wrong.
 func (c *config) check() error {
-	switch {
-	case c.nilOption:
-		return invalid("WatcherOption", "is nil; leave it out")
-	case c.Concurrency < 1 || c.Concurrency > maxConcurrency:
-		return invalid("Concurrency", "%d is not in 1..%d", c.Concurrency, maxConcurrency)
-	case c.Lease < minLease || c.Lease > maxLease:
-		return invalid("Lease", "%v is not in %v..%v", c.Lease, minLease, maxLease)
-	case c.PollMin < time.Millisecond:
-		return invalid("Poll", "%v is below 1ms", c.PollMin)
-	case c.PollMax < c.PollMin:
-		return invalid("Poll", "at most every %v is below at least every %v", c.PollMax, c.PollMin)
-	case c.MaxPartitions < 1:
-		return invalid("MaxPartitions", "%d is below 1", c.MaxPartitions)
-	case c.PartitionConcurrency < 1:
-		return invalid("PartitionConcurrency", "%d is below 1", c.PartitionConcurrency)
-	case c.maxRetries < -1:
-		return invalid("MaxRetries", "%d is below -1", c.maxRetries)
-	case c.timeoutGiven && c.HandlerTimeout < time.Millisecond:
-		return invalid("HandlerTimeout", "%v is below 1ms; leave it out for no limit", c.HandlerTimeout)
-	case c.maxCrashesGiven && c.MaxCrashes < 1:
-		return invalid("MaxCrashes", "%d is below 1; leave it out for no limit", c.MaxCrashes)
-	case c.requeue < 0 || c.requeue > maxDelay:
-		return invalid("Requeue", "%v is not in 0..%v", c.requeue, maxDelay)
-	case c.DrainTimeout < 0:
-		return invalid("DrainTimeout", "%v is negative", c.DrainTimeout)
-	case c.backoff == nil:
-		return invalid("Backoff", "is nil")
-	case c.wakeupsGiven && c.wakeups == nil:
-		return invalid("Wakeups", "the connection is nil")
-	case c.Log == nil:
-		return invalid("Logger", "is nil")
-	case c.onError == nil:
-		return invalid("OnError", "is nil")
+	for _, o := range []struct {
+		name  string
+		wrong bool
+		value any
+		why   string
+	}{
+		{"WatcherOption", c.nilOption, "an option", "is nil; leave it out"},
+		{"Concurrency", c.Concurrency < 1 || c.Concurrency > maxConcurrency, c.Concurrency, fmt.Sprintf("is not in 1..%d", maxConcurrency)},
+		{"Lease", c.Lease < minLease || c.Lease > maxLease, c.Lease, fmt.Sprintf("is not in %v..%v", minLease, maxLease)},
+		{"Poll", c.PollMin < time.Millisecond, c.PollMin, "is below 1ms"},
+		{"Poll", c.PollMax < c.PollMin, c.PollMax, fmt.Sprintf("is the longest pause, and below the shortest of %v", c.PollMin)},
+		{"MaxPartitions", c.MaxPartitions < 1, c.MaxPartitions, "is below 1"},
+		{"PartitionConcurrency", c.PartitionConcurrency < 1, c.PartitionConcurrency, "is below 1"},
+		{"MaxRetries", c.maxRetries < -1, c.maxRetries, "is below -1"},
+		{"HandlerTimeout", c.timeoutGiven && c.HandlerTimeout < time.Millisecond, c.HandlerTimeout, "is below 1ms; leave it out for no limit"},
+		{"MaxCrashes", c.maxCrashesGiven && c.MaxCrashes < 1, c.MaxCrashes, "is below 1; leave it out for no limit"},
+		{"Requeue", c.requeue < 0 || c.requeue > maxDelay, c.requeue, fmt.Sprintf("is not in 0..%v", maxDelay)},
+		{"DrainTimeout", c.DrainTimeout < 0, c.DrainTimeout, "is negative"},
+		{"Backoff", c.backoff == nil, "the function", "is nil"},
+		{"Wakeups", c.wakeupsGiven && c.wakeups == nil, "the connection", "is nil"},
+		{"Logger", c.Log == nil, "the logger", "is nil"},
+		{"OnError", c.onError == nil, "the function", "is nil"},
+	} {
+		if o.wrong {
+			return invalid(o.name, "%v %s", o.value, o.why)
+		}
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ type worker struct{ *Engine }
 
 // run is the goroutine of a handler. The channel can hold the results of all that may have begun.
 func (e worker) run(a *attempt) {
-	result, err := sqlstore.Result{}, ErrExited
+	result, err := sqlstore.Result{}, errExited
 	ctx, stop := a.ctx, func() {}
 	if d := e.HandlerTimeout; d > 0 {
 		ctx, stop = context.WithTimeoutCause(ctx, d, fmt.Errorf("the attempt took over %v", d))

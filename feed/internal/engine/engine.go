@@ -39,8 +39,8 @@ const (
 	wakesMost = 1024
 )
 
-// Leases is what an engine asks of the database about the partitions that it holds.
-type Leases interface {
+// Tables is what an engine asks of the database. A [sqlstore.Store] implements it; tests have a recorder around one, and a model.
+type Tables interface {
 	// Acquire leases at most n partitions that have work, and Waiting returns how many there are, up to most.
 	Acquire(ctx context.Context, t sqlstore.Terms, n int, holds []string) ([]sqlstore.Taken, error)
 	Waiting(ctx context.Context, t sqlstore.Terms, most int) (int, error)
@@ -51,11 +51,6 @@ type Leases interface {
 	// Release also wakes watchers, which may want to lease the partitions.
 	Release(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) error
 	Claim(ctx context.Context, t sqlstore.Terms) (bool, error)
-}
-
-// Tables is what an engine asks of the database. A [sqlstore.Store] implements it; tests have a recorder around one, and a model.
-type Tables interface {
-	Leases
 
 	Fetch(ctx context.Context, t sqlstore.Terms, wants []sqlstore.Want) ([]sqlstore.Item, error)
 	Save(ctx context.Context, t sqlstore.Terms, results []sqlstore.Result) ([]bool, error)
@@ -140,8 +135,8 @@ type Engine struct {
 var (
 	errLost    = errors.New("feed: the lease is lost")
 	errDrained = errors.New("feed: drain timeout")
-	// ErrExited is the outcome of a handler that called runtime.Goexit, as FailNow of a test does.
-	ErrExited = errors.New("the handler's goroutine exited")
+	// errExited is the outcome of a handler that called runtime.Goexit, as FailNow of a test does.
+	errExited = errors.New("the handler's goroutine exited")
 )
 
 // New makes an engine, which Run must then end.
