@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
@@ -48,7 +47,7 @@ func TestDatabaseOfAnEarlierBuild(t *testing.T) {
 	defer stop()
 	w := NewWatcher(s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
 		return Response{Done: true, Data: append([]byte("did "), it.Data...)}, nil
-	}), AutoClose(), Logger(slog.New(slog.DiscardHandler)), Limits(Limit{Gate: 1, Concurrency: 2, Rate: 100, Per: time.Second}))
+	}), AutoClose(), Logger(slog.New(slog.DiscardHandler)))
 	ran := make(chan error, 1)
 	go func() { ran <- w.Run(ctx) }()
 	for _, id := range []string{"half", "untouched"} {
@@ -101,7 +100,7 @@ func TestDatabaseOfAKilledWatcher(t *testing.T) {
 			require.NoError(t, s.Seal(t.Context(), "half"))
 			w := startWatcher(t, s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
 				return Response{Done: true, Data: append([]byte("did "), it.Data...)}, nil
-			}), AutoClose(), Limits(Limit{Concurrency: 1}))
+			}), AutoClose())
 			awaitPartition(t, s, "half", Complete)
 			awaitPartition(t, s, "untouched", Complete)
 			require.NoError(t, w.stop(t))
