@@ -15,6 +15,7 @@ import (
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/service/webhook"
+	"github.com/jetpull/jetpull/relay/client"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
@@ -61,32 +62,15 @@ func (w *answers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 	return w.apply(ctx, e, event)
 }
 
-// CallbackBody is the body of a sender's callback, and of the answer to a request that waits.
-type CallbackBody struct {
-	Source   string          `json:"source_id"`
-	ID       string          `json:"message_id"`
-	Status   machine.Status  `json:"status"`
-	Response json.RawMessage `json:"response"`
-	// Truncated says that the response was longer than the limit. Then it is a string with the beginning.
-	Truncated bool           `json:"truncated,omitempty"`
-	Error     *CallbackError `json:"error,omitempty"`
-}
-
-// CallbackError is the reason why a message failed.
-type CallbackError struct {
-	Code    machine.Reason `json:"code"`
-	Stage   machine.Stage  `json:"stage"`
-	Message string         `json:"message"`
-}
-
-// Body returns what a sender may know of a message. It has no addresses, which are for operators.
-func Body(r *machine.Record) CallbackBody {
-	b := CallbackBody{Source: r.Source, ID: r.ID, Status: r.Status, Response: r.Response, Truncated: r.Truncated}
+// Body returns what a sender may know of a message, in a callback or the answer to a request that waits. It has no addresses, which are for
+// operators.
+func Body(r *machine.Record) client.Result {
+	b := client.Result{Source: r.Source, ID: r.ID, Status: string(r.Status), Response: r.Response, Truncated: r.Truncated}
 	if len(b.Response) == 0 {
 		b.Response = json.RawMessage("null")
 	}
-	if r.Failure != nil {
-		b.Error = &CallbackError{r.Failure.Reason, r.Failure.Stage, mask.Addresses(r.Failure.Error)}
+	if f := r.Failure; f != nil {
+		b.Error = &client.Failure{Code: string(f.Reason), Stage: string(f.Stage), Message: mask.Addresses(f.Error)}
 	}
 	return b
 }
@@ -183,7 +167,7 @@ func (w *answers) callBack(ctx context.Context, name string, e *store.Entry, n i
 func (w *answers) callSender(ctx context.Context, sender store.Sender, e *store.Entry) (*webhook.Answer, error) {
 	body := Body(&e.Record)
 	if e.Status == machine.Responded {
-		body.Status = machine.Done
+		body.Status = client.StatusDone
 	}
 	payload, err := json.Marshal(body)
 	if err != nil {

@@ -32,15 +32,15 @@ const (
 // MaxID is the longest source or message ID in bytes.
 const MaxID = 256
 
-// Offer is a message from a sender.
+// Offer is a message from a sender. Its JSON is the body of a request.
 type Offer struct {
-	Source   string
-	ID       string
-	Receiver string
-	Sender   string // "": no sender owns the source
-	Headers  map[string]string
-	Trace    string
-	Payload  []byte
+	Source   string            `json:"source_id"`
+	ID       string            `json:"message_id"`
+	Receiver string            `json:"receiver"`
+	Payload  json.RawMessage   `json:"payload"`
+	Headers  map[string]string `json:"headers"`
+	Sender   string            `json:"-"` // "": no sender owns the source
+	Trace    string            `json:"-"`
 }
 
 // Outcome is the result of a submitted message.
@@ -144,25 +144,17 @@ func (w *ingest) fromSender(partition int) worker {
 			w.cfg.Reporter.Report(ctx, fmt.Errorf("a message that was published cannot be read: %w", err), "subject", m.Subject())
 			return w.store.Quarantine(ctx, m.Subject(), meta.Sequence.Stream, m.Data(), err)
 		}
-		r, ok := w.store.Receivers.Get(o.Receiver)
-		ordered := !ok || r.Order != store.OrderNone
-		if ordered {
-			turn, err := w.itsTurn(ctx, m, store.FromSender, m.Subject())
-			if err != nil || !turn {
-				return err
+		r, known := w.store.Receivers.Get(o.Receiver)
+		return w.inOrder(ctx, m, store.FromSender, m.Subject(), !known || ordered(r.Order), func() error {
+			o.Sender = w.store.OwnerOf(o.Source)
+			in := w.create(ctx, o, meta.Timestamp, trace.SpanKindConsumer)
+			w.route(ctx, in)
+			w.finish(ctx, in)
+			if in.verdict.Err != nil {
+				return jetpull.Retry(firstPause, in.verdict.Err)
 			}
-		}
-		o.Sender = w.store.OwnerOf(o.Source)
-		in := w.create(ctx, o, meta.Timestamp, trace.SpanKindConsumer)
-		w.route(ctx, in)
-		w.finish(ctx, in)
-		if in.verdict.Err != nil {
-			return jetpull.Retry(firstPause, in.verdict.Err)
-		}
-		if ordered {
-			return m.DoubleAck(ctx)
-		}
-		return nil
+			return nil
+		})
 	}
 	return worker
 }

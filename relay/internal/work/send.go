@@ -74,22 +74,42 @@ func (t *toReceiver) deliver(ctx context.Context, m *jetpull.Msg, meta *jetstrea
 		// Before its turn is asked for, so all go to the other process in their order. A lane that ends would get it back without a pause.
 		return m.NakWithDelay(turnPause)
 	}
-	if ordered(t.order) {
-		turn, err := t.w.itsTurn(ctx, m, store.ToReceiver, t.w.store.Filter(store.ToReceiver, t.name, e.Source))
-		if err != nil || !turn {
+	source := t.w.store.Filter(store.ToReceiver, t.name, e.Source)
+	return t.w.inOrder(ctx, m, store.ToReceiver, source, ordered(t.order), func() error {
+		// Nothing is stored of what follows from an entry that a loss of power can still take: the message would be in no queue.
+		t.w.crashpoint("before-entry-on-disk")
+		if err := t.w.store.EntryOnDisk(ctx, store.ToReceiver, meta.Sequence.Stream); err != nil {
 			return err
 		}
+		// The record is newer than the copy in a redelivered entry.
+		return t.w.decide(ctx, e, meta.NumDelivered > 1, func() error { return t.work(ctx, e) })
+	})
+}
+
+// turnPause is the pause before an entry that has to wait for an earlier one of its source is checked again.
+const turnPause = 50 * time.Millisecond
+
+// inOrder handles an entry. If it is ordered, but not the first one of its queue that matches a filter, which is that of its source, the message
+// is handed back.
+//
+// That keeps the order of a source if deliveries are out of order. Consume handles deliveries in their order. But a delivery can be lost,
+// or have gone to another process that was stalled or died. Then it is repeated behind later ones. An entry that is handed back lets
+// the earlier one pass. An entry is acknowledged with a confirmation, so that the check of the next one does not find it.
+func (w *core) inOrder(ctx context.Context, m *jetpull.Msg, q store.Queue, filter string, ordered bool, handle func() error) error {
+	if !ordered {
+		return handle()
 	}
-	// Nothing is stored of what follows from an entry that a loss of power can still take: the message would be in no queue.
-	t.w.crashpoint("before-entry-on-disk")
-	if err := t.w.store.EntryOnDisk(ctx, store.ToReceiver, meta.Sequence.Stream); err != nil {
+	first, err := w.store.First(ctx, q, filter)
+	switch {
+	case err != nil:
+		return err
+	case first != nil && first.Sequence < m.Sequence():
+		return m.NakWithDelay(turnPause)
+	}
+	if err := handle(); err != nil {
 		return err
 	}
-	// The record is newer than the copy in a redelivered entry.
-	if err := t.w.decide(ctx, e, meta.NumDelivered > 1, func() error { return t.work(ctx, e) }); err != nil || !ordered(t.order) {
-		return err
-	}
-	return m.DoubleAck(ctx) // confirmed, so that the check of the next entry of the source does not find this one
+	return m.DoubleAck(ctx)
 }
 
 // work processes a message as far as possible, by the status of its record.
@@ -127,7 +147,10 @@ func (t *toReceiver) attempt(ctx context.Context, e *store.Entry) error {
 		return err
 	case p.Order != t.order:
 		t.gate.release(p, gate.NotMade)
-		t.w.lanes.restart(t.lane)
+		select {
+		case t.lane.restart <- struct{}{}:
+		default: // it begins again anyway
+		}
 		return jetpull.Retry(firstPause, errors.New("its lane begins again in another order"))
 	default:
 		return t.send(ctx, e, p, event)
