@@ -64,14 +64,9 @@ type receiverState struct {
 	Backlog  uint64 `json:"backlog"`
 	// Oldest is the age of the oldest message that waits, in seconds. 0 means that none waits.
 	Oldest float64 `json:"oldest"`
-	// Answers are missing before the first answer to this process.
-	Answers *work.Answers `json:"answers,omitempty"`
+	work.Seen
 	// Failed is how many of its messages are on the list of failed messages.
 	Failed int `json:"failed"`
-	// Refused is how many POSTs of this process have failed since the last that succeeded, and RefusedSince is when the first of them did.
-	// It is missing before the first POST of this process.
-	Refused      *int      `json:"refused,omitempty"`
-	RefusedSince time.Time `json:"refused_since,omitzero"`
 	// Waiting is the reason why no POST can begin now.
 	Waiting *gate.Wait `json:"waiting,omitempty"`
 }
@@ -197,9 +192,8 @@ func (a *API) viewWithState(ctx context.Context, r store.Receiver, backlog uint6
 	oldest, err := a.store.Oldest(ctx, store.ToReceiver, r.Name, backlog)
 	view.State = &receiverState{
 		State: a.work.State(r), Disabled: r.Disabled, Backlog: backlog, Oldest: oldest.Seconds(),
-		Answers: a.work.Metrics().Answers(r.Name), Waiting: a.work.ReceiverWait(r), Failed: failed,
+		Seen: a.work.Metrics().Seen(r.Name), Waiting: a.work.ReceiverWait(r), Failed: failed,
 	}
-	view.State.Refused, view.State.RefusedSince = a.work.Metrics().Refused(r.Name)
 	return view, err
 }
 

@@ -34,16 +34,13 @@ func (a *API) postBatch(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	out := bufio.NewWriter(w)
 	for i := range results {
 		data, err := httpserve.Encode(results[i])
 		if err != nil {
 			return err
 		}
-		// An error means that the client is gone, so it cannot be reported.
-		_, _ = out.Write(data)
+		_, _ = w.Write(data) // an error means that the client is gone, so it cannot be reported
 	}
-	_ = out.Flush()
 	return nil
 }
 

@@ -132,7 +132,7 @@ func newOperator(c *core) operator {
 			store.Skip:    w.operation(func(ctx context.Context, i *store.Item) error { return w.store.Settle(ctx, i, store.Skip, true) }),
 			store.Purge:   w.operation(func(ctx context.Context, i *store.Item) error { return w.store.Settle(ctx, i, store.Purge, false) }),
 		},
-		Process: c.node, Shared: !c.store.Embedded(), Lost: c.cfg.Takeover, Now: c.store.Now, Log: c.log,
+		Process: c.node, Shared: !c.store.Embedded, Lost: c.cfg.Takeover, Now: c.store.Now, Log: c.log,
 	})
 	return w
 }

@@ -107,23 +107,16 @@ type answerTimes struct {
 	since   time.Time
 }
 
-// Refused returns how many POSTs of this process to a receiver have failed since the last one that succeeded, and when the first of them did. It is
-// nil if this process has made none: other processes of the relay may have.
-func (m *Metrics) Refused(receiver string) (n *int, since time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	t := m.answers[receiver]
-	if t == nil {
-		return nil, time.Time{}
-	}
-	refused := t.refused
-	if refused > 0 {
-		since = t.since
-	}
-	return &refused, since
+// Seen is what this process has seen of a receiver. It is empty if the process has made no POST to it: other processes of the relay may have.
+type Seen struct {
+	// Answers are missing before the first answer.
+	Answers *Answers `json:"answers,omitempty"`
+	// Refused is how many POSTs have failed since the last that succeeded, and RefusedSince is when the first of them did.
+	Refused      *int      `json:"refused,omitempty"`
+	RefusedSince time.Time `json:"refused_since,omitzero"`
 }
 
-// Answers are the response times of the last Count of a receiver's answers to this process, in seconds. Total is all since its start.
+// Answers are the response times of the last Count of a receiver's answers, in seconds. Total is all since the start of the process.
 type Answers struct {
 	Total int     `json:"total"`
 	Count int     `json:"count"`
@@ -131,20 +124,26 @@ type Answers struct {
 	P99   float64 `json:"p99"`
 }
 
-// Answers returns nil if the receiver has not answered this process yet.
-func (m *Metrics) Answers(receiver string) *Answers {
+// Seen returns what this process has seen of a receiver.
+func (m *Metrics) Seen(receiver string) (seen Seen) {
 	m.mu.Lock()
 	t := m.answers[receiver]
-	if t == nil || t.count == 0 {
+	if t == nil {
 		m.mu.Unlock()
-		return nil
+		return seen
 	}
-	total := t.count
+	total, refused := t.count, t.refused
 	took := slices.Clone(t.last[:min(total, maxAnswerTimes)])
+	if seen.Refused = &refused; refused > 0 {
+		seen.RefusedSince = t.since
+	}
 	m.mu.Unlock()
-	slices.Sort(took)
-	rank := func(percent int) float64 { return took[(len(took)*percent+99)/100-1].Seconds() }
-	return &Answers{total, len(took), rank(50), rank(99)}
+	if total > 0 {
+		slices.Sort(took)
+		rank := func(percent int) float64 { return took[(len(took)*percent+99)/100-1].Seconds() }
+		seen.Answers = &Answers{total, len(took), rank(50), rank(99)}
+	}
+	return seen
 }
 
 // calledBack counts a callback. receiver is empty if the receiver was deleted, and gets no series then.

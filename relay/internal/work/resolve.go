@@ -105,7 +105,7 @@ func (w *core) restore(ctx context.Context, e *store.Entry) (done bool, err erro
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return true, err
 	}
-	if w.store.Embedded() && !repeatable(r) {
+	if w.store.Embedded && !repeatable(r) {
 		return true, nil // a loss of power before its sender had an answer
 	}
 	event := machine.Event{Policy: w.policy(r, e.Sender), Now: w.store.Now()}

@@ -104,7 +104,7 @@ func Start(ctx context.Context, s *store.Store, cfg Config) *Workers {
 	c.lanes = &lanes{start: w.startLane, running: map[laneKey]*lane{}}
 	w.ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
 	cfg.Metrics.observe(w)
-	for partition := range s.Partitions() {
+	for partition := range s.Partitions {
 		w.run(w.fromSender(partition))
 	}
 	w.run(w.failedMessages())
