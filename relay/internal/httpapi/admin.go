@@ -67,8 +67,6 @@ type receiverState struct {
 	work.Seen
 	// Failed is how many of its messages are on the list of failed messages.
 	Failed int `json:"failed"`
-	// Waiting is the reason why no POST can begin now.
-	Waiting *gate.Wait `json:"waiting,omitempty"`
 }
 
 func viewReceiver(r store.Receiver) receiverView {
@@ -192,7 +190,7 @@ func (a *API) viewWithState(ctx context.Context, r store.Receiver, backlog uint6
 	oldest, err := a.store.Oldest(ctx, store.ToReceiver, r.Name, backlog)
 	view.State = &receiverState{
 		State: a.work.State(r), Disabled: r.Disabled, Backlog: backlog, Oldest: oldest.Seconds(),
-		Seen: a.work.Metrics().Seen(r.Name), Waiting: a.work.ReceiverWait(r), Failed: failed,
+		Seen: a.work.Metrics().Seen(r.Name), Failed: failed,
 	}
 	return view, err
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/jetpull/jetpull/internal/mask"
@@ -251,11 +250,7 @@ func (a *API) listMessages(r *http.Request) (any, error) {
 	for _, l := range found {
 		items = append(items, listedView{l.Source, l.ID, l.Receiver, l.Status, l.Attempt, l.ArrivedAt, l.Changed})
 	}
-	page := map[string]any{"items": items}
-	if next > 0 {
-		page["cursor"] = strconv.FormatUint(next, 10)
-	}
-	return page, err
+	return page(items, next), err
 }
 
 // requestView is what a sender has sent.

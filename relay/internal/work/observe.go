@@ -248,9 +248,6 @@ func (g gauges) collectQueues(ctx context.Context, gauge func(d *prometheus.Desc
 	}
 }
 
-// State returns the state of a receiver's gate in this process.
-func (w *Workers) State(r store.Receiver) State { return w.gate(r.Name).state(r) }
-
 // Metrics returns the metrics of this process.
 func (w *Workers) Metrics() *Metrics { return w.cfg.Metrics }
 
