@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -85,31 +84,32 @@ func (b filterBody) filter(now time.Time) (f store.Filter, err error) {
 	return f, err
 }
 
-func pageOf(q url.Values) (limit int, before uint64, err error) {
-	limit = defaultLimit
-	if value := q.Get("limit"); value != "" {
-		if limit, err = strconv.Atoi(value); err != nil || limit < 1 || limit > maxLimit {
-			return 0, 0, httpserve.BadRequest("limit: %q is not a number from 1 to %d", value, maxLimit)
-		}
-	}
-	if value := q.Get("cursor"); value != "" {
-		if before = parseSeq(value); before == 0 {
-			return 0, 0, httpserve.BadRequest("cursor: %q is none", value)
-		}
-	}
-	return limit, before, nil
-}
-
-func (a *API) listFailed(r *http.Request) (any, error) {
+// query reads the filter and the page of a list from the query of a request.
+func (a *API) query(r *http.Request) (f store.Filter, limit int, before uint64, err error) {
 	q := r.URL.Query()
-	f, err := filterBody{store.Filter{
+	f, err = filterBody{store.Filter{
 		Receiver: q.Get("receiver"), Source: q.Get("source"), Message: q.Get("message"), Stage: machine.Stage(q.Get("stage")),
 		Reason: machine.Reason(q.Get("reason")),
 	}, q.Get("since"), q.Get("until")}.filter(a.store.Now())
 	if err != nil {
-		return nil, err
+		return f, 0, 0, err
 	}
-	limit, before, err := pageOf(q)
+	limit = defaultLimit
+	if value := q.Get("limit"); value != "" {
+		if limit, err = strconv.Atoi(value); err != nil || limit < 1 || limit > maxLimit {
+			return f, 0, 0, httpserve.BadRequest("limit: %q is not a number from 1 to %d", value, maxLimit)
+		}
+	}
+	if value := q.Get("cursor"); value != "" {
+		if before = parseSeq(value); before == 0 {
+			return f, 0, 0, httpserve.BadRequest("cursor: %q is none", value)
+		}
+	}
+	return f, limit, before, nil
+}
+
+func (a *API) listFailed(r *http.Request) (any, error) {
+	f, limit, before, err := a.query(r)
 	if err != nil {
 		return nil, err
 	}

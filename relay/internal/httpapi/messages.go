@@ -224,27 +224,17 @@ var statuses = []machine.Status{machine.Arrived, machine.Sending, machine.Delive
 
 // listMessages lists the messages whose records are stored, whatever their status.
 func (a *API) listMessages(r *http.Request) (any, error) {
-	q, now := r.URL.Query(), a.store.Now()
-	status := machine.Status(q.Get("status"))
+	status := machine.Status(r.URL.Query().Get("status"))
 	if status != "" && !slices.Contains(statuses, status) {
 		return nil, httpserve.BadRequest("status: %q is none of %v", status, statuses)
 	}
-	since, err := moment("since", q.Get("since"), now)
+	f, limit, before, err := a.query(r)
 	if err != nil {
 		return nil, err
 	}
-	until, err := moment("until", q.Get("until"), now)
-	if err != nil {
-		return nil, err
-	}
-	limit, before, err := pageOf(q)
-	if err != nil {
-		return nil, err
-	}
-	is := func(name, value string) bool { return q.Get(name) == "" || q.Get(name) == value }
 	found, next, err := a.store.List(r.Context(), before, limit, func(l store.Listed) bool {
-		return is("receiver", l.Receiver) && is("source", l.Source) && is("message", l.ID) && (status == "" || status == l.Status) &&
-			(since.IsZero() || !l.Changed.Before(since)) && (until.IsZero() || l.Changed.Before(until))
+		item := store.Item{Receiver: l.Receiver, Source: l.Source, ID: l.ID, Time: l.Changed}
+		return (status == "" || status == l.Status) && f.Match(&item)
 	})
 	items := []listedView{}
 	for _, l := range found {

@@ -262,10 +262,13 @@ func fits(names ...string) bool {
 	return length < wire.MaxSubject-256 // the rest is for the other tokens
 }
 
-// check refuses a record that the relay has not written.
+// check refuses a record that the relay has not written, and to which the machine could not apply events.
 func check(r *machine.Record) error {
-	if !fits(r.Source, r.ID, r.Receiver) || !fits(r.Source, r.ID, r.Sender) {
+	switch {
+	case !fits(r.Source, r.ID, r.Receiver) || !fits(r.Source, r.ID, r.Sender):
 		return errors.New("the names of the record are too long")
+	case r.Status == machine.Failed && r.Failure == nil:
+		return errors.New("the record is FAILED and has no failure")
 	}
-	return r.Check()
+	return nil
 }

@@ -198,18 +198,15 @@ func (s *Records) Await(ctx context.Context, source, id string) (Versioned, erro
 		return Versioned{}, fmt.Errorf("%w: wait for %q %q: %w", ErrUnavailable, source, id, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	timer := time.NewTimer(waitPoll)
-	defer timer.Stop()
 	for {
 		r, err := s.Read(context.WithoutCancel(ctx), source, id)
 		passing := errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnavailable)
 		if err != nil && !passing || r.Status.Ended() || r.Status == machine.Responded {
 			return r, err
 		}
-		timer.Reset(waitPoll)
 		select {
 		case <-woken:
-		case <-timer.C:
+		case <-time.After(waitPoll):
 		case <-ctx.Done():
 			return r, err
 		}

@@ -101,6 +101,21 @@ func (t Table[T]) All() []T {
 	return all
 }
 
+// Owners returns the names of the receivers or senders that a queue can have entries for, also of those that were deleted.
+func (s *Registry) Owners(q Queue) []Named {
+	if q == ToSender {
+		return s.Senders.names()
+	}
+	return s.Receivers.names()
+}
+
+func (t Table[T]) names() (all []Named) {
+	for _, one := range t.All() {
+		all = append(all, one.named())
+	}
+	return all
+}
+
 // Read reads a record from the bucket, since another process may just have created it. ErrNotFound: there is none, or the
 // returned one was deleted.
 func (t Table[T]) Read(ctx context.Context, name string) (T, error) {

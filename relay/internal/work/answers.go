@@ -179,8 +179,7 @@ func (w *answers) callSender(ctx context.Context, sender store.Sender, e *store.
 		// A second end of the same message needs another ID, or the sender would drop it as a duplicate.
 		id += "/" + strconv.Itoa(e.Generation)
 	}
-	w.sign(h, sender.Secrets, id, payload)
-	return w.exchange(ctx, "callback", e, webhook.Request{
+	return w.exchange(ctx, "callback", e, sender.Secrets, id, webhook.Request{
 		Identity: "senders/" + httpserve.EscapeID(sender.Name), Method: http.MethodPost, URL: sender.CallbackEndpoint, Header: h, Body: payload, Limit: 256,
 	})
 }

@@ -217,32 +217,18 @@ func (w *Workers) wakeWaiting(ctx context.Context, q store.Queue, searched map[s
 	if all <= covered || time.Since(searched[q]) < searchEvery {
 		return nil
 	}
-	for _, owner := range w.owners(q) {
-		if w.lanes.get(q, owner) != nil {
+	for _, owner := range w.store.Owners(q) {
+		if w.lanes.get(q, owner.Name) != nil {
 			continue
 		}
-		first, err := w.store.First(ctx, q, w.store.Filter(q, owner))
+		first, err := w.store.First(ctx, q, w.store.Filter(q, owner.Name))
 		if err != nil {
 			return err
 		}
 		if first != nil {
-			w.lanes.wake(q, owner)
+			w.lanes.wake(q, owner.Name)
 		}
 	}
 	searched[q] = time.Now()
 	return nil
-}
-
-// owners returns the receivers or senders for which a queue may have entries.
-func (w *Workers) owners(q store.Queue) (names []string) {
-	if q == store.ToSender {
-		for _, s := range w.store.Senders.All() {
-			names = append(names, s.Name)
-		}
-		return names
-	}
-	for _, r := range w.store.Receivers.All() {
-		names = append(names, r.Name)
-	}
-	return names
 }

@@ -221,29 +221,30 @@ func (g gauges) collect(gauge func(d *prometheus.Desc, value float64, labels ...
 	gauge(gaugeOldest, max(0, g.w.store.Now().Sub(oldest).Seconds()))
 }
 
+// waiting are the gauges of the messages that wait in a queue.
+var waiting = map[store.Queue]*prometheus.Desc{store.ToReceiver: gaugeBacklog, store.FromReceiver: gaugePending, store.ToSender: gaugeToSender}
+
 // collectQueues collects the lengths of the queues. It leaves out those for which the server does not answer in time.
 func (g gauges) collectQueues(ctx context.Context, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	s := g.w.store
-	toReceiver, err := s.Backlogs(ctx, store.ToReceiver)
-	pending, pendingErr := s.Backlogs(ctx, store.FromReceiver)
-	toSender, senderErr := s.Backlogs(ctx, store.ToSender)
-	if err := errors.Join(err, pendingErr, senderErr); err != nil {
-		g.w.log.Info("a scrape has not all of what waits", "error", err)
-	}
-	for _, r := range s.Receivers.All() {
-		if n := toReceiver[r.Name]; err == nil && (n > 0 || !r.Deleted) {
-			gauge(gaugeBacklog, float64(n), r.Name)
-			if oldest, err := s.Oldest(ctx, store.ToReceiver, r.Name, n); err == nil {
-				gauge(gaugeAge, oldest.Seconds(), r.Name)
+	for q, desc := range waiting {
+		backlogs, err := s.Backlogs(ctx, q)
+		if err != nil {
+			g.w.log.Info("a scrape has not all of what waits", "error", err)
+			continue
+		}
+		for _, owner := range s.Owners(q) {
+			n := backlogs[owner.Name]
+			if n == 0 && owner.Deleted {
+				continue
 			}
-		}
-		if n := pending[r.Name]; pendingErr == nil && (n > 0 || r.StatusEndpoint != "" && !r.Deleted) {
-			gauge(gaugePending, float64(n), r.Name)
-		}
-	}
-	for _, sender := range s.Senders.All() {
-		if n := toSender[sender.Name]; senderErr == nil && (n > 0 || !sender.Deleted) {
-			gauge(gaugeToSender, float64(n), sender.Name)
+			gauge(desc, float64(n), owner.Name)
+			if q != store.ToReceiver {
+				continue
+			}
+			if oldest, err := s.Oldest(ctx, q, owner.Name, n); err == nil {
+				gauge(gaugeAge, oldest.Seconds(), owner.Name)
+			}
 		}
 	}
 }

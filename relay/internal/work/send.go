@@ -160,8 +160,8 @@ func (t *toReceiver) attempt(ctx context.Context, e *store.Entry) error {
 
 // send makes an attempt: it stores SENDING(n) before the POST, and the result after it. The caller has acquired the gate.
 func (t *toReceiver) send(ctx context.Context, e *store.Entry, p permit, event machine.Event) error {
-	r, verdict := p.Receiver, gate.NotMade
-	defer func() { t.gate.release(p, verdict) }()
+	r, health := p.Receiver, gate.NotMade
+	defer func() { t.gate.release(p, health) }()
 	event.Kind = machine.Send
 	next, ok := machine.Next(e.Record, event)
 	if !ok {
@@ -192,20 +192,19 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, p permit, event m
 	t.w.crashpoint("after-post")
 	if answer == nil && ctx.Err() != nil {
 		// The worker was stopped during the POST. The outcome is resolved as after a crash.
-		verdict = gate.Unclear
+		health = gate.Unclear
 		return jetpull.Retry(0, context.Cause(ctx))
 	}
 	took := time.Since(begun)
-	event = outcome(r, answer, err)
+	v := judge(r, answer, err)
+	event, health = v.event, v.health
 	event.Now, event.Policy, event.Attempt = t.w.store.Now(), t.w.policy(r, e.Sender), e.Attempt
 	event.Note.Time, event.Note.Duration = at, took
 	p.failure = event.Note.Error
-	seen, pause, gone := judge(answer, err)
-	if gone {
+	if v.gone {
 		t.disable(ctx, r)
 	}
-	t.gate.hold(pause)
-	verdict = seen
+	t.gate.hold(v.hold)
 	t.w.cfg.Metrics.attempted(r.Name, answer, err, took)
 	t.w.log.Debug("attempt", "node", t.w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "attempt", e.Attempt, "code", event.Note.Code,
 		"error", event.Note.Error, "trace", traceID(e.Trace))
