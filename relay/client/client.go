@@ -1,5 +1,4 @@
-// Package client is the Go client of a relay. A sender uses [Client] to send messages and [Callback] to receive their results. A
-// receiver that answers later uses [Receiver].
+// Package client is the Go client of a relay. A sender uses [Client] to send messages and to wait for their results.
 package client
 
 import (

@@ -41,11 +41,7 @@ type receiverBody struct {
 	TTL            float64     `json:"ttl"`
 	Secrets        []string    `json:"secrets,omitempty"` // absent: the present ones stay; they are not shown
 	Paused         bool        `json:"paused"`
-}
-
-type receiverPatch struct {
-	receiverBody
-	Enable bool `json:"enable"` // false: a receiver that answered 410 stays disabled
+	Enable         bool        `json:"enable,omitempty"` // PATCH: a receiver that answered 410 is not disabled any more, as after a PUT
 }
 
 var defaultReceiver = receiverBody{Window: 1, RetryAfter: 5, MaxRetries: 5, Timeout: 30}
@@ -158,13 +154,12 @@ func (a *API) changeReceiver(put bool) httpserve.Handler {
 			if old.Deleted {
 				*old = store.Receiver{Named: store.Named{Revision: old.Revision}}
 			}
-			disabled, body := old.Disabled, receiverPatch{receiverBody: viewReceiver(*old).receiverBody}
-			into := any(&body)
+			disabled, body := old.Disabled, viewReceiver(*old).receiverBody
 			if put {
-				body.receiverBody, into = defaultReceiver, &body.receiverBody
+				body = defaultReceiver
 			}
 			old.Name = r.PathValue("name")
-			err := cmp.Or(httpserve.DecodeJSON(data, into), body.apply(old))
+			err := cmp.Or(httpserve.DecodeJSON(data, &body), body.apply(old))
 			old.Disabled = disabled && !put && !body.Enable
 			return err
 		})

@@ -94,15 +94,6 @@ func (w *answers) toSender(name string) worker {
 	})
 }
 
-func (w *answers) calledBack(sender string, e *store.Entry, answer *webhook.Answer, err error) {
-	receiver, _ := w.store.Receivers.Get(e.Receiver)
-	if receiver.Deleted {
-		receiver.Name = ""
-	}
-	w.cfg.Metrics.calledBack(sender, receiver.Name, answer, err, w.store.Now().Sub(e.ArrivedAt))
-	w.log.Debug("callback", "source", e.Source, "message", e.ID, "sender", sender, "result", result(answer, err), "trace", traceID(e.Trace))
-}
-
 // callBack calls the sender back once, for the n-th time, and records a confirmation.
 func (w *answers) callBack(ctx context.Context, name string, e *store.Entry, n int, since time.Time) error {
 	if e.Status == machine.Failed && e.Failure.Stage == machine.ToSender {
@@ -120,7 +111,9 @@ func (w *answers) callBack(ctx context.Context, name string, e *store.Entry, n i
 	if sender.CallbackEndpoint != "" {
 		w.crashpoint("before-callback")
 		answer, err := w.callSender(ctx, sender, e)
-		w.calledBack(name, e, answer, err)
+		receiver, _ := w.store.Receivers.Get(e.Receiver)
+		w.cfg.Metrics.calledBack(name, receiver, answer, err, w.store.Now().Sub(e.ArrivedAt))
+		w.log.Debug("callback", "source", e.Source, "message", e.ID, "sender", name, "result", result(answer, err), "trace", traceID(e.Trace))
 		switch {
 		case err == nil && answer.Code >= 200 && answer.Code <= 299:
 		case ctx.Err() != nil:
@@ -147,20 +140,14 @@ func (w *answers) callBack(ctx context.Context, name string, e *store.Entry, n i
 		if !ok || e.Generation != generation {
 			return nil // the sender has confirmed, or the message was redriven, and there will be a callback for that end
 		}
-		v, err := w.store.Swap(ctx, e.Versioned, next)
-		if err != nil {
+		if _, err := w.swap(ctx, e, next); err != nil {
 			return err
 		}
-		e.Versioned = v
 		w.crashpoint("after-callback-stored")
-		if err := w.store.OnDisk(ctx, v.Revision); err != nil {
-			return err
+		if event.Kind == machine.CalledBack && e.Status == machine.Failed {
+			return w.store.OnDisk(ctx, e.Revision) // it is on the list
 		}
-		if event.Kind == machine.GiveUp {
-			err = w.store.PutFailed(ctx, e)
-		}
-		w.store.NotifyEnd(&e.Record)
-		return err
+		return w.follow(ctx, e)
 	})
 }
 

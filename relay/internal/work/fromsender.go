@@ -140,7 +140,7 @@ func (w *ingest) fromSender(partition int) worker {
 			err = fmt.Errorf("the payload has %d bytes: %d are the most", len(o.Payload), most)
 		}
 		if err != nil {
-			w.cfg.Metrics.ingested("malformed")
+			w.cfg.Metrics.ingest.WithLabelValues("malformed").Inc()
 			w.cfg.Reporter.Report(ctx, fmt.Errorf("a message that was published cannot be read: %w", err), "subject", m.Subject())
 			return w.store.Quarantine(ctx, m.Subject(), meta.Sequence.Stream, m.Data(), err)
 		}
@@ -296,7 +296,7 @@ func (w *ingest) onDisk(ctx context.Context, record, entry uint64) error {
 func (w *ingest) accepted(in *intake) {
 	in.end(in.verdict.Err)
 	if in.verdict.Err == nil {
-		w.cfg.Metrics.ingested(string(in.verdict.Outcome))
+		w.cfg.Metrics.ingest.WithLabelValues(string(in.verdict.Outcome)).Inc()
 		w.log.Debug("message from a sender", "source", in.Source, "message", in.ID, "receiver", in.Receiver, "outcome", in.verdict.Outcome, "trace",
 			traceID(in.Trace))
 	}

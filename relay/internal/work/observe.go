@@ -48,12 +48,6 @@ func NewMetrics() *Metrics {
 	}
 }
 
-func (m *Metrics) ingested(outcome string) { m.ingest.WithLabelValues(outcome).Inc() }
-
-func (m *Metrics) polled(receiver string, code int) {
-	m.polls.WithLabelValues(receiver, metrics.Class(code)).Inc()
-}
-
 // resultClass is [result] as the value of a label.
 func resultClass(a *webhook.Answer, err error) string {
 	if a != nil {
@@ -146,16 +140,12 @@ func (m *Metrics) Seen(receiver string) (seen Seen) {
 	return seen
 }
 
-// calledBack counts a callback. receiver is empty if the receiver was deleted, and gets no series then.
-func (m *Metrics) calledBack(sender, receiver string, a *webhook.Answer, err error, took time.Duration) {
+// calledBack counts a callback. A receiver that was deleted gets no series.
+func (m *Metrics) calledBack(sender string, receiver store.Receiver, a *webhook.Answer, err error, took time.Duration) {
 	m.callbacks.WithLabelValues(sender, resultClass(a, err)).Inc()
-	if receiver != "" && err == nil && a.Code >= 200 && a.Code <= 299 {
-		m.endToEnd.WithLabelValues(receiver).Observe(max(0, took).Seconds())
+	if !receiver.Deleted && receiver.Name != "" && err == nil && a.Code >= 200 && a.Code <= 299 {
+		m.endToEnd.WithLabelValues(receiver.Name).Observe(max(0, took).Seconds())
 	}
-}
-
-func (m *Metrics) delivered(receiver string, took time.Duration) {
-	m.responses.WithLabelValues(receiver).Observe(max(0, took).Seconds())
 }
 
 func (m *Metrics) forget(label, name string) {

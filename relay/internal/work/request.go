@@ -20,6 +20,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/jetpull/jetpull/internal/service/httpserve"
+	"github.com/jetpull/jetpull/internal/service/metrics"
 	"github.com/jetpull/jetpull/internal/service/spans"
 	"github.com/jetpull/jetpull/internal/service/webhook"
 	"github.com/jetpull/jetpull/internal/service/webhook/gate"
@@ -98,7 +99,7 @@ func (w *core) get(ctx context.Context, r store.Receiver, e *store.Entry) (*webh
 	if err != nil {
 		return nil, err
 	}
-	w.cfg.Metrics.polled(r.Name, answer.Code)
+	w.cfg.Metrics.polls.WithLabelValues(r.Name, metrics.Class(answer.Code)).Inc()
 	if unknown(answer) {
 		return nil, answer.Broken
 	}

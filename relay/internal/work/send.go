@@ -283,7 +283,7 @@ func (w *core) advance(ctx context.Context, e *store.Entry, next machine.Record)
 		return err
 	}
 	if e.Status == machine.Responded || e.Status == machine.Done {
-		w.cfg.Metrics.delivered(e.Receiver, w.store.Now().Sub(e.ArrivedAt))
+		w.cfg.Metrics.responses.WithLabelValues(e.Receiver).Observe(max(0, w.store.Now().Sub(e.ArrivedAt)).Seconds())
 	}
 	return w.follow(ctx, e)
 }

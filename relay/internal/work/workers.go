@@ -192,10 +192,7 @@ func (w *core) consume(ctx context.Context, worker worker) {
 			return
 		}
 		w.log.Warn("a worker ended by itself and is started again", "worker", worker.consumer.Durable, "error", err)
-		select {
-		case <-time.After(restartPause):
-		case <-ctx.Done():
-		}
+		_ = watch.Sleep(ctx, restartPause)
 	}
 }
 
