@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/bulk"
 	"github.com/jetpull/jetpull/relay/internal/machine"
@@ -16,11 +18,7 @@ import (
 // number of times. The others stay on the list until an operator decides.
 func (w *operator) failedMessages() worker {
 	worker := w.newWorker(w.store.FailedStream(), "failed_messages", w.store.FailedFilter(), true)
-	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
-		meta, err := m.Metadata()
-		if err != nil {
-			return err
-		}
+	worker.handle = func(ctx context.Context, m *jetpull.Msg, meta *jetstream.MsgMetadata) error {
 		item, ok := store.ReadItem(m.Headers(), meta.Sequence.Stream)
 		if !ok {
 			return nil // it is off the list
@@ -34,14 +32,15 @@ func (w *operator) failedMessages() worker {
 		if wait := w.cfg.AutoRedrive[item.Redrives] - w.store.Now().Sub(meta.Timestamp); wait > 0 {
 			return jetpull.Retry(wait, errors.New("its redrive is not due yet"))
 		}
-		err = w.Redrive(ctx, &item)
-		if errors.Is(err, store.ErrMalformed) {
+		err := w.Redrive(ctx, &item)
+		switch {
+		case errors.Is(err, errNotRedriven):
+			return nil
+		case errors.Is(err, store.ErrMalformed):
 			w.log.Warn("a failed message cannot be decoded, and stays on the list", "source", item.Source, "message", item.ID, "error", err)
+			return nil
 		}
-		if err != nil && !errors.Is(err, errNotRedriven) && !errors.Is(err, store.ErrMalformed) {
-			return err
-		}
-		return nil
+		return err
 	}
 	return worker
 }

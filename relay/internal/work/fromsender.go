@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/jetpull/jetpull"
@@ -130,11 +131,7 @@ func (w *ingest) Submit(ctx context.Context, offers []Offer) []Verdict {
 func (w *ingest) fromSender(partition int) worker {
 	worker := w.newWorker(w.store.StreamName(store.FromSender), fmt.Sprintf("from_sender_%d", partition), w.store.PartitionFilter(partition), true)
 	worker.opts = append(worker.opts, jetpull.OrderedBy(func(m *jetpull.Msg) string { return m.Subject() }))
-	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
-		meta, err := m.Metadata()
-		if err != nil {
-			return err
-		}
+	worker.handle = func(ctx context.Context, m *jetpull.Msg, meta *jetstream.MsgMetadata) error {
 		o, err := parseOffer(m.Subject(), m.Headers(), m.Data())
 		if most := w.store.MaxPayload(); err == nil && len(o.Payload) > most {
 			err = fmt.Errorf("the payload has %d bytes: %d are the most", len(o.Payload), most)
@@ -260,7 +257,7 @@ func (w *ingest) decideNew(ctx context.Context, in *intake) (err error) {
 // request waits for.
 func (w *ingest) finish(ctx context.Context, all ...*intake) {
 	var record, entry uint64
-	waits := false
+	known := true // where all entries are
 	for _, in := range all {
 		if in.stored != nil {
 			in.entry, in.verdict.Err = in.stored(ctx)
@@ -269,33 +266,24 @@ func (w *ingest) finish(ctx context.Context, all ...*intake) {
 		}
 		if in.verdict.Err == nil && in.verdict.Outcome != Conflict {
 			record, entry = max(record, in.Revision), max(entry, in.entry)
-			waits = waits || in.entry == 0
+			known = known && in.entry > 0
 		}
 	}
-	if waits {
-		entry = 0
+	if !known {
+		entry = 0 // which stands for all
 	}
 	var err error
 	if record > 0 {
-		err = w.onDisk(ctx, record, entry)
+		records := make(chan error, 1)
+		go func() { records <- w.store.OnDisk(ctx, record) }()
+		err = w.store.EntryOnDisk(ctx, store.ToReceiver, entry)
+		err = cmp.Or(<-records, err)
 	}
 	for _, in := range all {
 		in.verdict.Err = cmp.Or(in.verdict.Err, err)
-		w.accepted(in)
-	}
-}
-
-// onDisk waits for a record and an entry at the same time. The zero entry stands for all entries.
-func (w *ingest) onDisk(ctx context.Context, record, entry uint64) error {
-	records := make(chan error, 1)
-	go func() { records <- w.store.OnDisk(ctx, record) }()
-	err := w.store.EntryOnDisk(ctx, store.ToReceiver, entry)
-	return cmp.Or(<-records, err)
-}
-
-func (w *ingest) accepted(in *intake) {
-	in.end(in.verdict.Err)
-	if in.verdict.Err == nil {
+		if in.end(in.verdict.Err); in.verdict.Err != nil {
+			continue
+		}
 		w.cfg.Metrics.ingest.WithLabelValues(string(in.verdict.Outcome)).Inc()
 		w.log.Debug("message from a sender", "source", in.Source, "message", in.ID, "receiver", in.Receiver, "outcome", in.verdict.Outcome, "trace",
 			traceID(in.Trace))

@@ -262,15 +262,10 @@ type event struct {
 	At       time.Time
 }
 
-// failures counts the messages that failed since the last event about them, for each receiver and reason.
+// failures counts the messages that failed since the last event about them, by the event.
 type failures struct {
 	mu    sync.Mutex
-	count map[failure]int
-}
-
-type failure struct {
-	receiver string
-	reason   machine.Reason
+	count map[event]int
 }
 
 // notify reports an event to the operator. It does not wait.
@@ -285,18 +280,22 @@ func (w *core) countFailed(receiver string, reason machine.Reason) {
 	w.failures.mu.Lock()
 	defer w.failures.mu.Unlock()
 	if w.failures.count == nil {
-		w.failures.count = map[failure]int{}
+		w.failures.count = map[event]int{}
 	}
-	w.failures.count[failure{receiver, reason}]++
+	w.failures.count[event{Event: eventFailed, Receiver: receiver, Reason: string(reason)}]++
 }
 
-// notifyFailed reports the failed messages that were counted, in one event for each receiver and reason.
-func (w *core) notifyFailed() {
+// reportCounts reports the failed messages that were counted, in one event for each receiver and reason, and the records that were lost.
+func (w *core) reportCounts() {
+	if n := w.lost.Swap(0); n > 0 {
+		w.cfg.Reporter.Report(w.ctx, errors.New("the store has lost the records of messages: they go on from the copies in the queues"), "messages", n)
+	}
 	w.failures.mu.Lock()
 	count := w.failures.count
 	w.failures.count = nil
 	w.failures.mu.Unlock()
-	for f, n := range count {
-		w.notify(event{Event: eventFailed, Receiver: f.receiver, Reason: string(f.reason), Count: n})
+	for e, n := range count {
+		e.Count = n
+		w.notify(e)
 	}
 }
