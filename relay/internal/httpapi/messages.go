@@ -25,7 +25,8 @@ func parseMessage(data []byte) (o work.Offer, err error) {
 	if err := httpserve.DecodeJSON(data, &o); err != nil {
 		return o, err
 	}
-	err = cmp.Or(work.CheckID("source_id", o.Source), work.CheckID("message_id", o.ID), work.CheckID("receiver", o.Receiver), work.CheckHeaders(o.Headers))
+	err = cmp.Or(work.CheckID("source_id", o.Source), work.CheckID("message_id", o.ID), work.CheckID("receiver", o.Receiver),
+		work.CheckHeaders(o.Headers))
 	if err == nil && len(o.Payload) == 0 {
 		err = errors.New("payload is missing")
 	}

@@ -177,7 +177,8 @@ func (s *Failed) failedChanged(m *nats.Msg, meta *nats.MsgMetadata) {
 	item, ok := ReadItem(m.Header, meta.Sequence.Stream)
 	if !ok {
 		if m.Header.Get(headerSettled) == "" {
-			s.Logger.Warn("a message in the stream of failed messages cannot be decoded, and is ignored", "subject", m.Subject, "sequence", meta.Sequence.Stream)
+			s.Logger.Warn("a message in the stream of failed messages cannot be decoded, and is ignored", "subject", m.Subject, "sequence",
+				meta.Sequence.Stream)
 		}
 		s.index.add(m.Subject, nil)
 		return

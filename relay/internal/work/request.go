@@ -90,9 +90,10 @@ const (
 
 // get asks a receiver's status endpoint about a message.
 func (w *core) get(ctx context.Context, r store.Receiver, e *store.Entry) (*webhook.Answer, error) {
+	h := http.Header{"User-Agent": {userAgent}}
 	target := strings.NewReplacer(SourcePlaceholder, escape(e.Source), MessagePlaceholder, escape(e.ID)).Replace(r.StatusEndpoint)
 	answer, err := w.exchange(ctx, "poll", e, r.Secrets, WebhookID(e.Source, e.ID), webhook.Request{
-		Identity: identity(r), Method: http.MethodGet, URL: target, Header: http.Header{"User-Agent": {userAgent}}, Timeout: r.Timeout, Limit: w.maxResponse(),
+		Identity: identity(r), Method: http.MethodGet, URL: target, Header: h, Timeout: r.Timeout, Limit: w.maxResponse(),
 	})
 	w.log.Debug("poll", "node", w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "result", result(answer, err), "trace",
 		traceID(e.Trace))
@@ -119,8 +120,9 @@ type verdict struct {
 }
 
 func judge(r store.Receiver, answer *webhook.Answer, err error) verdict {
-	v := verdict{event: machine.Event{Kind: machine.Answered, Outcome: machine.Retry, Note: machine.Attempt{Answer: noted(answer)}}, health: gate.Failure}
+	v := verdict{event: machine.Event{Kind: machine.Answered, Outcome: machine.Retry}, health: gate.Failure}
 	event, note := &v.event, &v.event.Note
+	note.Answer = noted(answer)
 	if answer == nil {
 		note.Error = err.Error()
 		if !errors.Is(err, webhook.ErrNotSent) {
