@@ -141,8 +141,11 @@ func (w *ingest) fromSender(partition int) worker {
 			w.cfg.Reporter.Report(ctx, fmt.Errorf("a message that was published cannot be read: %w", err), "subject", m.Subject())
 			return w.store.Quarantine(ctx, m.Subject(), meta.Sequence.Stream, m.Data(), err)
 		}
-		r, known := w.store.Receivers.Get(o.Receiver)
-		return w.inOrder(ctx, m, store.FromSender, m.Subject(), !known || ordered(r.Order), func() error {
+		source := m.Subject()
+		if r, known := w.store.Receivers.Get(o.Receiver); known && !ordered(r.Order) {
+			source = ""
+		}
+		return w.inOrder(ctx, m, store.FromSender, source, func() error {
 			o.Sender = w.store.OwnerOf(o.Source)
 			in := w.create(ctx, o, meta.Timestamp, trace.SpanKindConsumer)
 			w.route(ctx, in)

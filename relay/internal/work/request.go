@@ -137,7 +137,6 @@ func judge(r store.Receiver, answer *webhook.Answer, err error) verdict {
 		event.Kind, note.Error = machine.Lost, fmt.Sprintf("the answer broke off: %v", answer.Broken)
 		return v
 	}
-	wait := retryAfter(answer.Header)
 	switch event.Outcome = machine.Classify(answer.Code, r.StatusEndpoint != ""); event.Outcome {
 	case machine.Result:
 		if answer.Code != http.StatusAccepted {
@@ -146,14 +145,14 @@ func judge(r store.Receiver, answer *webhook.Answer, err error) verdict {
 		}
 	case machine.Retry, machine.Refused:
 		note.Error = fmt.Sprintf("answered with status %d: %.200q", answer.Code, answer.Body)
-		event.RetryAfter = wait
+		event.RetryAfter = retryAfter(answer.Header)
 	case machine.Pending:
 	}
 	switch busy := answer.Code == http.StatusTooManyRequests || answer.Code == http.StatusServiceUnavailable; {
 	case answer.Code == http.StatusGone:
 		v.health, v.gone = gate.Unclear, true
-	case busy && wait > 0:
-		v.health, v.hold = gate.Unclear, wait
+	case busy && event.RetryAfter > 0:
+		v.health, v.hold = gate.Unclear, event.RetryAfter
 	case answer.Code < http.StatusInternalServerError:
 		v.health = gate.Success
 	}

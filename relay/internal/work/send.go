@@ -74,8 +74,11 @@ func (t *toReceiver) deliver(ctx context.Context, m *jetpull.Msg, meta *jetstrea
 		// Before its turn is asked for, so all go to the other process in their order. A lane that ends would get it back without a pause.
 		return m.NakWithDelay(turnPause)
 	}
-	source := t.w.store.Filter(store.ToReceiver, t.name, e.Source)
-	return t.w.inOrder(ctx, m, store.ToReceiver, source, ordered(t.order), func() error {
+	source := ""
+	if ordered(t.order) {
+		source = t.w.store.Filter(store.ToReceiver, t.name, e.Source)
+	}
+	return t.w.inOrder(ctx, m, store.ToReceiver, source, func() error {
 		// Nothing is stored of what follows from an entry that a loss of power can still take: the message would be in no queue.
 		t.w.crashpoint("before-entry-on-disk")
 		if err := t.w.store.EntryOnDisk(ctx, store.ToReceiver, meta.Sequence.Stream); err != nil {
@@ -89,14 +92,14 @@ func (t *toReceiver) deliver(ctx context.Context, m *jetpull.Msg, meta *jetstrea
 // turnPause is the pause before an entry that has to wait for an earlier one of its source is checked again.
 const turnPause = 50 * time.Millisecond
 
-// inOrder handles an entry. If it is ordered, but not the first one of its queue that matches a filter, which is that of its source, the message
-// is handed back.
+// inOrder handles an entry. If it is not the first one of its queue that matches a filter, which is that of its source, the message is handed
+// back. With an empty filter there is no order.
 //
 // That keeps the order of a source if deliveries are out of order. Consume handles deliveries in their order. But a delivery can be lost,
 // or have gone to another process that was stalled or died. Then it is repeated behind later ones. An entry that is handed back lets
 // the earlier one pass. An entry is acknowledged with a confirmation, so that the check of the next one does not find it.
-func (w *core) inOrder(ctx context.Context, m *jetpull.Msg, q store.Queue, filter string, ordered bool, handle func() error) error {
-	if !ordered {
+func (w *core) inOrder(ctx context.Context, m *jetpull.Msg, q store.Queue, filter string, handle func() error) error {
+	if filter == "" {
 		return handle()
 	}
 	first, err := w.store.First(ctx, q, filter)
