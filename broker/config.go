@@ -12,7 +12,6 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/httpapi"
 	"github.com/jetpull/jetpull/broker/internal/work"
 	"github.com/jetpull/jetpull/internal/service"
-	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/service/webhook"
 	"github.com/jetpull/jetpull/natsembed"
 )
@@ -40,26 +39,13 @@ type Config struct {
 	remoteExport string
 }
 
-// HTTPConfig configures the listener.
+// HTTPConfig configures the listener. [Settings] documents its fields, in section http.
 type HTTPConfig struct {
-	Listener     string        // the address to listen on; 127.0.0.1:8080 by default
+	service.HTTP
 	ReadTimeout  time.Duration // the time limit to read a request; 240 s by default; 0: none
 	WriteTimeout time.Duration // the time limit to write an answer, long polls included; 240 s by default; 0: none
-	// PerAddress is the maximum number of connections from one address. 0 means no limit. The default is 1,024.
-	PerAddress   int
-	MaxBodyBytes int // the maximum size of a request's body, up to 31 MiB; 4 MiB by default
 	// TLSCert and TLSKey are files in PEM. If both are empty, there is no TLS.
 	TLSCert, TLSKey string
-	// Proxies are the addresses and networks of reverse proxies. The client of a request from one is the last other address in X-Forwarded-For.
-	// They have no limit of connections. X-Forwarded-Prefix of one is in front of the paths that the client sees.
-	Proxies []string
-	// PublicURL is the URL by which clients reach the listener, such as https://example.com/broker. If it is empty, it is the URL that they
-	// use, or that a trusted proxy says.
-	PublicURL string
-	// Open allows an address other than loopback without an admin token.
-	Open bool
-	// OpenMetrics serves the metrics without the admin token.
-	OpenMetrics bool
 }
 
 // LogConfig configures the log.
@@ -108,23 +94,15 @@ type AdminConfig struct {
 	MaxFailed int
 }
 
-// NATSConfig configures the NATS server.
+// NATSConfig configures the NATS server. [Settings] documents its fields, in section nats.
 type NATSConfig struct {
-	// URL is that of an existing server, or several with commas. Empty means an embedded server.
-	URL   string
-	Creds string // the file with the credentials for an existing server; empty: none
+	service.NATS
 	// StartWait is how long a start waits for the servers without any progress before it fails. 0 means no limit. The default is 2 minutes.
 	StartWait time.Duration
 	// Domain is the JetStream domain. Empty means the server's own.
-	Domain   string
-	StoreDir string // the folder of the embedded server; broker-data by default
-	Name     string // the first part of the names of streams and subjects; broker by default
-	Replicas int    // the copies of each stream, 1 (the default) to 5
+	Domain string
 	// StoreMax is the maximum number of bytes in the embedded server's store. 0 means the size of the disk, less a reserve of a twentieth.
 	StoreMax int64
-	// Sync is when the embedded server syncs to disk: always (the default) and each before the answer, for several writes at a time or for one.
-	// Otherwise it is an interval such as 2m; a crash of the machine can lose the writes since then.
-	Sync string
 }
 
 // check returns the gateway that checks signatures, nil if requests need none. Its error does not show the secret.
@@ -145,25 +123,19 @@ func (c *GatewayConfig) check() (*httpapi.Gateway, error) {
 
 func (c *NATSConfig) parseSync() (natsembed.Sync, error) {
 	sync, err := natsembed.ParseSync(c.Sync)
-	if err != nil {
-		err = fmt.Errorf("[nats] sync: %w", err)
-	}
-	return sync, err
+	return sync, service.Named("[nats] sync", err)
 }
 
 // Validate checks the rules that concern several settings. [LoadConfig] and [Start] call it.
 func (c *Config) Validate() error {
-	var errs []error
-	named := func(name string, err error) {
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", name, err))
-		}
-	}
 	_, gateway := c.Gateway.check()
 	_, sync := c.NATS.parseSync()
 	_, policy := c.policy()
-	errs = append(errs, gateway, sync, policy, c.Seed.validate(),
-		service.CheckListener(c.HTTP.Listener, "change channels and read messages", c.Admin.Token, c.HTTP.Open))
+	errs := []error{
+		gateway, sync, policy, c.Seed.validate(), c.HTTP.Check("change channels and read messages", c.Admin.Token),
+		service.Named("[admin] token", domain.CheckSent(c.Admin.Token)),
+		service.Named("[consumer-connection] token-header-name", work.CheckHeaderName(c.Connection.TokenHeader)),
+	}
 	if (c.HTTP.TLSCert == "") != (c.HTTP.TLSKey == "") {
 		errs = append(errs, fmt.Errorf("[http] tls-cert %q and tls-key %q: give both, or neither", c.HTTP.TLSCert, c.HTTP.TLSKey))
 	}
@@ -175,16 +147,12 @@ func (c *Config) Validate() error {
 		errs = append(errs, fmt.Errorf("[prune] remote-export-destination %q: this broker would delete messages without that archive: remove the key, and "+
 			"give a folder as export-path, from which you copy the files; or set message-retention-days to 0, with which nothing is deleted", c.remoteExport))
 	}
-	_, public := httpserve.ParsePublicURL(c.HTTP.PublicURL)
-	named("[http] public-url", public)
-	named("[admin] token", domain.CheckSent(c.Admin.Token))
 	if c.NATS.URL == "" {
 		errs = append(errs, service.CheckEmbedded(c.NATS.Replicas, map[string]string{"creds": c.NATS.Creds, "domain": c.NATS.Domain}))
 	}
 	if c.Breaker.EventURL != "" {
-		named("[broker] event-url", webhook.CheckURL(c.Breaker.EventURL))
+		errs = append(errs, service.Named("[broker] event-url", webhook.CheckURL(c.Breaker.EventURL)))
 	}
-	named("[consumer-connection] token-header-name", work.CheckHeaderName(c.Connection.TokenHeader))
 	return errors.Join(errs...)
 }
 

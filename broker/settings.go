@@ -2,10 +2,10 @@ package broker
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jetpull/jetpull/internal/service"
-	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
 // Setting is one key of the configuration, with its default and its description.
@@ -22,28 +22,14 @@ func StrayVariables(environ []string, clients ...string) []string {
 var schema = service.NewSchema("broker", map[string]string{
 	"nats-domain": "domain", "nats-store-max": "store-max", "http-tls-cert": "tls-cert",
 	"http-tls-key": "tls-key", "consumer-connection-egress-proxy": "egress-proxy", "consumer-connection-egress-certificates": "egress-certificates",
-},
-	service.Text("http", "listener", "127.0.0.1:8080", "address to listen on", func(c *Config) *string { return &c.HTTP.Listener }),
+}, slices.Concat(service.HTTPSettings("broker", "a request", "4194304", 31<<20, func(c *Config) *service.HTTP { return &c.HTTP.HTTP }), []Setting{
 	duration("http", "read-timeout", "240", time.Second, 0, "maximum seconds to read a request; 0: no limit",
 		func(c *Config) *time.Duration { return &c.HTTP.ReadTimeout }),
 	duration("http", "write-timeout", "240", time.Second, 0, "maximum seconds to write a response, long polls included; 0: no limit",
 		func(c *Config) *time.Duration { return &c.HTTP.WriteTimeout }),
-	service.Number("http", "max-body-bytes", "4194304", 1, 31<<20, "maximum bytes of a request body; a larger one is refused with 413",
-		func(c *Config) *int { return &c.HTTP.MaxBodyBytes }),
-	service.Number("http", "max-connections-per-address", "1024", 0, 1<<20,
-		"maximum connections from one address, and at most half of the files that the process may open; all clients behind a proxy share its address "+
-			"unless trusted-proxies names it; 0: no limit", func(c *Config) *int { return &c.HTTP.PerAddress }),
-	service.List("http", "trusted-proxies", "", "addresses and networks of reverse proxies, such as 10.0.0.0/8, separated by commas; the client of "+
-		"their requests is the last other address in X-Forwarded-For, and X-Forwarded-Prefix is in front of the paths that it sees",
-		httpserve.CheckProxies, func(c *Config) *[]string { return &c.HTTP.Proxies }),
-	service.Text("http", "public-url", "", "URL by which clients reach the listener, such as https://example.com/broker; its path is in front of "+
-		"each path in a response; empty: the URL that they use, or that a trusted proxy says", func(c *Config) *string { return &c.HTTP.PublicURL }),
-	service.Boolean("http", "open", "false", "listen beyond loopback without an admin token", func(c *Config) *bool { return &c.HTTP.Open }),
 	service.Text("http", "tls-cert", "", "file of the certificate, with its chain, to serve HTTPS with; read again when it changes",
 		func(c *Config) *string { return &c.HTTP.TLSCert }),
 	service.Text("http", "tls-key", "", "file of the certificate's key", func(c *Config) *string { return &c.HTTP.TLSKey }),
-	service.Boolean("http", "open-metrics", "false", "show /metrics without the admin token", func(c *Config) *bool { return &c.HTTP.OpenMetrics }),
-
 	service.Text("log", "filename", "", "file to log to, opened again on SIGHUP; standard error if empty",
 		func(c *Config) *string { return &c.Log.Filename }),
 	service.Choice("log", "log-level", "info", []string{"debug", "info", "warn", "error", "fatal"}, "lowest level that is logged",
@@ -140,24 +126,14 @@ var schema = service.NewSchema("broker", map[string]string{
 			"minute is over; a right token is never refused; 0: no limit", func(c *Config) *int { return &c.Admin.MaxFailed }),
 	service.Boolean("admin", "hash-tokens", "false", "store the tokens of producers and channels as hashes, also those that exist already; a token "+
 		"is then shown only once", func(c *Config) *bool { return &c.Admin.HashTokens }),
-
-	service.Text("nats", "url", "", "URL of an existing NATS server, or several separated by commas; empty: run one in this process",
-		func(c *Config) *string { return &c.NATS.URL }),
-	service.Text("nats", "creds", "", "file with the credentials for that server", func(c *Config) *string { return &c.NATS.Creds }),
+}, service.NATSSettings("broker", func(c *Config) *service.NATS { return &c.NATS.NATS }), []Setting{
 	duration("nats", "start-wait-in-seconds", "120", time.Second, 0,
 		"seconds that a start waits for the NATS servers, and for a quorum of them, before it fails; 0: no limit",
 		func(c *Config) *time.Duration { return &c.NATS.StartWait }),
 	service.Text("nats", "domain", "", "JetStream domain on that server; empty: its own", func(c *Config) *string { return &c.NATS.Domain }),
-	service.Text("nats", "store-dir", "broker-data", "folder of the embedded server's store", func(c *Config) *string { return &c.NATS.StoreDir }),
 	service.Bytes("nats", "store-max", "0", "maximum bytes in the embedded server's store, such as 20GB; broadcasts beyond it are refused; 0: the "+
 		"size of the disk, less a reserve of a twentieth", func(c *Config) *int64 { return &c.NATS.StoreMax }),
-	service.Text("nats", "name", "broker", "first part of the names of streams and subjects", func(c *Config) *string { return &c.NATS.Name }),
-	service.Number("nats", "replicas", "1", 1, 5, "copies of each stream, 1 to 5; the embedded server has 1",
-		func(c *Config) *int { return &c.NATS.Replicas }),
-	service.Text("nats", "sync", "always", "when the embedded server syncs to disk: always (before the response, several writes at a time), each "+
-		"(before the response, one write at a time), or an interval such as 10s; with an interval, a crash of the machine loses the writes since the last "+
-		"sync", func(c *Config) *string { return &c.NATS.Sync }),
-).Clamp((*Config).warn) // files of the original have values above the limits
+})...).Clamp((*Config).warn) // files of the original have values above the limits
 
 func egress(c *Config) *service.Egress { return &c.Connection.Egress }
 

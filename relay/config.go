@@ -4,12 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/jetpull/jetpull/internal/service"
-	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/service/webhook"
 	"github.com/jetpull/jetpull/natsembed"
 	"github.com/jetpull/jetpull/relay/internal/work"
@@ -26,23 +27,8 @@ type Config struct {
 	Sentry SentryConfig
 }
 
-// HTTPConfig configures the listener.
-type HTTPConfig struct {
-	Listener     string // the address to listen on; 127.0.0.1:8080 by default
-	MaxBodyBytes int    // the maximum size of a message's body, up to 8 MiB; 1 MiB by default
-	// PerAddress is the maximum number of connections from one address. 0 means no limit. The default is 1,024.
-	PerAddress int
-	// Proxies are the addresses and networks of reverse proxies. The client of a request from one is the last other address in X-Forwarded-For.
-	// They have no limit of connections. X-Forwarded-Prefix of one is in front of the paths that the client sees.
-	Proxies []string
-	// PublicURL is the URL by which clients reach the listener, such as https://example.com/relay. If it is empty, it is the URL that they
-	// use, or that a trusted proxy says.
-	PublicURL string
-	// Open allows an address other than loopback without an admin token.
-	Open bool
-	// OpenMetrics serves the metrics without a token.
-	OpenMetrics bool
-}
+// HTTPConfig configures the listener. [Settings] documents its fields, in section http.
+type HTTPConfig = service.HTTP
 
 // LogConfig configures the log.
 type LogConfig struct {
@@ -62,18 +48,8 @@ type AdminConfig struct {
 // WorkConfig configures the delivery of messages. [Settings] documents its fields, in section relay.
 type WorkConfig = work.Rules
 
-// NATSConfig configures the NATS server that stores the state.
-type NATSConfig struct {
-	// URL is that of an existing server, or several with commas. Empty means a server in this process.
-	URL      string
-	Creds    string // the file with the credentials for an existing server; empty: none
-	StoreDir string // the folder of the embedded server; relay-data by default
-	Name     string // the first part of the names of streams and subjects; relay by default
-	Replicas int    // the copies of each stream, 1 (the default) to 5
-	// Sync is when messages are synced to disk: always (the default) and each before the answer, for several messages at a time or for one
-	// write, or at an interval.
-	Sync string
-}
+// NATSConfig configures the NATS server that stores the state. [Settings] documents its fields, in section nats.
+type NATSConfig = service.NATS
 
 // SentryConfig has the DSN of the Sentry project that errors are reported to. Empty means that they are only logged.
 type SentryConfig struct{ DSN string }
@@ -110,18 +86,11 @@ var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
 
 // Validate checks the rules that concern several settings. [LoadConfig] and [Start] call it.
 func (c *Config) Validate() error {
-	var errs []error
-	named := func(name string, err error) {
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s %w", name, err))
-		}
-	}
 	_, sync := natsembed.ParseSync(c.NATS.Sync)
 	_, policy := c.Relay.Policy(c.HTTP.Listener)
-	_, public := httpserve.ParsePublicURL(c.HTTP.PublicURL)
-	named("[nats] sync:", sync)
-	named("[relay]", policy)
-	named("[http] public-url:", public)
+	errs := []error{
+		service.Named("[nats] sync", sync), service.Named("[relay]", policy), c.HTTP.Check("change receivers and send", c.Admin.Token),
+	}
 	if !streamName.MatchString(c.NATS.Name) {
 		errs = append(errs, fmt.Errorf("[nats] name: %q is not made of up to 32 letters, digits, - and _", c.NATS.Name))
 	}
@@ -132,8 +101,65 @@ func (c *Config) Validate() error {
 		errs = append(errs, errors.New("[admin] token: it has a control character, or a space at an end, which no request can carry: leave it out"))
 	}
 	if c.Relay.EventURL != "" {
-		named("[relay] event-url:", webhook.CheckURL(c.Relay.EventURL))
+		errs = append(errs, service.Named("[relay] event-url", webhook.CheckURL(c.Relay.EventURL)))
 	}
-	errs = append(errs, service.CheckListener(c.HTTP.Listener, "change receivers and send", c.Admin.Token, c.HTTP.Open))
 	return errors.Join(errs...)
 }
+
+// Setting is one key of the configuration, with its default and its description.
+type Setting = service.Setting[Config]
+
+// Settings returns all keys, in the order of the sample file.
+func Settings() []Setting { return schema.Settings() }
+
+// StrayVariables returns a warning for each variable in environ with the relay's prefix and an unknown name, except those in clients.
+func StrayVariables(environ []string, clients ...string) []string {
+	return schema.Stray(environ, clients...)
+}
+
+var schema = service.NewSchema("relay", map[string]string{
+	"nats-name": "name", "relay-egress-proxy": "egress-proxy", "relay-egress-certificates": "egress-certificates",
+}, slices.Concat(service.HTTPSettings("relay", "a message", "1048576", 8<<20, func(c *Config) *service.HTTP { return &c.HTTP }), []Setting{
+	service.Text("log", "filename", "", "file to log to; standard error if empty", func(c *Config) *string { return &c.Log.Filename }),
+	service.Choice("log", "log-level", "info", []string{"debug", "info", "warn", "error"}, "lowest level that is logged",
+		func(c *Config) *string { return &c.Log.Level }),
+
+	service.Number("admin", "max-failed-logins-per-minute", "60", 0, 1<<20,
+		"maximum requests with a wrong token from one address in a minute, each of which is logged and counted; beyond it the response to a wrong token "+
+			"waits for a second until the minute is over; a right token is never refused; 0: no limit", func(c *Config) *int { return &c.Admin.MaxFailed }),
+	service.Text("admin", "token", "", "token in Authorization: Bearer that requests for the configuration and for failed messages need; empty: "+
+		"none is needed, which is allowed on loopback only", func(c *Config) *string { return &c.Admin.Token }),
+
+	service.Number("relay", "concurrency", "64", 1, 3584, "maximum messages of one receiver, and callbacks of one sender, in progress at a time",
+		func(c *Config) *int { return &c.Relay.Concurrency }),
+	service.Duration("relay", "takeover-in-seconds", "5", time.Second, time.Second, time.Hour,
+		"seconds after which other processes take over the work of a process that died", func(c *Config) *time.Duration { return &c.Relay.Takeover }),
+	service.Duration("relay", "drain-in-seconds", "35", time.Second, 0, time.Hour, "seconds for which a stop waits for POSTs in flight; 0: not at all",
+		func(c *Config) *time.Duration { return &c.Relay.Drain }),
+	service.Duration("relay", "tombstone-in-seconds", "86400", time.Second, time.Second, 365*24*time.Hour,
+		"seconds for which a finished message and its response are kept; a message with the same ID is not delivered again meanwhile",
+		func(c *Config) *time.Duration { return &c.Relay.Tombstone }),
+	service.Number("relay", "max-response-bytes", "262144", 0, 4<<20, "maximum bytes of a response that are kept; the rest is cut off; 0: none",
+		func(c *Config) *int { return &c.Relay.MaxResponse }),
+	service.Duration("relay", "poll-deadline-in-seconds", "86400", time.Second, time.Second, 365*24*time.Hour,
+		"seconds for which a status endpoint is polled for a response; then the message fails",
+		func(c *Config) *time.Duration { return &c.Relay.PollDeadline }),
+	service.Duration("relay", "callback-deadline-in-seconds", "86400", time.Second, time.Second, 365*24*time.Hour,
+		"seconds for which a callback is repeated that gets no 2xx; then it goes to the failed list",
+		func(c *Config) *time.Duration { return &c.Relay.CallbackDeadline }),
+	service.Duration("relay", "callback-timeout-in-seconds", "30", time.Second, 10*time.Millisecond, time.Hour,
+		"maximum seconds of a callback to a sender, from connecting to the end of the response",
+		func(c *Config) *time.Duration { return &c.Relay.CallbackTimeout }),
+	service.Seconds("relay", "auto-redrive-in-seconds", "600,3600", 0,
+		"seconds before each automatic redrive of a message that failed because its receiver or sender was not working, separated by commas; empty: "+
+			"never", func(c *Config) *[]time.Duration { return &c.Relay.AutoRedrive }),
+	service.Networks("relay", "POSTs and callbacks", "relay", egress), service.Proxy("relay", "POSTs, callbacks and events", egress),
+	service.Certificates("relay", "receivers/NAME or senders/NAME", egress),
+	service.Text("relay", "event-url", "", "URL that gets a POST when a receiver is disabled, its breaker opens or closes, or messages failed; "+
+		"empty: none", func(c *Config) *string { return &c.Relay.EventURL }),
+}, service.NATSSettings("relay", func(c *Config) *service.NATS { return &c.NATS }), []Setting{
+	service.Text("sentry", "dsn", "", "DSN of the Sentry project that errors are reported to; empty: errors are only logged",
+		func(c *Config) *string { return &c.Sentry.DSN }),
+})...)
+
+func egress(c *Config) *service.Egress { return &c.Relay.Egress }

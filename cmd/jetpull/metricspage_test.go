@@ -21,7 +21,7 @@ var metricsSources = []struct {
 	files           []string
 }{
 	{"Broker", "broker", []string{"../../broker/internal/work/metrics.go", "../../internal/service/metrics/metrics.go"}},
-	{"Relay", "relay", []string{"../../relay/internal/work/metrics.go", "../../internal/service/metrics/metrics.go"}},
+	{"Relay", "relay", []string{"../../relay/internal/work/observe.go", "../../internal/service/metrics/metrics.go"}},
 	{"Feed", "feed", []string{"../../feed/feedmetrics/feedmetrics.go"}},
 	{"Exporter", "jetpull_consumer", []string{"../../internal/service/exporter/metrics.go"}},
 }

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jetpull/jetpull/internal/service/progress"
@@ -95,7 +96,7 @@ func (d *demo) connect(ctx context.Context) (stop func(), err error) {
 		}
 	}()
 	secret := webhook.NewSecret()
-	verifier, err := client.NewVerifier(secret)
+	verifier, err := standardwebhooks.NewWebhook(secret)
 	if err != nil {
 		return nil, err
 	}
@@ -107,14 +108,14 @@ func (d *demo) connect(ctx context.Context) (stop func(), err error) {
 			"post_endpoint": server.URL + "/events", "rate_limit": r.limit, "window_size": r.window.Seconds(), "secrets": []string{secret},
 		}
 		if r.name == "builds" {
-			body["status_endpoint"] = server.URL + "/events" + client.StatusPath
+			body["status_endpoint"] = server.URL + "/events?source={source_id}&message={message_id}"
 		}
 		if err := d.relay.Call(ctx, http.MethodPut, "/v1/receivers/"+r.name, body, nil); err != nil {
 			return nil, err
 		}
 	}
 	for _, source := range sources {
-		server := httptest.NewServer(&client.Callback{Verifier: verifier, Handle: d.called})
+		server := httptest.NewServer(verified(verifier, d.called))
 		servers = append(servers, server)
 		body := map[string]any{"callback_endpoint": server.URL, "token": source + "-token", "secrets": []string{secret}, "sources": []string{source}}
 		if err := d.relay.Call(ctx, http.MethodPut, "/v1/senders/"+source, body, nil); err != nil {
@@ -125,7 +126,12 @@ func (d *demo) connect(ctx context.Context) (stop func(), err error) {
 }
 
 // called is what a source does when it is called.
-func (d *demo) called(_ context.Context, r client.Result) error {
+func (d *demo) called(w http.ResponseWriter, _ *http.Request, body []byte) {
+	var r client.Result
+	if err := json.Unmarshal(body, &r); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	id := r.Source + "/" + r.ID
@@ -138,7 +144,7 @@ func (d *demo) called(_ context.Context, r client.Result) error {
 	}
 	close(d.changed)
 	d.changed = make(chan struct{})
-	return nil
+	w.WriteHeader(http.StatusNoContent)
 }
 
 // until waits until the callbacks met a condition.

@@ -1,5 +1,4 @@
-// Package client is the Go client of a relay. A sender uses [Client] to send messages and [Callback] to receive their results. A
-// receiver that answers later uses [Receiver].
+// Package client is the Go client of a relay. A sender uses [Client] to send messages and to wait for their results.
 package client
 
 import (
@@ -112,18 +111,14 @@ func New(base, token string, h *http.Client) *Client {
 // was sent before, it is not delivered again, and Send returns its current state. Errors are [ErrUnauthorized], [ErrNotFound], [ErrConflict],
 // [ErrUnavailable], after which the message may be stored, and an [*Error] for other statuses.
 func (c *Client) Send(ctx context.Context, m Message) (Result, error) {
-	return c.message(ctx, "/v1/messages", m)
+	return c.SendAndWait(ctx, m, 0)
 }
 
 // SendAndWait is like Send, and waits for the receiver's response for up to d, at most 5 minutes. If there is no response in time, it returns
 // the current state without an error.
 func (c *Client) SendAndWait(ctx context.Context, m Message, d time.Duration) (Result, error) {
-	return c.message(ctx, "/v1/messages?wait="+url.QueryEscape(d.String()), m)
-}
-
-func (c *Client) message(ctx context.Context, path string, m Message) (Result, error) {
 	var r Result
-	err := c.Call(ctx, http.MethodPost, path, m, &r)
+	err := c.Call(ctx, http.MethodPost, "/v1/messages?wait="+url.QueryEscape(d.String()), m, &r)
 	return r, err
 }
 

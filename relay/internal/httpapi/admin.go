@@ -41,11 +41,7 @@ type receiverBody struct {
 	TTL            float64     `json:"ttl"`
 	Secrets        []string    `json:"secrets,omitempty"` // absent: the present ones stay; they are not shown
 	Paused         bool        `json:"paused"`
-}
-
-type receiverPatch struct {
-	receiverBody
-	Enable bool `json:"enable"` // false: a receiver that answered 410 stays disabled
+	Enable         bool        `json:"enable,omitempty"` // PATCH: a receiver that answered 410 is not disabled any more, as after a PUT
 }
 
 var defaultReceiver = receiverBody{Window: 1, RetryAfter: 5, MaxRetries: 5, Timeout: 30}
@@ -64,16 +60,9 @@ type receiverState struct {
 	Backlog  uint64 `json:"backlog"`
 	// Oldest is the age of the oldest message that waits, in seconds. 0 means that none waits.
 	Oldest float64 `json:"oldest"`
-	// Answers are missing before the first answer to this process.
-	Answers *work.Answers `json:"answers,omitempty"`
+	work.Seen
 	// Failed is how many of its messages are on the list of failed messages.
 	Failed int `json:"failed"`
-	// Refused is how many POSTs of this process have failed since the last that succeeded, and RefusedSince is when the first of them did.
-	// It is missing before the first POST of this process.
-	Refused      *int      `json:"refused,omitempty"`
-	RefusedSince time.Time `json:"refused_since,omitzero"`
-	// Waiting is the reason why no POST can begin now.
-	Waiting *gate.Wait `json:"waiting,omitempty"`
 }
 
 func viewReceiver(r store.Receiver) receiverView {
@@ -165,13 +154,12 @@ func (a *API) changeReceiver(put bool) httpserve.Handler {
 			if old.Deleted {
 				*old = store.Receiver{Named: store.Named{Revision: old.Revision}}
 			}
-			disabled, body := old.Disabled, receiverPatch{receiverBody: viewReceiver(*old).receiverBody}
-			into := any(&body)
+			disabled, body := old.Disabled, viewReceiver(*old).receiverBody
 			if put {
-				body.receiverBody, into = defaultReceiver, &body.receiverBody
+				body = defaultReceiver
 			}
 			old.Name = r.PathValue("name")
-			err := cmp.Or(httpserve.DecodeJSON(data, into), body.apply(old))
+			err := cmp.Or(httpserve.DecodeJSON(data, &body), body.apply(old))
 			old.Disabled = disabled && !put && !body.Enable
 			return err
 		})
@@ -197,9 +185,8 @@ func (a *API) viewWithState(ctx context.Context, r store.Receiver, backlog uint6
 	oldest, err := a.store.Oldest(ctx, store.ToReceiver, r.Name, backlog)
 	view.State = &receiverState{
 		State: a.work.State(r), Disabled: r.Disabled, Backlog: backlog, Oldest: oldest.Seconds(),
-		Answers: a.work.Metrics().Answers(r.Name), Waiting: a.work.ReceiverWait(r), Failed: failed,
+		Seen: a.work.Metrics().Seen(r.Name), Failed: failed,
 	}
-	view.State.Refused, view.State.RefusedSince = a.work.Metrics().Refused(r.Name)
 	return view, err
 }
 

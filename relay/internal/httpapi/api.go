@@ -35,7 +35,7 @@ type Options struct {
 	Logger  *slog.Logger
 	// Stopping ends when waits are to end.
 	Stopping context.Context
-	// Permitted returns which permission of the NATS server is missing, or nil. A nil Permitted means that none is.
+	// Permitted returns which permission of the NATS server is missing, or nil.
 	Permitted func() error
 }
 
@@ -168,10 +168,8 @@ func (a *API) senderOf(r *http.Request, source string) (string, error) {
 }
 
 func (a *API) ready(_ http.ResponseWriter, r *http.Request) error {
-	if a.opts.Permitted != nil {
-		if err := a.opts.Permitted(); err != nil {
-			return httpserve.Refuse(http.StatusServiceUnavailable, "unavailable", "%v", err)
-		}
+	if err := a.opts.Permitted(); err != nil {
+		return httpserve.Refuse(http.StatusServiceUnavailable, "unavailable", "%v", err)
 	}
 	if err := a.store.Ready(r.Context()); err != nil {
 		return err

@@ -8,7 +8,6 @@ import (
 	"net/http"
 
 	"github.com/jetpull/jetpull/internal/service/httpserve"
-	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
 
@@ -23,7 +22,7 @@ const (
 type batchResult struct {
 	Source string           `json:"source_id,omitempty"`
 	ID     string           `json:"message_id,omitempty"`
-	Status machine.Status   `json:"status,omitempty"`
+	Status string           `json:"status,omitempty"`
 	Error  *httpserve.Error `json:"error,omitempty"`
 }
 
@@ -35,16 +34,13 @@ func (a *API) postBatch(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	out := bufio.NewWriter(w)
 	for i := range results {
 		data, err := httpserve.Encode(results[i])
 		if err != nil {
 			return err
 		}
-		// An error means that the client is gone, so it cannot be reported.
-		_, _ = out.Write(data)
+		_, _ = w.Write(data) // an error means that the client is gone, so it cannot be reported
 	}
-	_ = out.Flush()
 	return nil
 }
 
@@ -84,10 +80,7 @@ func (a *API) storeLines(r *http.Request, lines lineReader) ([]batchResult, erro
 		}
 		var o work.Offer
 		if err == nil {
-			var m messageBody
-			if m, err = parseMessage(line); err == nil {
-				o, err = a.offer(r, m)
-			}
+			o, err = a.offer(r, line)
 		}
 		results = append(results, batchResult{})
 		if err != nil {

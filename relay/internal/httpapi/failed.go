@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,8 +22,9 @@ const (
 	maxRate      = 1_000_000
 )
 
+// failedView is a [store.Item] with other names.
 type failedView struct {
-	ItemID   string         `json:"id"`
+	Seq      uint64         `json:"id,string"`
 	Source   string         `json:"source_id"`
 	ID       string         `json:"message_id"`
 	Receiver string         `json:"receiver"`
@@ -33,14 +33,22 @@ type failedView struct {
 	Error    string         `json:"error"`
 	Time     time.Time      `json:"time"`
 	Attempts int            `json:"attempts"`
+	Redrives int            `json:"-"`
 }
 
-func itemID(seq uint64) string { return strconv.FormatUint(seq, 10) }
-
-// parseItemID is the inverse of itemID. It returns 0 for an ID that is not a number.
-func parseItemID(id string) uint64 {
-	seq, _ := strconv.ParseUint(id, 10, 64)
+// parseSeq parses a sequence, which is the ID of a failed message or a cursor. It returns 0 for a text that is not a number.
+func parseSeq(text string) uint64 {
+	seq, _ := strconv.ParseUint(text, 10, 64)
 	return seq
+}
+
+// page is a page of a list. The cursor is empty on the last one.
+func page(items any, next uint64) map[string]any {
+	cursor := ""
+	if next > 0 {
+		cursor = strconv.FormatUint(next, 10)
+	}
+	return map[string]any{"items": items, "cursor": cursor}
 }
 
 // moment parses the time of a field, or a duration that counts back from now. An empty value is the zero time.
@@ -76,31 +84,32 @@ func (b filterBody) filter(now time.Time) (f store.Filter, err error) {
 	return f, err
 }
 
-func pageOf(q url.Values) (limit int, before uint64, err error) {
-	limit = defaultLimit
-	if value := q.Get("limit"); value != "" {
-		if limit, err = strconv.Atoi(value); err != nil || limit < 1 || limit > maxLimit {
-			return 0, 0, httpserve.BadRequest("limit: %q is not a number from 1 to %d", value, maxLimit)
-		}
-	}
-	if value := q.Get("cursor"); value != "" {
-		if before = parseItemID(value); before == 0 {
-			return 0, 0, httpserve.BadRequest("cursor: %q is none", value)
-		}
-	}
-	return limit, before, nil
-}
-
-func (a *API) listFailed(r *http.Request) (any, error) {
+// query reads the filter and the page of a list from the query of a request.
+func (a *API) query(r *http.Request) (f store.Filter, limit int, before uint64, err error) {
 	q := r.URL.Query()
-	f, err := filterBody{store.Filter{
+	f, err = filterBody{store.Filter{
 		Receiver: q.Get("receiver"), Source: q.Get("source"), Message: q.Get("message"), Stage: machine.Stage(q.Get("stage")),
 		Reason: machine.Reason(q.Get("reason")),
 	}, q.Get("since"), q.Get("until")}.filter(a.store.Now())
 	if err != nil {
-		return nil, err
+		return f, 0, 0, err
 	}
-	limit, before, err := pageOf(q)
+	limit = defaultLimit
+	if value := q.Get("limit"); value != "" {
+		if limit, err = strconv.Atoi(value); err != nil || limit < 1 || limit > maxLimit {
+			return f, 0, 0, httpserve.BadRequest("limit: %q is not a number from 1 to %d", value, maxLimit)
+		}
+	}
+	if value := q.Get("cursor"); value != "" {
+		if before = parseSeq(value); before == 0 {
+			return f, 0, 0, httpserve.BadRequest("cursor: %q is none", value)
+		}
+	}
+	return f, limit, before, nil
+}
+
+func (a *API) listFailed(r *http.Request) (any, error) {
+	f, limit, before, err := a.query(r)
 	if err != nil {
 		return nil, err
 	}
@@ -108,15 +117,16 @@ func (a *API) listFailed(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	items := []failedView{}
+	items, next := []failedView{}, uint64(0)
 	for _, i := range found {
-		items = append(items, failedView{itemID(i.Seq), i.Source, i.ID, i.Receiver, i.Stage, i.Reason, i.Error, i.Time, i.Attempts})
+		items = append(items, failedView(i))
 	}
-	cursor := ""
 	if len(found) == limit {
-		cursor = itemID(found[len(found)-1].Seq)
+		next = found[limit-1].Seq
 	}
-	return map[string]any{"items": items, "cursor": cursor, "total": a.store.CountFailed()}, nil
+	answer := page(items, next)
+	answer["total"] = a.store.CountFailed()
+	return answer, nil
 }
 
 type operationBody struct {
@@ -138,7 +148,7 @@ func (b *operationBody) operation(verb string, now time.Time) (bulk.Operation, e
 		return o, httpserve.BadRequest("rate: %g is not a number of messages a second from 0, which is no limit, to %d", b.Rate, maxRate)
 	}
 	for _, id := range b.IDs {
-		seq := parseItemID(id)
+		seq := parseSeq(id)
 		if seq == 0 {
 			return o, httpserve.BadRequest("ids: %q is none that GET /v1/failed shows", id)
 		}

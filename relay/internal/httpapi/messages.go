@@ -1,16 +1,19 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/service/webhook/gate"
+	"github.com/jetpull/jetpull/relay/client"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 	"github.com/jetpull/jetpull/relay/internal/work"
@@ -18,55 +21,40 @@ import (
 
 const maxWait = 5 * time.Minute
 
-type messageBody struct {
-	Source   string            `json:"source_id"`
-	ID       string            `json:"message_id"`
-	Receiver string            `json:"receiver"`
-	Payload  json.RawMessage   `json:"payload"`
-	Headers  map[string]string `json:"headers"`
-}
-
-// accepted is the answer to a message that was stored.
-type accepted struct {
-	Source string         `json:"source_id"`
-	ID     string         `json:"message_id"`
-	Status machine.Status `json:"status"`
-}
-
-func parseMessage(data []byte) (messageBody, error) {
-	var m messageBody
-	if err := httpserve.DecodeJSON(data, &m); err != nil {
-		return m, err
-	}
-	for _, id := range [][2]string{{"source_id", m.Source}, {"message_id", m.ID}, {"receiver", m.Receiver}} {
-		if err := work.CheckID(id[0], id[1]); err != nil {
-			return m, httpserve.BadRequest("%v", err)
-		}
-	}
-	if len(m.Payload) == 0 {
-		return m, httpserve.BadRequest("payload is missing")
-	}
-	if err := work.CheckHeaders(m.Headers); err != nil {
-		return m, httpserve.BadRequest("%v", err)
-	}
-	return m, nil
-}
-
-// offer converts a message for the workers, if its sender may send it.
-func (a *API) offer(r *http.Request, m messageBody) (work.Offer, error) {
-	o := work.Offer{Source: m.Source, ID: m.ID, Receiver: m.Receiver, Headers: m.Headers, Payload: m.Payload, Trace: r.Header.Get("Traceparent")}
-	var err error
-	if o.Sender, err = a.senderOf(r, m.Source); err != nil {
+func parseMessage(data []byte) (o work.Offer, err error) {
+	if err := httpserve.DecodeJSON(data, &o); err != nil {
 		return o, err
 	}
-	if _, err = a.store.Receivers.Find(r.Context(), m.Receiver); errors.Is(err, store.ErrNotFound) {
-		err = httpserve.NotFound("no receiver is called %q", m.Receiver)
+	err = cmp.Or(work.CheckID("source_id", o.Source), work.CheckID("message_id", o.ID), work.CheckID("receiver", o.Receiver),
+		work.CheckHeaders(o.Headers))
+	if err == nil && len(o.Payload) == 0 {
+		err = errors.New("payload is missing")
+	}
+	if err != nil {
+		return o, httpserve.BadRequest("%v", err)
+	}
+	return o, nil
+}
+
+// offer parses a message for the workers, if its sender may send it.
+func (a *API) offer(r *http.Request, data []byte) (work.Offer, error) {
+	o, err := parseMessage(data)
+	if err != nil {
+		return o, err
+	}
+	o.Trace = r.Header.Get("Traceparent")
+	if o.Sender, err = a.senderOf(r, o.Source); err != nil {
+		return o, err
+	}
+	if _, err = a.store.Receivers.Find(r.Context(), o.Receiver); errors.Is(err, store.ErrNotFound) {
+		err = httpserve.NotFound("no receiver is called %q", o.Receiver)
 	}
 	return o, err
 }
 
-func answer(o work.Offer, v work.Verdict) (int, accepted, error) {
-	body := accepted{o.Source, o.ID, v.Status}
+// answer returns the answer to a message that was submitted.
+func answer(o work.Offer, v work.Verdict) (int, client.Result, error) {
+	body := client.Result{Source: o.Source, ID: o.ID, Status: string(v.Status)}
 	switch {
 	case v.Err != nil:
 		return 0, body, v.Err
@@ -88,11 +76,7 @@ func (a *API) postMessage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return httpserve.ReadError(err)
 	}
-	m, err := parseMessage(data)
-	if err != nil {
-		return err
-	}
-	o, err := a.offer(r, m)
+	o, err := a.offer(r, data)
 	if err != nil {
 		return err
 	}
@@ -117,7 +101,7 @@ func parseWait(r *http.Request) (time.Duration, error) {
 }
 
 // await answers with the response of a message, or with 202 when the wait ends first. known is the answer to the stored message.
-func (a *API) await(w http.ResponseWriter, r *http.Request, known accepted, wait time.Duration) error {
+func (a *API) await(w http.ResponseWriter, r *http.Request, known client.Result, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
 	defer context.AfterFunc(a.opts.Stopping, cancel)()
@@ -133,33 +117,33 @@ func (a *API) await(w http.ResponseWriter, r *http.Request, known accepted, wait
 	return writeResult(w, &record.Record)
 }
 
+// present is the answer about a message that has no response yet.
+func present(r *machine.Record) client.Result {
+	return client.Result{Source: r.Source, ID: r.ID, Status: string(r.Status)}
+}
+
 func writeResult(w http.ResponseWriter, r *machine.Record) error {
 	if r.Status.Ended() || r.Status == machine.Responded {
 		httpserve.WriteJSON(w, http.StatusOK, work.Body(r))
 		return nil
 	}
-	httpserve.WriteJSON(w, http.StatusAccepted, accepted{r.Source, r.ID, r.Status})
+	httpserve.WriteJSON(w, http.StatusAccepted, present(r))
 	return nil
 }
 
 type messageView struct {
-	Source   string         `json:"source_id"`
-	ID       string         `json:"message_id"`
-	Receiver string         `json:"receiver"`
-	Status   machine.Status `json:"status"`
-	Attempt  int            `json:"attempt"`
-	Attempts []attemptView  `json:"attempts"`
-	Arrived  time.Time      `json:"arrived"`
-	Ended    *time.Time     `json:"ended,omitempty"`
-	Redrives int            `json:"redrives"`
+	client.Result
+	Receiver string        `json:"receiver"`
+	Attempt  int           `json:"attempt"`
+	Attempts []attemptView `json:"attempts"`
+	Arrived  time.Time     `json:"arrived"`
+	Ended    time.Time     `json:"ended,omitzero"`
+	Redrives int           `json:"redrives"`
 	// Sender gets the callback, and Reported says that it has confirmed a failure, or has no callback. They are for operators.
 	Sender   string `json:"sender,omitempty"`
 	Reported bool   `json:"reported,omitempty"`
 	// Waiting is the reason why a message that has arrived is not sent now.
-	Waiting   *gate.Wait          `json:"waiting,omitempty"`
-	Response  json.RawMessage     `json:"response"`
-	Truncated bool                `json:"truncated,omitempty"`
-	Error     *work.CallbackError `json:"error,omitempty"`
+	Waiting *gate.Wait `json:"waiting,omitempty"`
 }
 
 type attemptView struct {
@@ -175,28 +159,23 @@ type attemptView struct {
 // viewMessage returns the view of a message for an operator, or for its sender. A sender's view has no addresses.
 func viewMessage(r *machine.Record, operator bool) messageView {
 	shown := mask.Addresses
-	body := work.Body(r)
+	v := messageView{
+		Result: work.Body(r), Receiver: r.Receiver, Attempt: r.Attempt, Attempts: []attemptView{}, Arrived: r.ArrivedAt, Ended: r.EndedAt,
+		Redrives: r.Generation,
+	}
 	if operator {
 		shown = func(text string) string { return text }
-		if body.Error != nil {
-			body.Error.Message = r.Failure.Error
-		}
-	}
-	v := messageView{
-		Source: r.Source, ID: r.ID, Receiver: r.Receiver, Status: r.Status, Attempt: r.Attempt, Attempts: []attemptView{}, Arrived: r.ArrivedAt,
-		Redrives: r.Generation, Response: body.Response, Truncated: body.Truncated, Error: body.Error,
-	}
-	if operator {
 		v.Sender, v.Reported = r.Sender, r.Reported
-	}
-	if !r.EndedAt.IsZero() {
-		v.Ended = &r.EndedAt
+		if v.Error != nil {
+			v.Error.Message = r.Failure.Error
+		}
 	}
 	for _, at := range r.Attempts {
-		v.Attempts = append(v.Attempts, attemptView{at.Number, at.Time, at.Code, shown(at.Error), at.Duration.Seconds(), nil})
+		one := attemptView{at.Number, at.Time, at.Code, shown(at.Error), at.Duration.Seconds(), nil}
 		if operator {
-			v.Attempts[len(v.Attempts)-1].Answer = at.Answer
+			one.Answer = at.Answer
 		}
+		v.Attempts = append(v.Attempts, one)
 	}
 	return v
 }
@@ -227,7 +206,66 @@ func (a *API) getResponse(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if wait > 0 && !record.Status.Ended() && record.Status != machine.Responded {
-		return a.await(w, r, accepted{record.Source, record.ID, record.Status}, wait)
+		return a.await(w, r, present(&record.Record), wait)
 	}
 	return writeResult(w, &record.Record)
+}
+
+type listedView struct {
+	Source   string         `json:"source_id"`
+	ID       string         `json:"message_id"`
+	Receiver string         `json:"receiver"`
+	Status   machine.Status `json:"status"`
+	Attempts int            `json:"attempts"` // since it arrived or was last redriven
+	Arrived  time.Time      `json:"arrived"`
+	Changed  time.Time      `json:"changed"`
+}
+
+var statuses = []machine.Status{machine.Arrived, machine.Sending, machine.Delivered, machine.Responded, machine.Done, machine.Failed}
+
+// listMessages lists the messages whose records are stored, whatever their status.
+func (a *API) listMessages(r *http.Request) (any, error) {
+	status := machine.Status(r.URL.Query().Get("status"))
+	if status != "" && !slices.Contains(statuses, status) {
+		return nil, httpserve.BadRequest("status: %q is none of %v", status, statuses)
+	}
+	f, limit, before, err := a.query(r)
+	if err != nil {
+		return nil, err
+	}
+	found, next, err := a.store.List(r.Context(), before, limit, func(l store.Listed) bool {
+		item := store.Item{Receiver: l.Receiver, Source: l.Source, ID: l.ID, Time: l.Changed}
+		return (status == "" || status == l.Status) && f.Match(&item)
+	})
+	items := []listedView{}
+	for _, l := range found {
+		items = append(items, listedView{l.Source, l.ID, l.Receiver, l.Status, l.Attempt, l.ArrivedAt, l.Changed})
+	}
+	return page(items, next), err
+}
+
+// requestView is what a sender has sent.
+type requestView struct {
+	Headers map[string]string `json:"headers"`
+	Payload []byte            `json:"payload"` // base64
+}
+
+// getRequest shows the request of a message that waits or is on the list of failed messages. Later the relay does not keep it.
+func getRequest(s *store.Store) func(*http.Request, store.Versioned) (any, error) {
+	return func(r *http.Request, record store.Versioned) (any, error) {
+		e := store.Entry{Versioned: record}
+		if record.Status != machine.Failed {
+			e, err := s.Request(r.Context(), &e)
+			return requestView{e.Headers, e.Payload}, err
+		}
+		found, err := s.ListFailed(r.Context(), store.Filter{Source: record.Source, Message: record.ID}, 0, 1)
+		if err == nil && len(found) == 0 {
+			err = fmt.Errorf("%w: the request of message %q of source %q is not kept any more: it is off the list of failed messages", store.ErrNotFound,
+				record.ID, record.Source)
+		}
+		if err == nil {
+			e, err = s.FailedEntry(r.Context(), found[0].Seq)
+		}
+		return requestView{e.Headers, e.Payload}, err
+	}
 }

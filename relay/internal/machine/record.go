@@ -5,7 +5,6 @@ package machine
 
 import (
 	"encoding/json"
-	"errors"
 	"time"
 )
 
@@ -119,14 +118,6 @@ type Record struct {
 	Truncated bool            `json:"truncated,omitempty"` // the response was over the limit and is cut
 	Failure   *Failure        `json:"failure,omitempty"`
 	Reported  bool            `json:"told,omitempty"` // the failure was reported to the sender, or there is no callback
-}
-
-// Check refuses a record that no event makes, and that Next could not apply events to.
-func (r *Record) Check() error {
-	if r.Status == Failed && r.Failure == nil {
-		return errors.New("the record is FAILED and has no failure")
-	}
-	return nil
 }
 
 // Expires reports whether the time to live is over.

@@ -30,8 +30,8 @@ var planted = []struct{ name, file, text, bug string }{
 		bug:  "\tv, err := s.Load(context.Background(), r.Source, r.ID)\n\tif err != nil {\n\t\tv = Versioned{}\n\t}\n\treturn s.swap(v, r)\n",
 	},
 	{
-		name: "an entry is sent though an earlier one of its source is unsettled", file: "work/turns.go",
-		text: "\tif first == nil || first.Sequence >= m.Sequence() {\n", bug: "\tif first == nil || m != nil {\n",
+		name: "an entry is sent though an earlier one of its source is unsettled", file: "work/send.go",
+		text: "\tcase first != nil && first.Sequence < m.Sequence():\n", bug: "\tcase first != nil && m == nil:\n",
 	},
 	{
 		name: "a message is sent whose time to live is over", file: "work/gate.go",

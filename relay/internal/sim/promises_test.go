@@ -22,6 +22,7 @@ import (
 	"github.com/jetpull/jetpull/internal/service/webhook"
 	"github.com/jetpull/jetpull/natsembed"
 	"github.com/jetpull/jetpull/relay"
+	"github.com/jetpull/jetpull/relay/client"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 	"github.com/jetpull/jetpull/relay/internal/work"
@@ -39,7 +40,7 @@ type peers struct {
 
 	mu  sync.Mutex
 	at  map[string][]time.Time
-	got []work.CallbackBody // the results that were reported to the sender
+	got []client.Result // the results that were reported to the sender
 }
 
 // Exchange implements work.Client. n counts the requests to a URL from 1.
@@ -52,7 +53,7 @@ func (p *peers) Exchange(_ context.Context, r webhook.Request) (*webhook.Answer,
 	if answer == nil {
 		return nil, errLost
 	}
-	var body work.CallbackBody
+	var body client.Result
 	if r.URL == callbackURL && answer.Code < 300 && json.Unmarshal(r.Body, &body) == nil {
 		p.got = append(p.got, body)
 	}
@@ -66,10 +67,10 @@ func (p *peers) times(url string) []time.Time {
 	return append([]time.Time(nil), p.at[url]...)
 }
 
-func (p *peers) results() []work.CallbackBody {
+func (p *peers) results() []client.Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return append([]work.CallbackBody(nil), p.got...)
+	return append([]client.Result(nil), p.got...)
 }
 
 func asking(code int, retryAfter string) *webhook.Answer {
@@ -241,9 +242,9 @@ func TestPollDeadline(t *testing.T) {
 		require.Greater(t, polls[len(polls)-1].Sub(begin), deadline-time.Minute, "it is asked until then")
 		results := s.results()
 		require.Len(t, results, 1)
-		require.Equal(t, machine.Failed, results[0].Status)
-		require.Equal(t, machine.NoResponse, results[0].Error.Code)
-		require.Equal(t, machine.FromReceiver, results[0].Error.Stage)
+		require.Equal(t, client.StatusFailed, results[0].Status)
+		require.EqualValues(t, machine.NoResponse, results[0].Error.Code)
+		require.EqualValues(t, machine.FromReceiver, results[0].Error.Stage)
 		items := s.failed()
 		require.Len(t, items, 1)
 		require.Equal(t, machine.NoResponse, items[0].Reason)

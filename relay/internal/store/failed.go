@@ -18,6 +18,7 @@ import (
 
 	"github.com/jetpull/jetpull/internal/bulk"
 	"github.com/jetpull/jetpull/internal/jsstream"
+	"github.com/jetpull/jetpull/internal/registry"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 )
 
@@ -162,8 +163,8 @@ func (x *failedIndex) list(f Filter, before uint64, limit int) []Item {
 // messages.
 func (s *Failed) followFailed(ctx, run context.Context) error {
 	s.feed = jsstream.Feed{
-		JS: s.js, Stream: s.failed, Reader: s.reader, HeadersOnly: true, Shared: !s.cfg.Embedded, See: s.failedChanged,
-		Seen: jsstream.NewProgress(), Log: s.log, Replaced: s.index.clear,
+		JS: s.js, Stream: s.failed, Reader: s.reader, HeadersOnly: true, Shared: !s.Embedded, See: s.failedChanged,
+		Seen: jsstream.NewProgress(), Log: s.Logger, Replaced: s.index.clear,
 		SetBack: func(context.Context) error { s.index.clear(); return nil },
 	}
 	if err := s.follows(jsstream.Follow(ctx, run, s.feed)); err != nil {
@@ -176,7 +177,8 @@ func (s *Failed) failedChanged(m *nats.Msg, meta *nats.MsgMetadata) {
 	item, ok := ReadItem(m.Header, meta.Sequence.Stream)
 	if !ok {
 		if m.Header.Get(headerSettled) == "" {
-			s.log.Warn("a message in the stream of failed messages cannot be decoded, and is ignored", "subject", m.Subject, "sequence", meta.Sequence.Stream)
+			s.Logger.Warn("a message in the stream of failed messages cannot be decoded, and is ignored", "subject", m.Subject, "sequence",
+				meta.Sequence.Stream)
 		}
 		s.index.add(m.Subject, nil)
 		return
@@ -218,7 +220,7 @@ func (s *Failed) PutFailed(ctx context.Context, e *Entry) error {
 		err = s.durable(ctx, s.FailedStream(), seq)
 	}
 	if err == nil {
-		s.log.Info("message failed", "source", e.Source, "message", e.ID, "receiver", e.Receiver, "stage", item.Stage, "reason", item.Reason, "error",
+		s.Logger.Info("message failed", "source", e.Source, "message", e.ID, "receiver", e.Receiver, "stage", item.Stage, "reason", item.Reason, "error",
 			item.Error)
 	}
 	return err
@@ -319,3 +321,57 @@ func (s *Failed) FailedStream() string { return s.StreamName(failedMessages) }
 
 // FailedFilter returns the subject of all failed messages.
 func (s *Failed) FailedFilter() string { return s.subject(failedMessages, ">") }
+
+// The kinds of operations on failed messages.
+const (
+	Redrive = "redrive"
+	Skip    = "skip"
+	Purge   = "purge"
+)
+
+const (
+	keyOperation = "operation."
+	// maxOperations is how many operations of a kind are kept.
+	maxOperations = 100
+)
+
+// Selection selects the failed messages of an operation.
+type Selection struct {
+	Seqs   []uint64 `json:"seqs,omitempty"` // in ascending order; nil with a Filter
+	Filter *Filter  `json:"filter,omitempty"`
+}
+
+// openOperations reads the operations and follows them until run ends.
+func (s *Failed) openOperations(ctx, run context.Context) error {
+	all := registry.New(registry.Config{JS: s.js, KV: s.stateKV, Stream: s.state, Leader: s.reader, Shared: !s.Embedded, Log: s.Logger})
+	s.Operations = bulk.NewTable(all, keyOperation, maxOperations, nil)
+	return s.follows(all.Open(ctx, run, s.reader))
+}
+
+// SelectFailed returns at most limit messages of a selection that are on the list, the oldest first, within a range of sequences.
+// next is the sequence at which to continue, or 0 if there are no more.
+func (s *Failed) SelectFailed(sel Selection, from, to uint64, limit int) (items []Item, next uint64) {
+	s.index.forget(s.Now().Add(-failedAge))
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	for _, l := range s.index.order[s.index.place(from):] {
+		switch {
+		case l.Seq > to:
+			return items, 0
+		case l.off || !sel.match(&l.Item):
+		case len(items) == limit:
+			return items, l.Seq
+		default:
+			items = append(items, l.Item)
+		}
+	}
+	return items, 0
+}
+
+func (s *Selection) match(i *Item) bool {
+	if s.Filter != nil {
+		return s.Filter.Match(i)
+	}
+	_, found := slices.BinarySearch(s.Seqs, i.Seq)
+	return found
+}

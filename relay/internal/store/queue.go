@@ -17,6 +17,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/jsstream"
+	"github.com/jetpull/jetpull/internal/tokens"
+	"github.com/jetpull/jetpull/internal/wire"
+	"github.com/jetpull/jetpull/relay/internal/machine"
 )
 
 // Entry is a message in a queue. It has a copy of the record, which saves a read if nobody has changed the record since, and the
@@ -227,9 +230,45 @@ func (s *Queues) Oldest(ctx context.Context, q Queue, owner string, n uint64) (t
 // EnsureConsumer creates or updates a durable consumer. On an embedded server the consumer is in memory: it ends with the server,
 // and the next one delivers unacknowledged messages at once.
 func (s *Queues) EnsureConsumer(ctx context.Context, stream string, cfg jetstream.ConsumerConfig) error {
-	cfg.MemoryStorage = s.cfg.Embedded || s.cfg.Storage == jetstream.MemoryStorage
+	cfg.MemoryStorage = s.Embedded || s.Storage == jetstream.MemoryStorage
 	if _, err := s.js.CreateOrUpdateConsumer(ctx, stream, cfg); err != nil {
 		return fmt.Errorf("%w: make consumer %s of %s: %w", ErrUnavailable, cfg.Durable, stream, err)
+	}
+	return nil
+}
+
+// Token encodes an ID as one token of a subject, as [tokens.Subject] does. The empty ID is "=".
+func Token(id string) string {
+	if id == "" {
+		return "="
+	}
+	return tokens.Subject(id)
+}
+
+// ParseToken is the inverse of [Token].
+func ParseToken(token string) (string, error) {
+	if token == "=" {
+		return "", nil
+	}
+	return tokens.ParseSubject(token)
+}
+
+// fits reports whether names can be tokens of one subject. Messages of others may have longer ones: the server ends the connection at such a subject.
+func fits(names ...string) bool {
+	length := 0
+	for _, name := range names {
+		length += len(Token(name))
+	}
+	return length < wire.MaxSubject-256 // the rest is for the other tokens
+}
+
+// check refuses a record that the relay has not written, and to which the machine could not apply events.
+func check(r *machine.Record) error {
+	switch {
+	case !fits(r.Source, r.ID, r.Receiver) || !fits(r.Source, r.ID, r.Sender):
+		return errors.New("the names of the record are too long")
+	case r.Status == machine.Failed && r.Failure == nil:
+		return errors.New("the record is FAILED and has no failure")
 	}
 	return nil
 }

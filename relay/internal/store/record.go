@@ -55,9 +55,9 @@ func (s *Records) swap(was Versioned, next machine.Record) func(context.Context)
 	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(was.Revision)}
 	switch next.Status {
 	case machine.Done:
-		opts = append(opts, jetstream.WithMsgTTL(s.cfg.Tombstone))
+		opts = append(opts, jetstream.WithMsgTTL(s.Tombstone))
 	case machine.Failed:
-		opts = append(opts, jetstream.WithMsgTTL(max(failedAge, s.cfg.Tombstone)))
+		opts = append(opts, jetstream.WithMsgTTL(max(failedAge, s.Tombstone)))
 	}
 	published := s.beginWrite(&nats.Msg{Subject: s.recordSubject(next.Source, next.ID), Data: data}, opts...)
 	return func(ctx context.Context) (Versioned, error) {
@@ -120,21 +120,25 @@ func (s *Records) List(ctx context.Context, before uint64, limit int, match func
 	}
 	// Most revisions are gone, since a record keeps its last one alone. So each step back is twice as long as the one before, and shorter where
 	// there are too many records for one. A step of limit revisions is never too long, so each call gets on.
-	for looked, step := 0, uint64(limit); end > state.FirstSeq && len(found) < limit && looked < maxListed; step *= 2 {
+	for looked, step := 0, uint64(limit); end > state.FirstSeq && looked < maxListed; step *= 2 {
 		begin := max(state.FirstSeq, end-min(end, step))
-		some, n, full, err := s.between(ctx, begin, end, max(limit, maxStep), match)
+		some, full, err := s.between(ctx, begin, end, max(limit, maxStep))
 		if err != nil {
 			return nil, 0, err
 		}
-		if looked += n + 1; full {
+		if looked += len(some) + 1; full {
 			step = max(uint64(limit), step/16) / 2
 			continue
 		}
-		slices.Reverse(some)
-		if found, end = append(found, some...), begin; len(found) > limit {
-			found = found[:limit]
-			end = found[limit-1].Revision
+		for _, one := range slices.Backward(some) {
+			if one.ID == "" || !match(one) {
+				continue
+			}
+			if found = append(found, one); len(found) == limit {
+				return found, one.Revision, nil
+			}
 		}
+		end = begin
 	}
 	if end <= state.FirstSeq {
 		end = 0
@@ -142,27 +146,23 @@ func (s *Records) List(ctx context.Context, before uint64, limit int, match func
 	return found, end, nil
 }
 
-// between returns the records that match from a revision on and before another one, and how many it has looked at. Full: there are more than most.
-func (s *Records) between(ctx context.Context, begin, end uint64, most int, match func(Listed) bool) (some []Listed, looked int, full bool,
-	err error,
-) {
-	for seq := begin; seq < end; looked++ {
+// between returns the records from a revision on and before another one. One that cannot be decoded has no ID. Full: there are more than most.
+func (s *Records) between(ctx context.Context, begin, end uint64, most int) (all []Listed, full bool, err error) {
+	for seq := begin; len(all) <= most; {
 		m, err := jsstream.Next(ctx, s.js, s.records.CachedInfo().Config.Name, seq, ">")
 		switch {
 		case errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && m.Sequence >= end:
-			return some, looked, false, nil
+			return all, false, nil
 		case err != nil:
-			return nil, looked, false, fmt.Errorf("%w: list the records: %w", ErrUnavailable, err)
-		case looked == most:
-			return nil, looked, true, nil
+			return nil, false, fmt.Errorf("%w: list the records: %w", ErrUnavailable, err)
 		}
-		seq = m.Sequence + 1
 		one := Listed{Versioned{Revision: m.Sequence}, m.Time}
-		if json.Unmarshal(m.Data, &one.Record) == nil && one.ID != "" && match(one) {
-			some = append(some, one)
+		if json.Unmarshal(m.Data, &one.Record) != nil {
+			one.ID = ""
 		}
+		all, seq = append(all, one), m.Sequence+1
 	}
-	return some, looked, false, nil
+	return all, true, nil
 }
 
 const (
@@ -173,7 +173,7 @@ const (
 
 // NotifyEnd wakes requests that wait for a message to have a response or to end. If the notice is lost, they wait a second longer.
 func (s *Records) NotifyEnd(r *machine.Record) {
-	if s.cfg.Embedded && s.awaiting.Load() == 0 {
+	if s.Embedded && s.awaiting.Load() == 0 {
 		// No request waits. A request that begins to wait now reads the record afterwards, which says that the message ended.
 		return
 	}
@@ -181,7 +181,7 @@ func (s *Records) NotifyEnd(r *machine.Record) {
 }
 
 func (s *Records) endSubject(source, id string) string {
-	return s.cfg.Name + ".ended." + Token(source) + "." + Token(id)
+	return s.Name + ".ended." + Token(source) + "." + Token(id)
 }
 
 // waitPoll is how often a waiting request reads the record without a notice.
@@ -198,18 +198,15 @@ func (s *Records) Await(ctx context.Context, source, id string) (Versioned, erro
 		return Versioned{}, fmt.Errorf("%w: wait for %q %q: %w", ErrUnavailable, source, id, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	timer := time.NewTimer(waitPoll)
-	defer timer.Stop()
 	for {
 		r, err := s.Read(context.WithoutCancel(ctx), source, id)
 		passing := errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnavailable)
 		if err != nil && !passing || r.Status.Ended() || r.Status == machine.Responded {
 			return r, err
 		}
-		timer.Reset(waitPoll)
 		select {
 		case <-woken:
-		case <-timer.C:
+		case <-time.After(waitPoll):
 		case <-ctx.Done():
 			return r, err
 		}

@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -100,6 +101,21 @@ func (t Table[T]) All() []T {
 	return all
 }
 
+// Owners returns the names of the receivers or senders that a queue can have entries for, also of those that were deleted.
+func (s *Registry) Owners(q Queue) []Named {
+	if q == ToSender {
+		return s.Senders.names()
+	}
+	return s.Receivers.names()
+}
+
+func (t Table[T]) names() (all []Named) {
+	for _, one := range t.All() {
+		all = append(all, one.named())
+	}
+	return all
+}
+
 // Read reads a record from the bucket, since another process may just have created it. ErrNotFound: there is none, or the
 // returned one was deleted.
 func (t Table[T]) Read(ctx context.Context, name string) (T, error) {
@@ -154,7 +170,7 @@ func (t Table[T]) Change(ctx context.Context, name string, create bool, edit fun
 
 // openRegistry reads the configuration and follows it until run ends.
 func (s *Registry) openRegistry(ctx, run context.Context) error {
-	all := registry.New(registry.Config{JS: s.js, KV: s.configKV, Stream: s.config, Leader: s.reader, Shared: true, Log: s.log})
+	all := registry.New(registry.Config{JS: s.js, KV: s.configKV, Stream: s.config, Leader: s.reader, Shared: true, Log: s.Logger})
 	onDisk := func(ctx context.Context) error { return s.durable(ctx, s.config.CachedInfo().Config.Name, 0) }
 	s.Receivers = addTable(all, "receiver.", onDisk, func(r *Receiver, revision uint64) { r.Revision = revision }, func(name string) {
 		s.announce(ToReceiver, name)
@@ -252,4 +268,82 @@ func (s *Registry) DropWindow(ctx context.Context, receiver string) error {
 		return fmt.Errorf("%w: remove the window of %q: %w", ErrUnavailable, receiver, err)
 	}
 	return nil
+}
+
+// senderIndex finds senders by prefix and token, however many there are. The first request after a change of a sender builds it.
+type senderIndex struct {
+	changes  uint64                         // the number of changes that it includes
+	byPrefix map[string][]string            // names, ascending
+	byToken  map[[sha256.Size]byte][]string // the same; hashes, so that the time of a search reveals nothing about a token
+	longest  int                            // prefix, in bytes
+}
+
+// newSenderIndex builds the index of senders that are sorted by name. It leaves out deleted ones.
+func newSenderIndex(all []Sender) *senderIndex {
+	x := &senderIndex{byPrefix: map[string][]string{}, byToken: map[[sha256.Size]byte][]string{}}
+	for _, s := range all {
+		if s.Deleted {
+			continue
+		}
+		for _, prefix := range s.Sources {
+			if names := x.byPrefix[prefix]; !slices.Contains(names[max(0, len(names)-1):], s.Name) { // a sender may list a prefix twice
+				x.byPrefix[prefix] = append(names, s.Name)
+			}
+			x.longest = max(x.longest, len(prefix))
+		}
+		if s.Token != "" {
+			hash := sha256.Sum256([]byte(s.Token))
+			x.byToken[hash] = append(x.byToken[hash], s.Name)
+		}
+	}
+	return x
+}
+
+// owners returns the senders with the longest prefix of a source. Several may have the same.
+func (x *senderIndex) owners(source string) []string {
+	for n := min(len(source), x.longest); n >= 0; n-- {
+		if names := x.byPrefix[source[:n]]; len(names) > 0 {
+			return names
+		}
+	}
+	return nil
+}
+
+// withToken returns the owner of a source that has a token, the first by name, or "".
+func (x *senderIndex) withToken(source, token string) string {
+	owners := x.owners(source)
+	for _, name := range x.byToken[sha256.Sum256([]byte(token))] {
+		if _, found := slices.BinarySearch(owners, name); found {
+			return name
+		}
+	}
+	return ""
+}
+
+func (s *Registry) senderIndex() *senderIndex {
+	x, changes := s.index.Load(), s.changes.Load()
+	if x == nil || x.changes != changes {
+		x = newSenderIndex(s.Senders.All())
+		x.changes = changes
+		s.index.Store(x)
+	}
+	return x
+}
+
+// OwnerOf returns the sender with the longest prefix of a source, the first by name, or "".
+func (s *Registry) OwnerOf(source string) string {
+	if owners := s.senderIndex().owners(source); len(owners) > 0 {
+		return owners[0]
+	}
+	return ""
+}
+
+// OwnerByToken returns the sender with the longest prefix of a source and a token, or "".
+func (s *Registry) OwnerByToken(source, token string) string {
+	return s.senderIndex().withToken(source, token)
+}
+
+// KnowsToken reports whether a sender has the token.
+func (s *Registry) KnowsToken(token string) bool {
+	return len(s.senderIndex().byToken[sha256.Sum256([]byte(token))]) > 0
 }

@@ -111,7 +111,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	}
 	cfg.Partitions = cmp.Or(cfg.Partitions, defaultPartitions)
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
-	b := &base{cfg: cfg, nc: nc, js: js, log: cfg.Logger, reader: jsstream.NewReader(js, cfg.Replicas, func(context.Context) error { return nil })}
+	b := &base{Config: cfg, nc: nc, js: js, reader: jsstream.NewReader(js, cfg.Replicas, func(context.Context) error { return nil })}
 	s := &Store{
 		base: b, Records: &Records{base: b}, Queues: &Queues{base: b, queues: map[Queue]jetstream.Stream{}},
 		Failed: &Failed{base: b, index: newFailedIndex()}, Registry: &Registry{base: b}, stop: stop,
@@ -129,7 +129,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 
 // syncStored brings to disk what an earlier process may have left in memory, so that nobody waits for a sync of it.
 func (s *Store) syncStored(ctx, _ context.Context) error {
-	if s.cfg.Disk == nil {
+	if s.Disk == nil {
 		return nil
 	}
 	for _, stream := range []jetstream.Stream{
@@ -158,7 +158,7 @@ func (s *Store) create(ctx, _ context.Context) (err error) {
 			c.Duplicates = leastDuplicates
 			c.SubjectTransform = &jetstream.SubjectTransformConfig{
 				Source:      s.subject(q) + ".>",
-				Destination: fmt.Sprintf("%s.{{partition(%d)}}.>", s.subject(q), s.cfg.Partitions),
+				Destination: fmt.Sprintf("%s.{{partition(%d)}}.>", s.subject(q), s.Partitions),
 			}
 		}
 		if s.queues[q], err = jsstream.Make(ctx, s.js, c); err != nil {
@@ -185,12 +185,12 @@ func (s *Store) create(ctx, _ context.Context) (err error) {
 
 // checkMarks notices what was set back while no relay ran, apart from records and queues: a worker that misses a record creates it again.
 func (s *Store) checkMarks(ctx, run context.Context) error {
-	if s.cfg.Embedded {
+	if s.Embedded {
 		return nil
 	}
 	config := s.config.CachedInfo().Config.Subjects[0]
 	marks := jsstream.Marks{
-		JS: s.js, Log: s.log, Streams: []jetstream.Stream{s.failed, s.config, s.state},
+		JS: s.js, Log: s.Logger, Streams: []jetstream.Stream{s.failed, s.config, s.state},
 		Places: []jsstream.Place{{Stream: s.config, Subject: strings.TrimSuffix(config, ">") + "seen"}, {Stream: s.state, Subject: s.stateSubject("seen")}},
 	}
 	if err := marks.Check(ctx); err != nil {
@@ -208,10 +208,9 @@ func (s *Store) bucketConfig(name string) jetstream.StreamConfig {
 
 // base has what all parts of the store share: the connection, the clock, and the functions that create streams and write to them.
 type base struct {
-	cfg     Config
+	Config
 	nc      *nats.Conn
 	js      jetstream.JetStream
-	log     *slog.Logger
 	state   jetstream.Stream // of the bucket of rate windows and operations
 	stateKV jetstream.KeyValue
 	clock   clock.Clock // the server's
@@ -222,21 +221,15 @@ type base struct {
 // JetStream is used by workers to subscribe.
 func (s *base) JetStream() jetstream.JetStream { return s.js }
 
-// Partitions returns the number of partitions of messages from senders.
-func (s *base) Partitions() int { return s.cfg.Partitions }
-
-// Embedded reports whether this process is the server's only user.
-func (s *base) Embedded() bool { return s.cfg.Embedded }
-
 // StreamName returns the name of a queue's stream.
-func (s *base) StreamName(q Queue) string { return s.cfg.Name + "_" + string(q) }
+func (s *base) StreamName(q Queue) string { return s.Name + "_" + string(q) }
 
 func (s *base) recordBucket() string { return s.StreamName(systems.RelayRecords) }
 
-func (s *base) stateSubject(key string) string { return "$KV." + s.cfg.Name + "_state." + key }
+func (s *base) stateSubject(key string) string { return "$KV." + s.Name + "_state." + key }
 
 func (s *base) subject(q Queue, tokens ...string) string {
-	subject := s.cfg.Name + "." + string(q)
+	subject := s.Name + "." + string(q)
 	for _, token := range tokens {
 		subject += "." + token
 	}
@@ -246,12 +239,12 @@ func (s *base) subject(q Queue, tokens ...string) string {
 // streamConfig returns the settings that all streams share.
 func (s *base) streamConfig(name string, subjects ...string) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name: s.cfg.Name + "_" + name, Subjects: subjects, Storage: s.cfg.Storage, Replicas: s.cfg.Replicas,
+		Name: s.Name + "_" + name, Subjects: subjects, Storage: s.Storage, Replicas: s.Replicas,
 		Duplicates: duplicates,
 		// A stream that an operator limits refuses new messages when it is full. Nothing that was accepted is dropped.
 		Discard: jetstream.DiscardNew,
 		// A follower's answer may be old, and decisions depend on reads.
-		AllowDirect: s.cfg.Replicas == 1,
+		AllowDirect: s.Replicas == 1,
 	}
 }
 
@@ -274,10 +267,10 @@ func (s *base) write(ctx context.Context, m *nats.Msg, opts ...jetstream.Publish
 
 // durable returns once a message of a stream is on disk, as far as this process controls that. The zero sequence stands for all messages.
 func (s *base) durable(ctx context.Context, stream string, seq uint64) error {
-	if s.cfg.Disk == nil {
+	if s.Disk == nil {
 		return nil
 	}
-	if err := s.cfg.Disk.DurableAt(ctx, stream, seq); err != nil {
+	if err := s.Disk.DurableAt(ctx, stream, seq); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return nil
@@ -301,7 +294,7 @@ func (s *base) follows(wait func(), err error) error {
 }
 
 func (s *base) followClock(ctx, run context.Context) error {
-	return s.follows(jsstream.FollowClock(ctx, run, s.js, "KV_"+s.cfg.Name+"_"+systems.RelayState, &s.clock))
+	return s.follows(jsstream.FollowClock(ctx, run, s.js, "KV_"+s.Name+"_"+systems.RelayState, &s.clock))
 }
 
 const (
@@ -328,8 +321,8 @@ func (s *Store) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
 	defer cancel()
 	_, err := s.write(ctx, &nats.Msg{Subject: s.stateSubject("ready")})
-	if s.cfg.Disk != nil {
-		if failure := s.cfg.Disk.SyncFailure(); failure != nil {
+	if s.Disk != nil {
+		if failure := s.Disk.SyncFailure(); failure != nil {
 			err = fmt.Errorf("%w: %w", ErrUnavailable, failure)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/service/webhook"
+	"github.com/jetpull/jetpull/relay/client"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
@@ -61,32 +62,15 @@ func (w *answers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 	return w.apply(ctx, e, event)
 }
 
-// CallbackBody is the body of a sender's callback, and of the answer to a request that waits.
-type CallbackBody struct {
-	Source   string          `json:"source_id"`
-	ID       string          `json:"message_id"`
-	Status   machine.Status  `json:"status"`
-	Response json.RawMessage `json:"response"`
-	// Truncated says that the response was longer than the limit. Then it is a string with the beginning.
-	Truncated bool           `json:"truncated,omitempty"`
-	Error     *CallbackError `json:"error,omitempty"`
-}
-
-// CallbackError is the reason why a message failed.
-type CallbackError struct {
-	Code    machine.Reason `json:"code"`
-	Stage   machine.Stage  `json:"stage"`
-	Message string         `json:"message"`
-}
-
-// Body returns what a sender may know of a message. It has no addresses, which are for operators.
-func Body(r *machine.Record) CallbackBody {
-	b := CallbackBody{Source: r.Source, ID: r.ID, Status: r.Status, Response: r.Response, Truncated: r.Truncated}
+// Body returns what a sender may know of a message, in a callback or the answer to a request that waits. It has no addresses, which are for
+// operators.
+func Body(r *machine.Record) client.Result {
+	b := client.Result{Source: r.Source, ID: r.ID, Status: string(r.Status), Response: r.Response, Truncated: r.Truncated}
 	if len(b.Response) == 0 {
 		b.Response = json.RawMessage("null")
 	}
-	if r.Failure != nil {
-		b.Error = &CallbackError{r.Failure.Reason, r.Failure.Stage, mask.Addresses(r.Failure.Error)}
+	if f := r.Failure; f != nil {
+		b.Error = &client.Failure{Code: string(f.Reason), Stage: string(f.Stage), Message: mask.Addresses(f.Error)}
 	}
 	return b
 }
@@ -110,15 +94,6 @@ func (w *answers) toSender(name string) worker {
 	})
 }
 
-func (w *answers) calledBack(sender string, e *store.Entry, answer *webhook.Answer, err error) {
-	receiver, _ := w.store.Receivers.Get(e.Receiver)
-	if receiver.Deleted {
-		receiver.Name = ""
-	}
-	w.cfg.Metrics.calledBack(sender, receiver.Name, answer, err, w.store.Now().Sub(e.ArrivedAt))
-	w.log.Debug("callback", "source", e.Source, "message", e.ID, "sender", sender, "result", result(answer, err), "trace", traceID(e.Trace))
-}
-
 // callBack calls the sender back once, for the n-th time, and records a confirmation.
 func (w *answers) callBack(ctx context.Context, name string, e *store.Entry, n int, since time.Time) error {
 	if e.Status == machine.Failed && e.Failure.Stage == machine.ToSender {
@@ -136,7 +111,9 @@ func (w *answers) callBack(ctx context.Context, name string, e *store.Entry, n i
 	if sender.CallbackEndpoint != "" {
 		w.crashpoint("before-callback")
 		answer, err := w.callSender(ctx, sender, e)
-		w.calledBack(name, e, answer, err)
+		receiver, _ := w.store.Receivers.Get(e.Receiver)
+		w.cfg.Metrics.calledBack(name, receiver, answer, err, w.store.Now().Sub(e.ArrivedAt))
+		w.log.Debug("callback", "source", e.Source, "message", e.ID, "sender", name, "result", result(answer, err), "trace", traceID(e.Trace))
 		switch {
 		case err == nil && answer.Code >= 200 && answer.Code <= 299:
 		case ctx.Err() != nil:
@@ -163,27 +140,21 @@ func (w *answers) callBack(ctx context.Context, name string, e *store.Entry, n i
 		if !ok || e.Generation != generation {
 			return nil // the sender has confirmed, or the message was redriven, and there will be a callback for that end
 		}
-		v, err := w.store.Swap(ctx, e.Versioned, next)
-		if err != nil {
+		if _, err := w.swap(ctx, e, next); err != nil {
 			return err
 		}
-		e.Versioned = v
 		w.crashpoint("after-callback-stored")
-		if err := w.store.OnDisk(ctx, v.Revision); err != nil {
-			return err
+		if event.Kind == machine.CalledBack && e.Status == machine.Failed {
+			return w.store.OnDisk(ctx, e.Revision) // it is on the list
 		}
-		if event.Kind == machine.GiveUp {
-			err = w.store.PutFailed(ctx, e)
-		}
-		w.store.NotifyEnd(&e.Record)
-		return err
+		return w.follow(ctx, e)
 	})
 }
 
 func (w *answers) callSender(ctx context.Context, sender store.Sender, e *store.Entry) (*webhook.Answer, error) {
 	body := Body(&e.Record)
 	if e.Status == machine.Responded {
-		body.Status = machine.Done
+		body.Status = client.StatusDone
 	}
 	payload, err := json.Marshal(body)
 	if err != nil {
@@ -195,8 +166,7 @@ func (w *answers) callSender(ctx context.Context, sender store.Sender, e *store.
 		// A second end of the same message needs another ID, or the sender would drop it as a duplicate.
 		id += "/" + strconv.Itoa(e.Generation)
 	}
-	w.sign(h, sender.Secrets, id, payload)
-	return w.exchange(ctx, "callback", e, webhook.Request{
+	return w.exchange(ctx, "callback", e, sender.Secrets, id, webhook.Request{
 		Identity: "senders/" + httpserve.EscapeID(sender.Name), Method: http.MethodPost, URL: sender.CallbackEndpoint, Header: h, Body: payload, Limit: 256,
 	})
 }

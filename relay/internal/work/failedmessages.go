@@ -2,10 +2,14 @@ package work
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/bulk"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
@@ -14,11 +18,7 @@ import (
 // number of times. The others stay on the list until an operator decides.
 func (w *operator) failedMessages() worker {
 	worker := w.newWorker(w.store.FailedStream(), "failed_messages", w.store.FailedFilter(), true)
-	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
-		meta, err := m.Metadata()
-		if err != nil {
-			return err
-		}
+	worker.handle = func(ctx context.Context, m *jetpull.Msg, meta *jetstream.MsgMetadata) error {
 		item, ok := store.ReadItem(m.Headers(), meta.Sequence.Stream)
 		if !ok {
 			return nil // it is off the list
@@ -32,14 +32,15 @@ func (w *operator) failedMessages() worker {
 		if wait := w.cfg.AutoRedrive[item.Redrives] - w.store.Now().Sub(meta.Timestamp); wait > 0 {
 			return jetpull.Retry(wait, errors.New("its redrive is not due yet"))
 		}
-		err = w.Redrive(ctx, &item)
-		if errors.Is(err, store.ErrMalformed) {
+		err := w.Redrive(ctx, &item)
+		switch {
+		case errors.Is(err, errNotRedriven):
+			return nil
+		case errors.Is(err, store.ErrMalformed):
 			w.log.Warn("a failed message cannot be decoded, and stays on the list", "source", item.Source, "message", item.ID, "error", err)
+			return nil
 		}
-		if err != nil && !errors.Is(err, errNotRedriven) && !errors.Is(err, store.ErrMalformed) {
-			return err
-		}
-		return nil
+		return err
 	}
 	return worker
 }
@@ -110,4 +111,49 @@ func (w *operator) redriveRecord(ctx context.Context, e *store.Entry, item *stor
 		return w.enqueue(ctx, store.ToReceiver, e)
 	}
 	return w.follow(ctx, e)
+}
+
+// operationPage is how many messages of an operation are selected at a time.
+const operationPage = 2500
+
+// operator redrives, skips and purges failed messages.
+type operator struct {
+	*core
+	Operations *bulk.Runner
+}
+
+func newOperator(c *core) operator {
+	w := operator{core: c}
+	w.Operations = bulk.New(bulk.Config{
+		Records: c.store.Operations,
+		Kinds: map[string]bulk.Kind{
+			store.Redrive: w.operation(w.Redrive),
+			store.Skip:    w.operation(func(ctx context.Context, i *store.Item) error { return w.store.Settle(ctx, i, store.Skip, true) }),
+			store.Purge:   w.operation(func(ctx context.Context, i *store.Item) error { return w.store.Settle(ctx, i, store.Purge, false) }),
+		},
+		Process: c.node, Shared: !c.store.Embedded, Lost: c.cfg.Takeover, Now: c.store.Now, Log: c.log,
+	})
+	return w
+}
+
+// operation returns a kind of operation that calls do for each failed message.
+func (w *operator) operation(do func(context.Context, *store.Item) error) bulk.Kind {
+	choose := func(_ context.Context, o bulk.Operation, from uint64, limit int) (items []bulk.Item, next uint64, err error) {
+		var selection store.Selection
+		if err := json.Unmarshal(o.Spec, &selection); err != nil {
+			return nil, from, fmt.Errorf("operation %s: %w", o.ID, err)
+		}
+		found, next := w.store.SelectFailed(selection, from, o.UpTo, limit)
+		for i := range found {
+			items = append(items, func(ctx context.Context) (bool, error) {
+				err := do(ctx, &found[i])
+				if errors.Is(err, errNotRedriven) || errors.Is(err, store.ErrConflict) {
+					return false, nil
+				}
+				return err == nil, err
+			})
+		}
+		return items, next, nil
+	}
+	return bulk.Kind{Known: w.store.LastFailed, Select: choose, Page: operationPage}
 }

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/jetpull/jetpull"
@@ -32,15 +33,15 @@ const (
 // MaxID is the longest source or message ID in bytes.
 const MaxID = 256
 
-// Offer is a message from a sender.
+// Offer is a message from a sender. Its JSON is the body of a request.
 type Offer struct {
-	Source   string
-	ID       string
-	Receiver string
-	Sender   string // "": no sender owns the source
-	Headers  map[string]string
-	Trace    string
-	Payload  []byte
+	Source   string            `json:"source_id"`
+	ID       string            `json:"message_id"`
+	Receiver string            `json:"receiver"`
+	Payload  json.RawMessage   `json:"payload"`
+	Headers  map[string]string `json:"headers"`
+	Sender   string            `json:"-"` // "": no sender owns the source
+	Trace    string            `json:"-"`
 }
 
 // Outcome is the result of a submitted message.
@@ -130,39 +131,30 @@ func (w *ingest) Submit(ctx context.Context, offers []Offer) []Verdict {
 func (w *ingest) fromSender(partition int) worker {
 	worker := w.newWorker(w.store.StreamName(store.FromSender), fmt.Sprintf("from_sender_%d", partition), w.store.PartitionFilter(partition), true)
 	worker.opts = append(worker.opts, jetpull.OrderedBy(func(m *jetpull.Msg) string { return m.Subject() }))
-	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
-		meta, err := m.Metadata()
-		if err != nil {
-			return err
-		}
+	worker.handle = func(ctx context.Context, m *jetpull.Msg, meta *jetstream.MsgMetadata) error {
 		o, err := parseOffer(m.Subject(), m.Headers(), m.Data())
 		if most := w.store.MaxPayload(); err == nil && len(o.Payload) > most {
 			err = fmt.Errorf("the payload has %d bytes: %d are the most", len(o.Payload), most)
 		}
 		if err != nil {
-			w.cfg.Metrics.ingested("malformed")
+			w.cfg.Metrics.ingest.WithLabelValues("malformed").Inc()
 			w.cfg.Reporter.Report(ctx, fmt.Errorf("a message that was published cannot be read: %w", err), "subject", m.Subject())
 			return w.store.Quarantine(ctx, m.Subject(), meta.Sequence.Stream, m.Data(), err)
 		}
-		r, ok := w.store.Receivers.Get(o.Receiver)
-		ordered := !ok || r.Order != store.OrderNone
-		if ordered {
-			turn, err := w.itsTurn(ctx, m, store.FromSender, m.Subject())
-			if err != nil || !turn {
-				return err
+		source := m.Subject()
+		if r, known := w.store.Receivers.Get(o.Receiver); known && !ordered(r.Order) {
+			source = ""
+		}
+		return w.inOrder(ctx, m, store.FromSender, source, func() error {
+			o.Sender = w.store.OwnerOf(o.Source)
+			in := w.create(ctx, o, meta.Timestamp, trace.SpanKindConsumer)
+			w.route(ctx, in)
+			w.finish(ctx, in)
+			if in.verdict.Err != nil {
+				return jetpull.Retry(firstPause, in.verdict.Err)
 			}
-		}
-		o.Sender = w.store.OwnerOf(o.Source)
-		in := w.create(ctx, o, meta.Timestamp, trace.SpanKindConsumer)
-		w.route(ctx, in)
-		w.finish(ctx, in)
-		if in.verdict.Err != nil {
-			return jetpull.Retry(firstPause, in.verdict.Err)
-		}
-		if ordered {
-			return m.DoubleAck(ctx)
-		}
-		return nil
+			return nil
+		})
 	}
 	return worker
 }
@@ -268,7 +260,7 @@ func (w *ingest) decideNew(ctx context.Context, in *intake) (err error) {
 // request waits for.
 func (w *ingest) finish(ctx context.Context, all ...*intake) {
 	var record, entry uint64
-	waits := false
+	known := true // where all entries are
 	for _, in := range all {
 		if in.stored != nil {
 			in.entry, in.verdict.Err = in.stored(ctx)
@@ -277,34 +269,25 @@ func (w *ingest) finish(ctx context.Context, all ...*intake) {
 		}
 		if in.verdict.Err == nil && in.verdict.Outcome != Conflict {
 			record, entry = max(record, in.Revision), max(entry, in.entry)
-			waits = waits || in.entry == 0
+			known = known && in.entry > 0
 		}
 	}
-	if waits {
-		entry = 0
+	if !known {
+		entry = 0 // which stands for all
 	}
 	var err error
 	if record > 0 {
-		err = w.onDisk(ctx, record, entry)
+		records := make(chan error, 1)
+		go func() { records <- w.store.OnDisk(ctx, record) }()
+		err = w.store.EntryOnDisk(ctx, store.ToReceiver, entry)
+		err = cmp.Or(<-records, err)
 	}
 	for _, in := range all {
 		in.verdict.Err = cmp.Or(in.verdict.Err, err)
-		w.accepted(in)
-	}
-}
-
-// onDisk waits for a record and an entry at the same time. The zero entry stands for all entries.
-func (w *ingest) onDisk(ctx context.Context, record, entry uint64) error {
-	records := make(chan error, 1)
-	go func() { records <- w.store.OnDisk(ctx, record) }()
-	err := w.store.EntryOnDisk(ctx, store.ToReceiver, entry)
-	return cmp.Or(<-records, err)
-}
-
-func (w *ingest) accepted(in *intake) {
-	in.end(in.verdict.Err)
-	if in.verdict.Err == nil {
-		w.cfg.Metrics.ingested(string(in.verdict.Outcome))
+		if in.end(in.verdict.Err); in.verdict.Err != nil {
+			continue
+		}
+		w.cfg.Metrics.ingest.WithLabelValues(string(in.verdict.Outcome)).Inc()
 		w.log.Debug("message from a sender", "source", in.Source, "message", in.ID, "receiver", in.Receiver, "outcome", in.verdict.Outcome, "trace",
 			traceID(in.Trace))
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/service/webhook/breaker"
 	"github.com/jetpull/jetpull/internal/service/webhook/gate"
+	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
 
@@ -191,31 +192,70 @@ func (g *receiverGate) configured() {
 	g.pokeLocked()
 }
 
-// State is the state of a receiver's gate.
+// State is the state of a receiver's gate. Only the process that sends to the receiver knows its breaker, hold and rate.
 type State struct {
 	Breaker    string `json:"breaker"` // closed, open or half_open
 	WindowUsed int    `json:"window_used"`
 	InFlight   int    `json:"in_flight"`
+	// Waiting is the reason why no POST can begin now, or nil.
+	Waiting *gate.Wait `json:"waiting,omitempty"`
 }
 
 func (g *receiverGate) state(r store.Receiver) State {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s := g.gate.State(gateConfig(r), time.Now())
-	return State{strings.ReplaceAll(string(s.Breaker), "-", "_"), s.Used, s.InFlight}
+	now := time.Now()
+	s := g.gate.State(gateConfig(r), now)
+	state := State{Breaker: strings.ReplaceAll(string(s.Breaker), "-", "_"), WindowUsed: s.Used, InFlight: s.InFlight}
+	if wait := g.gate.Next(gateConfig(r), now); wait.For != "" {
+		state.Waiting = &wait
+	}
+	return state
 }
 
-// waits returns why the next POST waits, or nil.
-func (g *receiverGate) waits(r store.Receiver) *gate.Wait {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	now := time.Now()
-	wait := g.gate.Next(gateConfig(r), now)
-	switch {
-	case wait.For == "":
-		return nil
-	case !wait.Until.IsZero():
-		wait.Until = g.w.store.Now().Add(wait.Until.Sub(now)).Round(time.Millisecond).UTC()
+// State returns the state of a receiver's gate in this process. Its time is that of the server.
+func (w *Workers) State(r store.Receiver) State {
+	s := w.gate(r.Name).state(r)
+	if wait := s.Waiting; wait != nil && !wait.Until.IsZero() {
+		wait.Until = w.store.Now().Add(time.Until(wait.Until)).Round(time.Millisecond).UTC()
 	}
-	return &wait
+	return s
+}
+
+// The reasons for which a message waits, in addition to those of its receiver's gate.
+const (
+	ForOrder gate.Reason = "order" // an earlier message of the source is not settled
+	ForRetry gate.Reason = "retry" // the pause after a failed attempt
+)
+
+// MessageWait returns the reason why a message waits. nil means that it does not wait, or waits for a free worker.
+func (w *Workers) MessageWait(ctx context.Context, m *machine.Record) (*gate.Wait, error) {
+	r, known := w.store.Receivers.Get(m.Receiver)
+	if m.Status != machine.Arrived || !known || r.Deleted {
+		return nil, nil
+	}
+	wait := w.State(r).Waiting
+	if wait != nil && (wait.For == gate.Disabled || wait.For == gate.Paused) {
+		return wait, nil
+	}
+	if r.Order != store.OrderNone {
+		if behind, err := w.behind(ctx, m); behind || err != nil {
+			return &gate.Wait{For: ForOrder}, err
+		}
+	}
+	// Both waits have to end: the later end counts.
+	if m.NextAt.After(w.store.Now()) && (wait == nil || !wait.Until.IsZero() && wait.Until.Before(m.NextAt)) {
+		wait = &gate.Wait{For: ForRetry, Until: m.NextAt}
+	}
+	return wait, nil
+}
+
+// behind reports whether an earlier message of the source waits for the receiver.
+func (w *Workers) behind(ctx context.Context, m *machine.Record) (bool, error) {
+	entry, err := w.store.First(ctx, store.ToReceiver, w.store.Filter(store.ToReceiver, m.Receiver, m.Source, m.ID))
+	if entry == nil {
+		return false, err // without an error, its status has changed meanwhile
+	}
+	first, err := w.store.First(ctx, store.ToReceiver, w.store.Filter(store.ToReceiver, m.Receiver, m.Source))
+	return first != nil && first.Sequence < entry.Sequence, err
 }

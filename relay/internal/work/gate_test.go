@@ -150,7 +150,7 @@ func TestLargeWindowIsHandedOver(t *testing.T) {
 	// A stored window that cannot be decoded counts as full.
 	_, err = nc.Request("$KV.relay_state.window.ci", []byte("{"), time.Minute)
 	require.NoError(t, err)
-	require.Equal(t, gate.Rate, open("last").waits(r).For)
+	require.Equal(t, gate.Rate, open("last").state(r).Waiting.For)
 }
 
 func TestPauses(t *testing.T) {

@@ -43,11 +43,9 @@ type laneKey struct {
 // lane is the worker of one receiver or sender. One goroutine runs it, and another ends it when it is idle.
 type lane struct {
 	laneKey
-	gate *receiverGate // only a lane that sends to a receiver uses it
-
-	// Guarded by lanes.mu.
-	woken bool // the queue may have got an entry since this was reset
-	end   context.CancelFunc
+	gate    *receiverGate // only a lane that sends to a receiver uses it
+	restart chan struct{} // gets a value when the lane is to begin again, with the present configuration of its receiver
+	woken   bool          // guarded by lanes.mu: the queue may have got an entry since this was reset
 }
 
 // wake starts the lane of a receiver or sender, or makes it look at its queue again.
@@ -58,7 +56,7 @@ func (l *lanes) wake(q store.Queue, owner string) {
 	if one := l.running[key]; one != nil {
 		one.woken = true
 	} else if !l.closed {
-		one = &lane{laneKey: key}
+		one = &lane{laneKey: key, restart: make(chan struct{}, 1)}
 		l.running[key] = one
 		l.start(one)
 	}
@@ -84,16 +82,13 @@ func (w *Workers) startLane(one *lane) {
 
 // runLane runs a lane until it is idle, is to begin again, or the workers stop.
 func (w *Workers) runLane(one *lane) {
-	ctx, end := context.WithCancel(w.ctx)
-	w.lanes.began(one, end)
 	worker := w.laneWorker(one)
 	worker.consumer.InactiveThreshold = consumerIdle
-	consuming, stop := context.WithCancel(context.WithoutCancel(ctx)) // ends after ctx: see receiverGate.stop
+	consuming, stop := context.WithCancel(context.WithoutCancel(w.ctx)) // ends after w.ctx: see receiverGate.stop
 	var idle sync.WaitGroup
 	idle.Go(func() {
 		defer stop()
-		defer end()
-		w.awaitIdle(ctx, one)
+		w.awaitEnd(one)
 		one.gate.stop()
 	})
 	w.consume(consuming, worker)
@@ -111,60 +106,48 @@ func (w *Workers) laneWorker(one *lane) worker {
 	}
 }
 
-// awaitIdle returns when nothing has woken a lane for a while, and the server has no entry for it.
-func (w *Workers) awaitIdle(ctx context.Context, one *lane) {
+// awaitEnd returns when nothing has woken a lane for a while, and the server has no entry for it, or when the lane is to begin again, or the
+// workers stop.
+func (w *Workers) awaitEnd(one *lane) {
 	for {
 		select {
 		case <-time.After(idleAfter):
-		case <-ctx.Done():
+		case <-one.restart:
+			w.lanes.wake(one.queue, one.owner)
+			return
+		case <-w.ctx.Done():
 			return
 		}
 		// An entry that is put into the queue after this check wakes the lane again.
-		if w.lanes.look(ctx, one) {
+		if w.lanes.reset(one) {
 			continue
 		}
 		// Entries count even without a consumer, which may have been deleted with its stream.
-		first, err := w.store.First(ctx, one.queue, w.store.Filter(one.queue, one.owner))
+		first, err := w.store.First(w.ctx, one.queue, w.store.Filter(one.queue, one.owner))
 		if err == nil && first == nil {
 			return
 		}
 	}
 }
 
-// look reports whether the lane was woken since the last call. If the lane is to end, it leaves the answer to goesOn.
-func (l *lanes) look(ctx context.Context, one *lane) bool {
+// reset reports whether a lane was woken since the last call.
+func (l *lanes) reset(one *lane) (woken bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	woken := one.woken
-	one.woken = woken && ctx.Err() != nil
+	woken, one.woken = one.woken, false
 	return woken
-}
-
-// began sets what ends a lane that begins.
-func (l *lanes) began(one *lane, end context.CancelFunc) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	one.end = end
-}
-
-// restart ends a lane and starts it again with the present configuration of its receiver.
-func (l *lanes) restart(one *lane) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	one.woken = true
-	one.end()
 }
 
 // goesOn reports whether a lane whose worker has ended begins again. Otherwise it removes the lane.
 func (l *lanes) goesOn(one *lane) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if one.woken && !l.closed {
-		one.woken = false
-		return true
+	if !one.woken || l.closed {
+		delete(l.running, one.laneKey)
+		return false
 	}
-	delete(l.running, one.laneKey)
-	return false
+	one.woken = false
+	return true
 }
 
 func (l *lanes) get(q store.Queue, owner string) *lane {
@@ -234,32 +217,18 @@ func (w *Workers) wakeWaiting(ctx context.Context, q store.Queue, searched map[s
 	if all <= covered || time.Since(searched[q]) < searchEvery {
 		return nil
 	}
-	for _, owner := range w.owners(q) {
-		if w.lanes.get(q, owner) != nil {
+	for _, owner := range w.store.Owners(q) {
+		if w.lanes.get(q, owner.Name) != nil {
 			continue
 		}
-		first, err := w.store.First(ctx, q, w.store.Filter(q, owner))
+		first, err := w.store.First(ctx, q, w.store.Filter(q, owner.Name))
 		if err != nil {
 			return err
 		}
 		if first != nil {
-			w.lanes.wake(q, owner)
+			w.lanes.wake(q, owner.Name)
 		}
 	}
 	searched[q] = time.Now()
 	return nil
-}
-
-// owners returns the receivers or senders for which a queue may have entries.
-func (w *Workers) owners(q store.Queue) (names []string) {
-	if q == store.ToSender {
-		for _, s := range w.store.Senders.All() {
-			names = append(names, s.Name)
-		}
-		return names
-	}
-	for _, r := range w.store.Receivers.All() {
-		names = append(names, r.Name)
-	}
-	return names
 }

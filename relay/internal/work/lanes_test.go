@@ -1,7 +1,6 @@
 package work
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,11 +11,10 @@ import (
 // A lane is restarted for another order between the two steps of its idle check. It begins again at once, and not when its queue is next
 // looked at.
 func TestARestartIsNotLostInTheIdleCheck(t *testing.T) {
-	ctx, end := context.WithCancel(t.Context())
-	one := &lane{laneKey: laneKey{store.ToReceiver, "ci"}, end: end}
+	one := &lane{laneKey: laneKey{store.ToReceiver, "ci"}, restart: make(chan struct{}, 1)}
 	l := &lanes{running: map[laneKey]*lane{one.laneKey: one}}
-	l.restart(one)
-	l.look(ctx, one)
-	require.Error(t, ctx.Err())
+	one.restart <- struct{}{}
+	l.reset(one)
+	(&Workers{core: &core{lanes: l, ctx: t.Context()}}).awaitEnd(one)
 	require.True(t, l.goesOn(one))
 }

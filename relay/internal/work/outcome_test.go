@@ -66,10 +66,9 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 			if c.want.kind == 0 {
 				c.want.kind = machine.Answered
 			}
-			event := outcome(r, c.answer, c.err)
-			got := want{kind: event.Kind, outcome: event.Outcome, response: string(event.Response)}
-			got.health, got.hold, got.gone = judge(c.answer, c.err)
-			require.Equal(t, c.want, got)
+			v := judge(r, c.answer, c.err)
+			event := v.event
+			require.Equal(t, c.want, want{event.Kind, event.Outcome, string(event.Response), v.health, v.hold, v.gone})
 			require.Equal(t, event.Outcome == machine.Retry || event.Outcome == machine.Refused, event.Note.Error != "")
 		})
 	}

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/jetpull/jetpull/internal/service/httpserve"
+	"github.com/jetpull/jetpull/internal/service/metrics"
 	"github.com/jetpull/jetpull/internal/service/spans"
 	"github.com/jetpull/jetpull/internal/service/webhook"
 	"github.com/jetpull/jetpull/internal/service/webhook/gate"
@@ -68,8 +69,7 @@ func CheckHeaders(headers map[string]string) error {
 func identity(r store.Receiver) string { return "receivers/" + httpserve.EscapeID(r.Name) }
 
 func (w *core) post(ctx context.Context, r store.Receiver, e *store.Entry) (*webhook.Answer, error) {
-	h := http.Header{"User-Agent": {userAgent}}
-	h.Set("Content-Type", "application/json")
+	h := http.Header{"User-Agent": {userAgent}, "Content-Type": {"application/json"}}
 	if !json.Valid(e.Payload) {
 		h.Set("Content-Type", "application/octet-stream")
 	}
@@ -77,27 +77,9 @@ func (w *core) post(ctx context.Context, r store.Receiver, e *store.Entry) (*web
 		h.Set(name, value)
 	}
 	h.Set("Relay-Attempt", strconv.Itoa(e.Attempt))
-	w.sign(h, r.Secrets, WebhookID(e.Source, e.ID), e.Payload)
-	return w.exchange(ctx, "post", e, webhook.Request{
+	return w.exchange(ctx, "post", e, r.Secrets, WebhookID(e.Source, e.ID), webhook.Request{
 		Identity: identity(r), Method: http.MethodPost, URL: r.PostEndpoint, Header: h, Body: e.Payload, Timeout: r.Timeout, Limit: w.maxResponse(),
 	})
-}
-
-// sign sets the headers of Standard Webhooks, and the signature if there are secrets, which were validated with the
-// configuration.
-func (w *core) sign(h http.Header, secrets []string, id string, payload []byte) {
-	now := wall()
-	h.Set(webhook.HeaderID, id)
-	h.Set(webhook.HeaderTimestamp, strconv.Itoa(int(now.Unix())))
-	if len(secrets) == 0 {
-		return
-	}
-	signer, err := webhook.NewSigner(strings.Join(secrets, " "))
-	if err != nil {
-		w.log.Error("a request goes out unsigned", "error", err)
-		return
-	}
-	signer.Sign(h, id, now, payload)
 }
 
 // The placeholders of a status endpoint. They may be in its path and its query, but not in its host, which a sender could choose then.
@@ -109,9 +91,8 @@ const (
 // get asks a receiver's status endpoint about a message.
 func (w *core) get(ctx context.Context, r store.Receiver, e *store.Entry) (*webhook.Answer, error) {
 	h := http.Header{"User-Agent": {userAgent}}
-	w.sign(h, r.Secrets, WebhookID(e.Source, e.ID), nil)
 	target := strings.NewReplacer(SourcePlaceholder, escape(e.Source), MessagePlaceholder, escape(e.ID)).Replace(r.StatusEndpoint)
-	answer, err := w.exchange(ctx, "poll", e, webhook.Request{
+	answer, err := w.exchange(ctx, "poll", e, r.Secrets, WebhookID(e.Source, e.ID), webhook.Request{
 		Identity: identity(r), Method: http.MethodGet, URL: target, Header: h, Timeout: r.Timeout, Limit: w.maxResponse(),
 	})
 	w.log.Debug("poll", "node", w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "result", result(answer, err), "trace",
@@ -119,7 +100,7 @@ func (w *core) get(ctx context.Context, r store.Receiver, e *store.Entry) (*webh
 	if err != nil {
 		return nil, err
 	}
-	w.cfg.Metrics.polled(r.Name, answer.Code)
+	w.cfg.Metrics.polls.WithLabelValues(r.Name, metrics.Class(answer.Code)).Inc()
 	if unknown(answer) {
 		return nil, answer.Broken
 	}
@@ -130,35 +111,52 @@ func escape(id string) string {
 	return strings.ReplaceAll(url.QueryEscape(id), "+", "%20")
 }
 
-// outcome returns the event for the end of a POST, without its times.
-func outcome(r store.Receiver, answer *webhook.Answer, err error) machine.Event {
-	event := machine.Event{Kind: machine.Answered, Outcome: machine.Retry}
-	event.Note.Answer = noted(answer)
-	switch {
-	case answer == nil:
-		event.Note.Error = err.Error()
+// verdict is what the end of a POST means.
+type verdict struct {
+	event  machine.Event // without its times
+	health gate.Outcome  // of the receiver
+	hold   time.Duration // for which the receiver wants no POST
+	gone   bool          // the receiver's endpoint is gone for good
+}
+
+func judge(r store.Receiver, answer *webhook.Answer, err error) verdict {
+	v := verdict{event: machine.Event{Kind: machine.Answered, Outcome: machine.Retry}, health: gate.Failure}
+	event, note := &v.event, &v.event.Note
+	note.Answer = noted(answer)
+	if answer == nil {
+		note.Error = err.Error()
 		if !errors.Is(err, webhook.ErrNotSent) {
 			event.Kind = machine.Lost
 		}
-		return event
-	case unknown(answer):
-		event.Kind = machine.Lost
-		event.Note.Code, event.Note.Error = answer.Code, fmt.Sprintf("the answer broke off: %v", answer.Broken)
-		return event
+		if errors.Is(err, webhook.ErrForbiddenAddress) {
+			v.health = gate.Unclear
+		}
+		return v
 	}
-	event.Note.Code, event.Outcome = answer.Code, machine.Classify(answer.Code, r.StatusEndpoint != "")
-	switch event.Outcome {
+	if note.Code = answer.Code; unknown(answer) {
+		event.Kind, note.Error = machine.Lost, fmt.Sprintf("the answer broke off: %v", answer.Broken)
+		return v
+	}
+	switch event.Outcome = machine.Classify(answer.Code, r.StatusEndpoint != ""); event.Outcome {
 	case machine.Result:
 		if answer.Code != http.StatusAccepted {
 			event.Response, event.Truncated = response(answer), answer.Truncated
-			event.Note.Answer.Body = ""
+			note.Answer.Body = ""
 		}
 	case machine.Retry, machine.Refused:
-		event.Note.Error = fmt.Sprintf("answered with status %d: %.200q", answer.Code, answer.Body)
+		note.Error = fmt.Sprintf("answered with status %d: %.200q", answer.Code, answer.Body)
 		event.RetryAfter = retryAfter(answer.Header)
 	case machine.Pending:
 	}
-	return event
+	switch busy := answer.Code == http.StatusTooManyRequests || answer.Code == http.StatusServiceUnavailable; {
+	case answer.Code == http.StatusGone:
+		v.health, v.gone = gate.Unclear, true
+	case busy && event.RetryAfter > 0:
+		v.health, v.hold = gate.Unclear, event.RetryAfter
+	case answer.Code < http.StatusInternalServerError:
+		v.health = gate.Success
+	}
+	return v
 }
 
 // maxNoted bounds the headers and the body of an answer that a record keeps, in bytes of each.
@@ -179,26 +177,6 @@ func noted(answer *webhook.Answer) *machine.Answer {
 		note.Headers[name] = value
 	}
 	return note
-}
-
-// judge returns whether a receiver works, for how long it wants no POST, and whether its endpoint is gone for good.
-func judge(answer *webhook.Answer, err error) (verdict gate.Outcome, pause time.Duration, gone bool) {
-	switch {
-	case answer == nil && errors.Is(err, webhook.ErrForbiddenAddress):
-		return gate.Unclear, 0, false
-	case answer == nil, unknown(answer):
-		return gate.Failure, 0, false
-	case answer.Code == http.StatusGone:
-		return gate.Unclear, 0, true
-	case answer.Code == http.StatusTooManyRequests, answer.Code == http.StatusServiceUnavailable:
-		if pause = retryAfter(answer.Header); pause > 0 {
-			return gate.Unclear, pause, false
-		}
-	}
-	if answer.Code >= http.StatusInternalServerError {
-		return gate.Failure, 0, false
-	}
-	return gate.Success, 0, false
 }
 
 // unknown reports whether the response of an answer was cut off.
@@ -242,8 +220,9 @@ func about(source, id, receiver string) trace.SpanStartEventOption {
 		attribute.String("relay.source_id", source), attribute.String("relay.message_id", id), attribute.String("relay.receiver", receiver))
 }
 
-// exchange makes a request for a message, in a span of its own.
-func (w *core) exchange(ctx context.Context, name string, e *store.Entry, r webhook.Request) (*webhook.Answer, error) {
+// exchange makes a signed request for a message, in a span of its own.
+func (w *core) exchange(ctx context.Context, name string, e *store.Entry, secrets []string, id string, r webhook.Request) (*webhook.Answer, error) {
+	w.sign(r.Header, secrets, id, r.Body)
 	ctx, span := spans.Begin(ctx, tracer, name, e.Trace, trace.WithSpanKind(trace.SpanKindClient), about(e.Source, e.ID, e.Receiver),
 		trace.WithAttributes(attribute.Int("relay.attempt", e.Attempt), attribute.String("http.request.method", r.Method)))
 	defer span.End()
@@ -262,6 +241,23 @@ func (w *core) exchange(ctx context.Context, name string, e *store.Entry, r webh
 		}
 	}
 	return answer, err
+}
+
+// sign sets the headers of Standard Webhooks, and the signature if there are secrets, which were validated with the
+// configuration.
+func (w *core) sign(h http.Header, secrets []string, id string, payload []byte) {
+	now := wall()
+	h.Set(webhook.HeaderID, id)
+	h.Set(webhook.HeaderTimestamp, strconv.Itoa(int(now.Unix())))
+	if len(secrets) == 0 {
+		return
+	}
+	signer, err := webhook.NewSigner(strings.Join(secrets, " "))
+	if err != nil {
+		w.log.Error("a request goes out unsigned", "error", err)
+		return
+	}
+	signer.Sign(h, id, now, payload)
 }
 
 // withoutURL removes the URL from the error of a request: a sender sees the errors of its messages, and the endpoints of

@@ -82,3 +82,31 @@ func (w *core) ask(ctx context.Context, r store.Receiver, e *store.Entry, pause 
 	}
 	return jetpull.Retry(pause, fmt.Errorf("the status endpoint answered %d", answer.Code))
 }
+
+// load reads the record of an entry. If the store has lost it, since a cluster can set a stream back to an older state, load creates it again.
+// done says that there is nothing left to do: the record may have expired after its tombstone, or the message was never accepted.
+func (w *core) load(ctx context.Context, e *store.Entry) (done bool, err error) {
+	v, err := w.store.Load(ctx, e.Source, e.ID)
+	if err == nil {
+		e.Versioned = v
+	}
+	if !errors.Is(err, store.ErrNotFound) {
+		return false, err
+	}
+	if w.store.Now().Sub(e.ArrivedAt) >= w.cfg.Tombstone {
+		return true, nil // it was completed long ago
+	}
+	r, err := w.store.Receivers.Find(ctx, e.Receiver)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return true, err
+	}
+	if w.store.Embedded && !repeatable(r) {
+		return true, nil // a loss of power before its sender had an answer
+	}
+	event := machine.Event{Policy: w.policy(r, e.Sender), Now: w.store.Now()}
+	if v, err = w.store.Create(machine.Restore(e.Record, event))(ctx); err == nil {
+		e.Versioned = v
+		w.lost.Add(1)
+	}
+	return false, err
+}

@@ -74,22 +74,45 @@ func (t *toReceiver) deliver(ctx context.Context, m *jetpull.Msg, meta *jetstrea
 		// Before its turn is asked for, so all go to the other process in their order. A lane that ends would get it back without a pause.
 		return m.NakWithDelay(turnPause)
 	}
+	source := ""
 	if ordered(t.order) {
-		turn, err := t.w.itsTurn(ctx, m, store.ToReceiver, t.w.store.Filter(store.ToReceiver, t.name, e.Source))
-		if err != nil || !turn {
+		source = t.w.store.Filter(store.ToReceiver, t.name, e.Source)
+	}
+	return t.w.inOrder(ctx, m, store.ToReceiver, source, func() error {
+		// Nothing is stored of what follows from an entry that a loss of power can still take: the message would be in no queue.
+		t.w.crashpoint("before-entry-on-disk")
+		if err := t.w.store.EntryOnDisk(ctx, store.ToReceiver, meta.Sequence.Stream); err != nil {
 			return err
 		}
+		// The record is newer than the copy in a redelivered entry.
+		return t.w.decide(ctx, e, meta.NumDelivered > 1, func() error { return t.work(ctx, e) })
+	})
+}
+
+// turnPause is the pause before an entry that has to wait for an earlier one of its source is checked again.
+const turnPause = 50 * time.Millisecond
+
+// inOrder handles an entry. If it is not the first one of its queue that matches a filter, which is that of its source, the message is handed
+// back. With an empty filter there is no order.
+//
+// That keeps the order of a source if deliveries are out of order. Consume handles deliveries in their order. But a delivery can be lost,
+// or have gone to another process that was stalled or died. Then it is repeated behind later ones. An entry that is handed back lets
+// the earlier one pass. An entry is acknowledged with a confirmation, so that the check of the next one does not find it.
+func (w *core) inOrder(ctx context.Context, m *jetpull.Msg, q store.Queue, filter string, handle func() error) error {
+	if filter == "" {
+		return handle()
 	}
-	// Nothing is stored of what follows from an entry that a loss of power can still take: the message would be in no queue.
-	t.w.crashpoint("before-entry-on-disk")
-	if err := t.w.store.EntryOnDisk(ctx, store.ToReceiver, meta.Sequence.Stream); err != nil {
+	first, err := w.store.First(ctx, q, filter)
+	switch {
+	case err != nil:
+		return err
+	case first != nil && first.Sequence < m.Sequence():
+		return m.NakWithDelay(turnPause)
+	}
+	if err := handle(); err != nil {
 		return err
 	}
-	// The record is newer than the copy in a redelivered entry.
-	if err := t.w.decide(ctx, e, meta.NumDelivered > 1, func() error { return t.work(ctx, e) }); err != nil || !ordered(t.order) {
-		return err
-	}
-	return m.DoubleAck(ctx) // confirmed, so that the check of the next entry of the source does not find this one
+	return m.DoubleAck(ctx)
 }
 
 // work processes a message as far as possible, by the status of its record.
@@ -127,7 +150,10 @@ func (t *toReceiver) attempt(ctx context.Context, e *store.Entry) error {
 		return err
 	case p.Order != t.order:
 		t.gate.release(p, gate.NotMade)
-		t.w.lanes.restart(t.lane)
+		select {
+		case t.lane.restart <- struct{}{}:
+		default: // it begins again anyway
+		}
 		return jetpull.Retry(firstPause, errors.New("its lane begins again in another order"))
 	default:
 		return t.send(ctx, e, p, event)
@@ -137,8 +163,8 @@ func (t *toReceiver) attempt(ctx context.Context, e *store.Entry) error {
 
 // send makes an attempt: it stores SENDING(n) before the POST, and the result after it. The caller has acquired the gate.
 func (t *toReceiver) send(ctx context.Context, e *store.Entry, p permit, event machine.Event) error {
-	r, verdict := p.Receiver, gate.NotMade
-	defer func() { t.gate.release(p, verdict) }()
+	r, health := p.Receiver, gate.NotMade
+	defer func() { t.gate.release(p, health) }()
 	event.Kind = machine.Send
 	next, ok := machine.Next(e.Record, event)
 	if !ok {
@@ -169,20 +195,19 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, p permit, event m
 	t.w.crashpoint("after-post")
 	if answer == nil && ctx.Err() != nil {
 		// The worker was stopped during the POST. The outcome is resolved as after a crash.
-		verdict = gate.Unclear
+		health = gate.Unclear
 		return jetpull.Retry(0, context.Cause(ctx))
 	}
 	took := time.Since(begun)
-	event = outcome(r, answer, err)
+	v := judge(r, answer, err)
+	event, health = v.event, v.health
 	event.Now, event.Policy, event.Attempt = t.w.store.Now(), t.w.policy(r, e.Sender), e.Attempt
 	event.Note.Time, event.Note.Duration = at, took
 	p.failure = event.Note.Error
-	seen, pause, gone := judge(answer, err)
-	if gone {
+	if v.gone {
 		t.disable(ctx, r)
 	}
-	t.gate.hold(pause)
-	verdict = seen
+	t.gate.hold(v.hold)
 	t.w.cfg.Metrics.attempted(r.Name, answer, err, took)
 	t.w.log.Debug("attempt", "node", t.w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "attempt", e.Attempt, "code", event.Note.Code,
 		"error", event.Note.Error, "trace", traceID(e.Trace))
@@ -261,7 +286,7 @@ func (w *core) advance(ctx context.Context, e *store.Entry, next machine.Record)
 		return err
 	}
 	if e.Status == machine.Responded || e.Status == machine.Done {
-		w.cfg.Metrics.delivered(e.Receiver, w.store.Now().Sub(e.ArrivedAt))
+		w.cfg.Metrics.responses.WithLabelValues(e.Receiver).Observe(max(0, w.store.Now().Sub(e.ArrivedAt)).Seconds())
 	}
 	return w.follow(ctx, e)
 }

@@ -104,14 +104,14 @@ func Start(ctx context.Context, s *store.Store, cfg Config) *Workers {
 	c.lanes = &lanes{start: w.startLane, running: map[laneKey]*lane{}}
 	w.ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
 	cfg.Metrics.observe(w)
-	for partition := range s.Partitions() {
+	for partition := range s.Partitions {
 		w.run(w.fromSender(partition))
 	}
 	w.run(w.failedMessages())
 	w.running.Go(func() { w.Operations.Run(w.ctx) })
 	s.OnChange(w.changed)
 	w.running.Go(func() { w.followQueues(w.ctx) })
-	w.running.Go(func() { watch.Every(w.ctx, failedEvery, func() { w.notifyFailed(); w.reportLost() }) })
+	w.running.Go(func() { watch.Every(w.ctx, failedEvery, w.reportCounts) })
 	return w
 }
 
@@ -123,15 +123,14 @@ func (w *Workers) Close() {
 	w.lanes.close()
 	w.stop()
 	w.running.Wait()
-	w.notifyFailed()
-	w.reportLost()
+	w.reportCounts()
 }
 
 // worker is a consumer and the handler of its messages.
 type worker struct {
 	stream   string
 	consumer jetstream.ConsumerConfig
-	handle   func(ctx context.Context, m *jetpull.Msg) error
+	handle   func(ctx context.Context, m *jetpull.Msg, meta *jetstream.MsgMetadata) error
 	opts     []jetpull.SubscribeOption
 }
 
@@ -158,11 +157,7 @@ func (w *core) entryWorker(q store.Queue, owner string, pinned bool,
 	deliver func(context.Context, *jetpull.Msg, *jetstream.MsgMetadata, *store.Entry) error,
 ) worker {
 	worker := w.newWorker(w.store.StreamName(q), w.store.Durable(q, owner), w.store.Filter(q, owner), pinned)
-	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
-		meta, err := m.Metadata()
-		if err != nil {
-			return err
-		}
+	worker.handle = func(ctx context.Context, m *jetpull.Msg, meta *jetstream.MsgMetadata) error {
 		e, err := store.DecodeEntry(m.Data())
 		if err != nil {
 			w.cfg.Reporter.Report(ctx, err, "subject", m.Subject())
@@ -192,10 +187,7 @@ func (w *core) consume(ctx context.Context, worker worker) {
 			return
 		}
 		w.log.Warn("a worker ended by itself and is started again", "worker", worker.consumer.Durable, "error", err)
-		select {
-		case <-time.After(restartPause):
-		case <-ctx.Done():
-		}
+		_ = watch.Sleep(ctx, restartPause)
 	}
 }
 
@@ -212,7 +204,10 @@ func (w *core) consumeOnce(ctx context.Context, worker worker) error {
 		}
 	}()
 	return sub.Consume(ctx, func(work context.Context, m *jetpull.Msg) error {
-		err := worker.handle(work, m)
+		meta, err := m.Metadata()
+		if err == nil {
+			err = worker.handle(work, m, meta)
+		}
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return jetpull.Retry(0, err) // another process can have it at once

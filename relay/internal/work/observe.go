@@ -12,6 +12,7 @@ import (
 
 	"github.com/jetpull/jetpull/internal/service/metrics"
 	"github.com/jetpull/jetpull/internal/service/webhook"
+	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
 
@@ -45,12 +46,6 @@ func NewMetrics() *Metrics {
 		responses: set.Histogram("relay_response_seconds", "Time from the arrival of a message to its receiver's response.", "receiver"),
 		endToEnd:  set.Histogram("relay_end_to_end_seconds", "Time from the arrival of a message to the 2xx of its sender's callback.", "receiver"),
 	}
-}
-
-func (m *Metrics) ingested(outcome string) { m.ingest.WithLabelValues(outcome).Inc() }
-
-func (m *Metrics) polled(receiver string, code int) {
-	m.polls.WithLabelValues(receiver, metrics.Class(code)).Inc()
 }
 
 // resultClass is [result] as the value of a label.
@@ -106,23 +101,16 @@ type answerTimes struct {
 	since   time.Time
 }
 
-// Refused returns how many POSTs of this process to a receiver have failed since the last one that succeeded, and when the first of them did. It is
-// nil if this process has made none: other processes of the relay may have.
-func (m *Metrics) Refused(receiver string) (n *int, since time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	t := m.answers[receiver]
-	if t == nil {
-		return nil, time.Time{}
-	}
-	refused := t.refused
-	if refused > 0 {
-		since = t.since
-	}
-	return &refused, since
+// Seen is what this process has seen of a receiver. It is empty if the process has made no POST to it: other processes of the relay may have.
+type Seen struct {
+	// Answers are missing before the first answer.
+	Answers *Answers `json:"answers,omitempty"`
+	// Refused is how many POSTs have failed since the last that succeeded, and RefusedSince is when the first of them did.
+	Refused      *int      `json:"refused,omitempty"`
+	RefusedSince time.Time `json:"refused_since,omitzero"`
 }
 
-// Answers are the response times of the last Count of a receiver's answers to this process, in seconds. Total is all since its start.
+// Answers are the response times of the last Count of a receiver's answers, in seconds. Total is all since the start of the process.
 type Answers struct {
 	Total int     `json:"total"`
 	Count int     `json:"count"`
@@ -130,32 +118,34 @@ type Answers struct {
 	P99   float64 `json:"p99"`
 }
 
-// Answers returns nil if the receiver has not answered this process yet.
-func (m *Metrics) Answers(receiver string) *Answers {
+// Seen returns what this process has seen of a receiver.
+func (m *Metrics) Seen(receiver string) (seen Seen) {
 	m.mu.Lock()
 	t := m.answers[receiver]
-	if t == nil || t.count == 0 {
+	if t == nil {
 		m.mu.Unlock()
-		return nil
+		return seen
 	}
-	total := t.count
+	total, refused := t.count, t.refused
 	took := slices.Clone(t.last[:min(total, maxAnswerTimes)])
-	m.mu.Unlock()
-	slices.Sort(took)
-	rank := func(percent int) float64 { return took[(len(took)*percent+99)/100-1].Seconds() }
-	return &Answers{total, len(took), rank(50), rank(99)}
-}
-
-// calledBack counts a callback. receiver is empty if the receiver was deleted, and gets no series then.
-func (m *Metrics) calledBack(sender, receiver string, a *webhook.Answer, err error, took time.Duration) {
-	m.callbacks.WithLabelValues(sender, resultClass(a, err)).Inc()
-	if receiver != "" && err == nil && a.Code >= 200 && a.Code <= 299 {
-		m.endToEnd.WithLabelValues(receiver).Observe(max(0, took).Seconds())
+	if seen.Refused = &refused; refused > 0 {
+		seen.RefusedSince = t.since
 	}
+	m.mu.Unlock()
+	if total > 0 {
+		slices.Sort(took)
+		rank := func(percent int) float64 { return took[(len(took)*percent+99)/100-1].Seconds() }
+		seen.Answers = &Answers{total, len(took), rank(50), rank(99)}
+	}
+	return seen
 }
 
-func (m *Metrics) delivered(receiver string, took time.Duration) {
-	m.responses.WithLabelValues(receiver).Observe(max(0, took).Seconds())
+// calledBack counts a callback. A receiver that was deleted gets no series.
+func (m *Metrics) calledBack(sender string, receiver store.Receiver, a *webhook.Answer, err error, took time.Duration) {
+	m.callbacks.WithLabelValues(sender, resultClass(a, err)).Inc()
+	if !receiver.Deleted && receiver.Name != "" && err == nil && a.Code >= 200 && a.Code <= 299 {
+		m.endToEnd.WithLabelValues(receiver.Name).Observe(max(0, took).Seconds())
+	}
 }
 
 func (m *Metrics) forget(label, name string) {
@@ -221,35 +211,91 @@ func (g gauges) collect(gauge func(d *prometheus.Desc, value float64, labels ...
 	gauge(gaugeOldest, max(0, g.w.store.Now().Sub(oldest).Seconds()))
 }
 
+// waiting are the gauges of the messages that wait in a queue.
+var waiting = map[store.Queue]*prometheus.Desc{store.ToReceiver: gaugeBacklog, store.FromReceiver: gaugePending, store.ToSender: gaugeToSender}
+
 // collectQueues collects the lengths of the queues. It leaves out those for which the server does not answer in time.
 func (g gauges) collectQueues(ctx context.Context, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	s := g.w.store
-	toReceiver, err := s.Backlogs(ctx, store.ToReceiver)
-	pending, pendingErr := s.Backlogs(ctx, store.FromReceiver)
-	toSender, senderErr := s.Backlogs(ctx, store.ToSender)
-	if err := errors.Join(err, pendingErr, senderErr); err != nil {
-		g.w.log.Info("a scrape has not all of what waits", "error", err)
-	}
-	for _, r := range s.Receivers.All() {
-		if n := toReceiver[r.Name]; err == nil && (n > 0 || !r.Deleted) {
-			gauge(gaugeBacklog, float64(n), r.Name)
-			if oldest, err := s.Oldest(ctx, store.ToReceiver, r.Name, n); err == nil {
-				gauge(gaugeAge, oldest.Seconds(), r.Name)
+	for q, desc := range waiting {
+		backlogs, err := s.Backlogs(ctx, q)
+		if err != nil {
+			g.w.log.Info("a scrape has not all of what waits", "error", err)
+			continue
+		}
+		for _, owner := range s.Owners(q) {
+			n := backlogs[owner.Name]
+			if n == 0 && owner.Deleted {
+				continue
 			}
-		}
-		if n := pending[r.Name]; pendingErr == nil && (n > 0 || r.StatusEndpoint != "" && !r.Deleted) {
-			gauge(gaugePending, float64(n), r.Name)
-		}
-	}
-	for _, sender := range s.Senders.All() {
-		if n := toSender[sender.Name]; senderErr == nil && (n > 0 || !sender.Deleted) {
-			gauge(gaugeToSender, float64(n), sender.Name)
+			gauge(desc, float64(n), owner.Name)
+			if q != store.ToReceiver {
+				continue
+			}
+			if oldest, err := s.Oldest(ctx, q, owner.Name, n); err == nil {
+				gauge(gaugeAge, oldest.Seconds(), owner.Name)
+			}
 		}
 	}
 }
 
-// State returns the state of a receiver's gate in this process.
-func (w *Workers) State(r store.Receiver) State { return w.gate(r.Name).state(r) }
-
 // Metrics returns the metrics of this process.
 func (w *Workers) Metrics() *Metrics { return w.cfg.Metrics }
+
+// The events that are sent to the operator's URL.
+const (
+	eventDisabled = "receiver disabled"
+	eventOpened   = "circuit breaker opened"
+	eventClosed   = "circuit breaker closed"
+	eventFailed   = "messages failed"
+)
+
+// failedEvery is how often failed messages are reported.
+const failedEvery = 10 * time.Second
+
+// event is the body of the request to the operator's URL.
+type event struct {
+	Event    string
+	Receiver string
+	Reason   string `json:",omitempty"`
+	Count    int    `json:",omitempty"` // of messages that failed
+	At       time.Time
+}
+
+// failures counts the messages that failed since the last event about them, by the event.
+type failures struct {
+	mu    sync.Mutex
+	count map[event]int
+}
+
+// notify reports an event to the operator. It does not wait.
+func (w *core) notify(e event) {
+	e.At = wall()
+	w.log.Warn("event", "event", e.Event, "receiver", e.Receiver, "reason", e.Reason, "count", e.Count)
+	w.cfg.Events.Send(e)
+}
+
+// countFailed counts a failed message for the next event.
+func (w *core) countFailed(receiver string, reason machine.Reason) {
+	w.failures.mu.Lock()
+	defer w.failures.mu.Unlock()
+	if w.failures.count == nil {
+		w.failures.count = map[event]int{}
+	}
+	w.failures.count[event{Event: eventFailed, Receiver: receiver, Reason: string(reason)}]++
+}
+
+// reportCounts reports the failed messages that were counted, in one event for each receiver and reason, and the records that were lost.
+func (w *core) reportCounts() {
+	if n := w.lost.Swap(0); n > 0 {
+		w.cfg.Reporter.Report(w.ctx, errors.New("the store has lost the records of messages: they go on from the copies in the queues"), "messages", n)
+	}
+	w.failures.mu.Lock()
+	count := w.failures.count
+	w.failures.count = nil
+	w.failures.mu.Unlock()
+	for e, n := range count {
+		e.Count = n
+		w.notify(e)
+	}
+}

@@ -1,0 +1,87 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/jetpull/jetpull/internal/service/httpserve"
+)
+
+// HTTP is what the listeners of all systems have in common.
+type HTTP struct {
+	Listener     string // the address to listen on; 127.0.0.1:8080 by default
+	MaxBodyBytes int    // the maximum size of a body
+	// PerAddress is the maximum number of connections from one address. 0 means no limit. The default is 1,024.
+	PerAddress int
+	// Proxies are the addresses and networks of reverse proxies. The client of a request from one is the last other address in X-Forwarded-For.
+	// They have no limit of connections. X-Forwarded-Prefix of one is in front of the paths that the client sees.
+	Proxies []string
+	// PublicURL is the URL by which clients reach the listener, such as https://example.com/relay. If it is empty, it is the URL that they
+	// use, or that a trusted proxy says.
+	PublicURL string
+	// Open allows an address other than loopback without an admin token.
+	Open bool
+	// OpenMetrics serves the metrics without the admin token.
+	OpenMetrics bool
+}
+
+// HTTPSettings are the settings of an HTTP. what has bodies, of which the largest has body bytes by default and most at most.
+func HTTPSettings[C any](system, what, body string, most int, of func(*C) *HTTP) []Setting[C] {
+	return []Setting[C]{
+		Text("http", "listener", "127.0.0.1:8080", "address to listen on", func(c *C) *string { return &of(c).Listener }),
+		Number("http", "max-body-bytes", body, 1, most, "maximum bytes of the body of "+what+"; a larger one is refused with 413",
+			func(c *C) *int { return &of(c).MaxBodyBytes }),
+		Number("http", "max-connections-per-address", "1024", 0, 1<<20,
+			"maximum connections from one address, and at most half of the files that the process may open; all clients behind a proxy share its address "+
+				"unless trusted-proxies names it; 0: no limit", func(c *C) *int { return &of(c).PerAddress }),
+		List("http", "trusted-proxies", "", "addresses and networks of reverse proxies, such as 10.0.0.0/8, separated by commas; the client of "+
+			"their requests is the last other address in X-Forwarded-For, and X-Forwarded-Prefix is in front of the paths that it sees",
+			httpserve.CheckProxies, func(c *C) *[]string { return &of(c).Proxies }),
+		Text("http", "public-url", "", "URL by which clients reach the listener, such as https://example.com/"+system+"; its path is in front of "+
+			"each path in a response; empty: the URL that they use, or that a trusted proxy says", func(c *C) *string { return &of(c).PublicURL }),
+		Boolean("http", "open", "false", "listen beyond loopback without an admin token", func(c *C) *bool { return &of(c).Open }),
+		Boolean("http", "open-metrics", "false", "show /metrics without the admin token", func(c *C) *bool { return &of(c).OpenMetrics }),
+	}
+}
+
+// Check refuses a listener that is open to all, and a public URL that is none. Harm is what anybody could do who needs no token.
+func (h *HTTP) Check(harm, token string) error {
+	_, public := httpserve.ParsePublicURL(h.PublicURL)
+	return errors.Join(Named("[http] public-url", public), CheckListener(h.Listener, harm, token, h.Open))
+}
+
+// NATS is what all systems know of their NATS server.
+type NATS struct {
+	// URL is that of an existing server, or several with commas. Empty means a server in this process.
+	URL      string
+	Creds    string // the file with the credentials for an existing server; empty: none
+	StoreDir string // the folder of the embedded server
+	Name     string // the first part of the names of streams and subjects; that of the system by default
+	Replicas int    // the copies of each stream, 1 (the default) to 5
+	// Sync is when the embedded server syncs to disk: always (the default) and each before the answer, for several writes at a time or for one.
+	// Otherwise it is an interval such as 2m; a crash of the machine can lose the writes since then.
+	Sync string
+}
+
+// NATSSettings are the settings of a NATS.
+func NATSSettings[C any](system string, of func(*C) *NATS) []Setting[C] {
+	return []Setting[C]{
+		Text("nats", "url", "", "URL of an existing NATS server, or several separated by commas; empty: run one in this process",
+			func(c *C) *string { return &of(c).URL }),
+		Text("nats", "creds", "", "file with the credentials for that server", func(c *C) *string { return &of(c).Creds }),
+		Text("nats", "store-dir", system+"-data", "folder of the embedded server's store", func(c *C) *string { return &of(c).StoreDir }),
+		Text("nats", "name", system, "first part of the names of streams and subjects", func(c *C) *string { return &of(c).Name }),
+		Number("nats", "replicas", "1", 1, 5, "copies of each stream, 1 to 5; the embedded server has 1", func(c *C) *int { return &of(c).Replicas }),
+		Text("nats", "sync", "always", "when the embedded server syncs to disk: always (before the response, several writes at a time), each "+
+			"(before the response, one write at a time), or an interval such as 10s; with an interval, a crash of the machine loses the writes since the "+
+			"last sync", func(c *C) *string { return &of(c).Sync }),
+	}
+}
+
+// Named is an error of a setting with its name, or nil.
+func Named(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", name, err)
+}
