@@ -91,7 +91,8 @@ func (s *jobs) PutJob(ctx context.Context, job domain.Job) (domain.Job, error) {
 }
 
 // Refresh returns a settled state only once it is on disk. If no other process writes, the index equals the store except for
-// writes in progress, whose callers have no answer either. Then only the fields of a settled job that the index lacks are read.
+// writes in progress, whose callers have no answer either. Then only the fields of a settled job that the index lacks are read. A removed job
+// is [domain.ErrNotFound].
 func (s *jobs) Refresh(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	for ctx.Err() == nil {
 		var record domain.Job
@@ -112,7 +113,11 @@ func (s *jobs) Refresh(ctx context.Context, id domain.JobID) (domain.Job, error)
 			j = record
 		}
 		// Another caller has written the record and may still wait for the sync. An answer based on it must wait too.
-		return j, s.jobWrites.DurableAt(ctx, j.Revision)
+		err = s.jobWrites.DurableAt(ctx, j.Revision)
+		if err == nil && j.Status == domain.Removed {
+			err = fmt.Errorf("%w: job %s", domain.ErrNotFound, id)
+		}
+		return j, err
 	}
 	return domain.Job{}, context.Cause(ctx)
 }

@@ -80,7 +80,7 @@ func secretName(name string) bool {
 
 // AttemptsOf returns the last attempts at a job, up to limit, newest first.
 func (x *Jobs) AttemptsOf(ctx context.Context, id domain.JobID, limit int) ([]domain.Attempt, error) {
-	j, err := x.RefreshJob(ctx, id)
+	j, err := x.Records.Refresh(ctx, id)
 	if err != nil {
 		return nil, err
 	}

@@ -218,7 +218,7 @@ type Records interface {
 	// Job returns a job in memory, including a removed one, or ErrNotFound. A settled job may have only its state, time and
 	// revision.
 	Job(ctx context.Context, id domain.JobID) (domain.Job, error)
-	// Refresh is like Job, with all fields, and reads the store if another node may have written the job.
+	// Refresh is like Job, with all fields, and reads the store if another node may have written the job. A removed job is ErrNotFound.
 	Refresh(ctx context.Context, id domain.JobID) (domain.Job, error)
 	// PutJob writes a job's new state. It fails with ErrConflict if the stored revision is not job.Revision. The current state
 	// can then be read with Job.
