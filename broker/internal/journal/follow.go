@@ -1,39 +1,14 @@
 package journal
 
 import (
-	"context"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
-	"github.com/jetpull/jetpull/internal/jsstream"
 )
-
-// follow reads the unseen part of a stream, and continues until run ends. It returns when it has read all that the stream had at
-// the time of the call.
-func (s *Store) follow(ctx, run context.Context, stream jetstream.Stream, headersOnly bool, seen *jsstream.Progress,
-	see func(*nats.Msg, *nats.MsgMetadata),
-) error {
-	f := s.feed(stream, seen)
-	f.HeadersOnly, f.See, f.Reading = headersOnly, see, s.cfg.Progress
-	return s.follows(jsstream.Follow(ctx, run, f))
-}
-
-// feed returns a feed of a stream that records its progress in seen.
-func (s *base) feed(stream jetstream.Stream, seen *jsstream.Progress) jsstream.Feed {
-	f := jsstream.Feed{JS: s.js, Stream: stream, Reader: s.reader, Shared: s.cfg.Shared, Seen: seen, Log: s.log}
-	switch seen {
-	case s.messagesSeen:
-		f.Known = s.known
-	case s.jobsSeen:
-		f.Known = s.recorded.Load
-	}
-	return f
-}
 
 // seeMessage adds a stored message, of which only the headers were read.
 func (s *messages) seeMessage(msg *nats.Msg, meta *nats.MsgMetadata) {
