@@ -213,16 +213,12 @@ func (a messages) producerName(ctx context.Context, id string) string {
 }
 
 func (a messages) listMessages(r *http.Request, c domain.Channel) (any, error) {
-	page, err := pageOf(r)
-	if err != nil {
-		return nil, err
-	}
-	filter, err := statusFilter(r)
+	page, status, err := listed(r)
 	if err != nil {
 		return nil, err
 	}
 	var list []domain.Message
-	if len(filter) == 0 || slices.Contains(filter, int(domain.Dispatched)) {
+	if status != domain.Pending { // all are dispatched
 		if slices.ContainsFunc(searchFields, r.URL.Query().Has) {
 			return a.searchMessages(r, c, page)
 		}
@@ -230,7 +226,13 @@ func (a messages) listMessages(r *http.Request, c domain.Channel) (any, error) {
 			return nil, err
 		}
 	}
-	return listOf(r, list, func(r *http.Request, m domain.Message) string { return link(r, "channel", c.ID, "message", m.ID) }, placeOf), nil
+	return listOfMessages(r, list, "message"), nil
+}
+
+// listOfMessages is a list of links to messages, or to scheduled ones.
+func listOfMessages(r *http.Request, list []domain.Message, kind string) listResult {
+	url := func(r *http.Request, m domain.Message) string { return link(r, "channel", m.Channel, kind, m.ID) }
+	return listOf(r, list, url, func(m domain.Message) domain.Position { return domain.Position{Seq: m.Seq} })
 }
 
 type countModel struct {
@@ -291,29 +293,17 @@ func (a messages) getScheduled(r *http.Request, c domain.Channel) (any, error) {
 }
 
 func (a messages) listScheduled(r *http.Request, c domain.Channel) (any, error) {
-	page, err := pageOf(r)
+	page, status, err := listed(r)
 	if err != nil {
 		return nil, err
-	}
-	filter, err := statusFilter(r)
-	if err != nil {
-		return nil, err
-	}
-	status := domain.MessageStatus(0)
-	if len(filter) > 0 {
-		status = domain.MessageStatus(filter[0])
 	}
 	items, err := a.b.Messages.InOrder(r.Context(), a.b.Index.ScheduledSeqs(c.ID, status, page))
 	if err != nil {
 		return nil, err
 	}
-	list := listOf(r, items, func(r *http.Request, m domain.Message) string {
-		return link(r, "channel", c.ID, "scheduled-message", m.ID)
-	}, placeOf)
+	list := listOfMessages(r, items, "scheduled-message")
 	return map[string]any{"result": list.Result, "pages": list.Pages}, nil
 }
-
-func placeOf(m domain.Message) domain.Position { return domain.Position{Seq: m.Seq} }
 
 // cancelScheduled needs what a broadcast needs, or the right to change the channel.
 func (a messages) cancelScheduled(w http.ResponseWriter, r *http.Request) error {

@@ -28,7 +28,6 @@ type kind[T any] struct {
 	of *directory.Kind[T]
 	// fill reads the form fields that only some kinds have.
 	fill func(*http.Request, *T) error
-	url  func(*http.Request, T) string
 	view func(*http.Request, T) any
 	// remove deletes one. Nil: nothing belongs to it that would be in the way.
 	remove func(*http.Request, T) error
@@ -40,9 +39,6 @@ func (a *API) producers() kind[domain.Producer] {
 		fill: func(_ *http.Request, p *domain.Producer) error {
 			return badField("ID "+strconv.Quote(p.ID), domain.CheckSent(p.ID))
 		},
-		url: func(r *http.Request, p domain.Producer) string {
-			return link(r, "producer", p.ID)
-		},
 		view: func(_ *http.Request, p domain.Producer) any { return modelOf(p.Stakeholder) },
 	}
 }
@@ -51,9 +47,6 @@ func (a *API) channels() kind[domain.Channel] {
 	return kind[domain.Channel]{
 		API: a, segment: "channel", of: a.Directory.Channels,
 		fill: func(*http.Request, *domain.Channel) error { return nil },
-		url: func(r *http.Request, c domain.Channel) string {
-			return link(r, "channel", c.ID)
-		},
 		view: func(r *http.Request, c domain.Channel) any {
 			url := link(r, "channel", c.ID)
 			return channelModel{modelOf(c.Stakeholder), url + "/consumers", url + "/messages", url + "/broadcast", url + "/messages-status"}
@@ -72,9 +65,6 @@ func (a *API) consumers() kind[domain.Consumer] {
 	return kind[domain.Consumer]{
 		API: a, segment: "consumer", inChannel: true, of: a.Directory.Consumers,
 		fill: a.fillConsumer,
-		url: func(r *http.Request, c domain.Consumer) string {
-			return link(r, "channel", c.Channel, "consumer", c.ID)
-		},
 		view: a.modelOfConsumer,
 	}
 }
@@ -152,6 +142,14 @@ func (k kind[T]) put(w http.ResponseWriter, r *http.Request) error {
 	return k.write(w, r, t)
 }
 
+func (k kind[T]) link(r *http.Request, t T) string {
+	id := k.of.Base(&t).ID
+	if k.inChannel {
+		return link(r, "channel", r.PathValue("channel"), k.segment, id)
+	}
+	return link(r, k.segment, id)
+}
+
 func (k kind[T]) listAll(r *http.Request) (any, error) {
 	if k.inChannel {
 		if _, err := k.channel(r); err != nil {
@@ -164,7 +162,7 @@ func (k kind[T]) listAll(r *http.Request) (any, error) {
 	}
 	number := func(t T) uint32 { return k.of.Base(&t).Number }
 	position := func(t T) domain.Position { return domain.Position{At: int64(number(t))} }
-	return listOf(r, paged(k.of.List(r.PathValue("channel")), number, page), k.url, position), nil
+	return listOf(r, paged(k.of.List(r.PathValue("channel")), number, page), k.link, position), nil
 }
 
 // delete removes an object that meets the request's precondition. An access token can be withdrawn whatever else has changed.

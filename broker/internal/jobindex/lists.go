@@ -27,10 +27,7 @@ func (x *Index) JobsOf(channel string, seq uint64) []domain.Job {
 func (x *Index) ListDead(number uint32, page domain.Page) []domain.Job {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	k := x.consumers[number]
-	if k == nil {
-		return nil
-	}
+	k := x.of(number)
 	keys := pageOf(&k.settled.dead, page, func(p domain.Position) key { return key{p.At, p.Seq} }, nil)
 	jobs := make([]domain.Job, 0, len(keys))
 	for _, e := range keys {
@@ -46,10 +43,7 @@ func (x *Index) ListDead(number uint32, page domain.Page) []domain.Job {
 func (x *Index) ListJobs(number uint32, status domain.JobStatus, before uint64, limit int) (jobs []domain.Job, next uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	k := x.consumers[number]
-	if k == nil {
-		return nil, 0
-	}
+	k := x.of(number)
 	next = k.channel.walk(before, limit, func(e Entry) bool {
 		j, ok := k.job(e.Seq)
 		takes := ok && (status == 0 || j.Status == status)
@@ -215,10 +209,7 @@ func (x *Index) ChannelOf(seq uint64) (token string, settled bool) {
 func (x *Index) Listed(token string, seqs []uint64) (listed []uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	c := x.channels[token]
-	if c == nil {
-		return nil
-	}
+	c := x.at(token)
 	for _, seq := range seqs {
 		if c.has(seq) {
 			listed = append(listed, seq)
@@ -249,10 +240,7 @@ func (x *Index) Backlogs() []domain.Backlog {
 func (x *Index) CountJobs(number uint32) []domain.StatusCount {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	k := x.consumers[number]
-	if k == nil {
-		return nil
-	}
+	k := x.of(number)
 	return []domain.StatusCount{
 		counted(domain.Queued, k.open.len()-k.inflight.len(), &k.open, k.queuedAt),
 		counted(domain.Inflight, k.inflight.len(), &k.inflight, key.time),

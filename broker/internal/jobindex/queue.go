@@ -36,16 +36,16 @@ func newQueue(x *Index) *Queue {
 func (q *Queue) Queued(number uint32, limit int) []domain.Job {
 	q.x.mu.RLock()
 	defer q.x.mu.RUnlock()
-	return q.x.consumers[number].front(limit)
+	return q.x.of(number).front(limit)
 }
 
 // Take is like Queued, and hides the jobs from other calls of Queued and Take on this node until they are put or given back.
 func (q *Queue) Take(number uint32, limit int) []domain.Job {
 	q.x.mu.Lock()
 	defer q.x.mu.Unlock()
-	jobs := q.x.consumers[number].front(limit)
+	k := q.x.of(number)
+	jobs := k.front(limit)
 	for _, j := range jobs {
-		k := q.x.consumers[number]
 		k.queue.remove(queueKey(j))
 		k.taken[j.ID.Seq] = struct{}{}
 	}
@@ -57,10 +57,7 @@ func (q *Queue) Take(number uint32, limit int) []domain.Job {
 func (q *Queue) QueuedFrom(consumer uint32, last, upTo, from uint64, jobs []domain.Job, limit int) (_ []domain.Job, next uint64) {
 	q.x.mu.RLock()
 	defer q.x.mu.RUnlock()
-	k := q.x.consumers[consumer]
-	if k == nil {
-		return jobs, 0
-	}
+	k := q.x.of(consumer)
 	before, looked := seqKey(from-1), 0
 	for seq := range k.open.ascend(&before) {
 		if uint64(seq) > last {
@@ -81,11 +78,7 @@ func (q *Queue) QueuedFrom(consumer uint32, last, upTo, from uint64, jobs []doma
 func (q *Queue) Taken(id domain.JobID) bool {
 	q.x.mu.RLock()
 	defer q.x.mu.RUnlock()
-	k := q.x.consumers[id.Consumer]
-	if k == nil {
-		return false
-	}
-	_, taken := k.taken[id.Seq]
+	_, taken := q.x.of(id.Consumer).taken[id.Seq]
 	return taken
 }
 
@@ -171,7 +164,7 @@ func (k *consumerIndex) wake() {
 
 // front returns the head of the queue. It is empty while the consumer is paused.
 func (k *consumerIndex) front(limit int) []domain.Job {
-	if k == nil || limit < 1 || k.consumer.Paused() {
+	if limit < 1 || k.consumer.Paused() {
 		return nil
 	}
 	jobs := make([]domain.Job, 0, min(limit, k.queue.len()))
