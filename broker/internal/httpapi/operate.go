@@ -182,11 +182,9 @@ type deadCount struct {
 func (a operators) deadStatus(r *http.Request) (any, error) {
 	consumers := []deadCount{}
 	for _, k := range a.Directory.Consumers.List("") {
-		for _, c := range a.b.Index.CountJobs(k.Number) {
-			if c.Status == domain.Dead && c.Count > 0 {
-				channel, _ := a.Directory.Channels.Find(r.Context(), "", k.Channel) // only its name is used
-				consumers = append(consumers, deadCount{k.Channel, channel.Name, k.ID, k.Name, c.Count})
-			}
+		if dead := a.b.Index.CountJobs(k.Number)[3].Count; dead > 0 {
+			channel, _ := a.Directory.Channels.Find(r.Context(), "", k.Channel) // only its name is used
+			consumers = append(consumers, deadCount{k.Channel, channel.Name, k.ID, k.Name, dead})
 		}
 	}
 	return map[string][]deadCount{"consumers": consumers}, nil
@@ -195,7 +193,7 @@ func (a operators) deadStatus(r *http.Request) (any, error) {
 type consumerState struct {
 	ChannelID, ConsumerID, Type string
 	stateModel
-	// The numbers of jobs in the order of domain.JobStatuses.
+	// The numbers of jobs.
 	Queued, Inflight, Delivered, Dead int
 }
 
@@ -204,10 +202,8 @@ func (a operators) consumerStates(*http.Request) (any, error) {
 	list, used, unused := []consumerState{}, map[string]bool{}, []string{}
 	for _, c := range a.Directory.Consumers.List("") {
 		s := consumerState{ChannelID: c.Channel, ConsumerID: c.ID, Type: string(c.Type), stateModel: stateOf(a.b.Dispatch, c)}
-		counts := []*int{&s.Queued, &s.Inflight, &s.Delivered, &s.Dead}
-		for i, c := range a.b.Index.CountJobs(c.Number) {
-			*counts[i] = c.Count
-		}
+		n := a.b.Index.CountJobs(c.Number)
+		s.Queued, s.Inflight, s.Delivered, s.Dead = n[0].Count, n[1].Count, n[2].Count, n[3].Count
 		list, used[c.Channel] = append(list, s), true
 	}
 	for _, c := range a.Directory.Channels.List("") {

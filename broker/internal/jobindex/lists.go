@@ -237,11 +237,11 @@ func (x *Index) Backlogs() []domain.Backlog {
 
 // CountJobs counts a consumer's jobs, in the order of domain.JobStatuses. Oldest and Newest of queued and delivered jobs are
 // those of the oldest and newest messages. In the other states they are the times at which jobs entered the state.
-func (x *Index) CountJobs(number uint32) []domain.StatusCount {
+func (x *Index) CountJobs(number uint32) [4]domain.StatusCount {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	k := x.of(number)
-	return []domain.StatusCount{
+	return [...]domain.StatusCount{
 		counted(domain.Queued, k.open.len()-k.inflight.len(), &k.open, k.queuedAt),
 		counted(domain.Inflight, k.inflight.len(), &k.inflight, key.time),
 		counted(domain.Delivered, k.settled.delivered, &k.settled.bySeq, settledJob.deliveredAt),

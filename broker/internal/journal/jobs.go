@@ -270,6 +270,21 @@ func parseJobSubject(subject string) (domain.JobID, error) {
 	return domain.JobID{}, fmt.Errorf("%w: subject %q", errRecord, subject)
 }
 
+func (s *jobs) seeRecord(msg *nats.Msg, meta *nats.MsgMetadata) {
+	id, err := parseJobSubject(msg.Subject)
+	var j domain.Job
+	if err == nil {
+		j, err = decodeRecord(id, meta.Sequence.Stream, msg.Data)
+	}
+	if err != nil {
+		s.log.Warn("record that cannot be read ignored", "subject", msg.Subject, "error", err)
+		return
+	}
+	s.noteSequence(id.Seq)
+	// A process that was killed while it pruned leaves records without messages, and so does a backup that was made meanwhile.
+	s.Index.SeeRecord(j, s.messagesSeen.Reached())
+}
+
 // attemptSubject takes numbers, or wildcards.
 func (c Config) attemptSubject(seq, consumer, number any) string {
 	return fmt.Sprintf("%s.a.%v.%v.%v", c.Name, seq, consumer, number)
