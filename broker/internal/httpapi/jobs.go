@@ -173,7 +173,7 @@ func modelOfWork(item work.Work) queuedJob {
 	j, m := item.Job, item.Message
 	shown := queuedJob{
 		ID: j.ID.String(), Priority: j.Priority, IncrementalTimeout: int(j.IncrementalTimeout / time.Second), Replay: j.Replay,
-		Message: queuedMessage{MessageID: m.ID, Headers: headersOf(m), ContentType: m.ContentType, EventType: m.EventType},
+		Message: queuedMessage{MessageID: m.ID, Headers: shownHeaders(m.Headers), ContentType: m.ContentType, EventType: m.EventType},
 	}
 	shown.Message.Payload, shown.Message.PayloadEncoding = payloadText(m.Payload)
 	if j.Status == domain.Inflight {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/tokens"
 )
@@ -75,8 +76,7 @@ func (a operators) listJobs(r *http.Request, k domain.Consumer) (any, error) {
 	for _, w := range found {
 		j := w.Job
 		list.Result = append(list.Result, listedJob{
-			j.ID.String(), w.Message.ID, j.Status.String(), j.ChangedAt, j.Priority, j.Retries, j.Attempts, j.Due,
-			j.Replay,
+			j.ID.String(), w.Message.ID, j.Status.String(), j.ChangedAt, j.Priority, j.Retries, j.Attempts, j.Due, j.Replay,
 		})
 	}
 	if next != 0 {
@@ -117,6 +117,42 @@ func (a operators) findJobs(r *http.Request, k domain.Consumer) (jobs []domain.J
 		jobs = append(jobs, more...)
 	}
 	return jobs, next, nil
+}
+
+type attemptModel struct {
+	Attempt              int
+	StartedAt            time.Time
+	Duration             float64 // seconds
+	StatusCode           int
+	Error                string
+	ResponseHeaders      map[string]string
+	ResponseBody         string
+	ResponseBodyEncoding string `json:",omitempty"`
+}
+
+// listAttempts lists the last callbacks of a job and their answers, newest first.
+func (a workers) listAttempts(r *http.Request, k domain.Consumer) (any, error) {
+	id, err := domain.ParseJobID(r.PathValue("job"))
+	if err != nil || id.Consumer != k.Number {
+		return nil, errNotFound
+	}
+	attempts, err := a.b.Jobs.AttemptsOf(r.Context(), id, maxPageSize)
+	if err != nil {
+		return nil, err
+	}
+	operator := a.manages(r)
+	models := make([]attemptModel, len(attempts))
+	for i, t := range attempts {
+		models[i] = attemptModel{
+			Attempt: t.Number, StartedAt: t.StartedAt, Duration: t.Duration.Seconds(), StatusCode: t.StatusCode, Error: t.Error,
+			ResponseHeaders: shownHeaders(t.Header),
+		}
+		if !operator {
+			models[i].Error = mask.Addresses(t.Error)
+		}
+		models[i].ResponseBody, models[i].ResponseBodyEncoding = payloadText(t.Body)
+	}
+	return map[string][]attemptModel{"Result": models}, nil
 }
 
 func (a operators) requeueDead(w http.ResponseWriter, r *http.Request) error {

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"mime"
@@ -92,7 +91,7 @@ func (k kind[T]) find(r *http.Request) (T, error) {
 func (k kind[T]) write(w http.ResponseWriter, r *http.Request, t T) error {
 	w.Header().Set("Last-Modified", lastModified(*k.of.Base(&t)))
 	w.Header().Set("ETag", entityTag(*k.of.Base(&t)))
-	writeJSON(w, k.view(r, t))
+	httpserve.WriteJSON(w, http.StatusOK, k.view(r, t))
 	return nil
 }
 
@@ -168,10 +167,7 @@ func (k kind[T]) listAll(r *http.Request) (any, error) {
 // delete removes an object that meets the request's precondition. An access token can be withdrawn whatever else has changed.
 func (k kind[T]) delete(w http.ResponseWriter, r *http.Request) error {
 	t, err := k.find(r)
-	if err != nil {
-		return err
-	}
-	if k.segment != "access" {
+	if err == nil && k.segment != "access" {
 		err = checkUnmodified(r, *k.of.Base(&t))
 	}
 	if err != nil {
@@ -205,10 +201,10 @@ func (a operators) listAccesses(_ *http.Request, channel domain.Channel) (any, e
 	return map[string]any{"Result": models}, nil
 }
 
-// changed returns the handler of a request that pauses or resumes a consumer.
-func (a operators) changed(change func(ctx context.Context, channel, id string) (domain.Consumer, error)) httpserve.Handler {
+// setPause returns the handler of a request that pauses a consumer for a reason, or resumes it without one.
+func (a operators) setPause(reason string) httpserve.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		c, err := change(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
+		c, err := a.b.Dispatch.SetPause(r.Context(), r.PathValue("channel"), r.PathValue("consumer"), 0, reason)
 		if err != nil {
 			return preconditioned(err)
 		}
@@ -269,8 +265,7 @@ func readForm(r *http.Request) error {
 // fieldSizes are the limits in bytes of the form fields that are stored.
 var fieldSizes = map[string]int{
 	"name": domain.MaxText, "token": domain.MaxText, "signingSecret": domain.MaxText, "callbackUrl": domain.MaxLongText,
-	"eventTypes": domain.MaxLongText,
-	"headers":    domain.MaxLongText,
+	"eventTypes": domain.MaxLongText, "headers": domain.MaxLongText,
 }
 
 func lastModified(s domain.Stakeholder) string { return s.ChangedAt.UTC().Format(http.TimeFormat) }

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,20 +58,7 @@ type replayModel struct {
 	Message  string            `json:",omitempty"`
 }
 
-// spec parses the selection of a request. For a single message its time is added, which shortens the search for its job.
-func (a *API) spec(ctx context.Context, k domain.Consumer, q replayRequest) (domain.ReplaySpec, error) {
-	s, err := q.spec()
-	if err != nil || q.Message == "" {
-		return s, err
-	}
-	if !s.Since.IsZero() || !s.Until.IsZero() {
-		return s, badField("Message", errors.New("give it without Since and Until"))
-	}
-	m, err := a.b.Messages.Message(ctx, k.Channel, q.Message)
-	s.Since, s.Until = m.ReceivedAt, m.ReceivedAt.Add(1)
-	return s, err
-}
-
+// spec parses the selection of a request.
 func (q replayRequest) spec() (domain.ReplaySpec, error) {
 	s := domain.ReplaySpec{Metadata: q.Metadata, Message: q.Message, Rate: defaultReplayRate}
 	for _, field := range []struct {
@@ -140,9 +126,19 @@ func (a *API) startReplay(w http.ResponseWriter, r *http.Request, k domain.Consu
 	if err := httpserve.ReadJSON(r, &req); err != nil {
 		return err
 	}
-	spec, err := a.spec(r.Context(), k, req)
+	spec, err := req.spec()
 	if err != nil {
 		return err
+	}
+	if req.Message != "" { // its time shortens the search for its job
+		if !spec.Since.IsZero() || !spec.Until.IsZero() {
+			return badField("Message", errors.New("give it without Since and Until"))
+		}
+		m, err := a.b.Messages.Message(r.Context(), k.Channel, req.Message)
+		if err != nil {
+			return err
+		}
+		spec.Since, spec.Until = m.ReceivedAt, m.ReceivedAt.Add(1)
 	}
 	replay, err := work.NewOperation(domain.ReplayKind, work.ReplayGroup(k), spec, spec.Rate, a.who(r))
 	if err != nil {
@@ -156,7 +152,7 @@ func (a *API) begin(w http.ResponseWriter, r *http.Request, o bulk.Operation, dr
 	if dryRun {
 		count, err := a.b.Replays.Operations.Count(r.Context(), o)
 		if err == nil {
-			writeJSON(w, map[string]int{"Count": count})
+			httpserve.WriteJSON(w, http.StatusOK, map[string]int{"Count": count})
 		}
 		return err
 	}

@@ -151,7 +151,7 @@ func (s *messages) ForgetChannel(ctx context.Context, channel string) error {
 	for page := (domain.Page{Limit: forgetPage}); ; {
 		seqs := append(s.Index.MessageSeqs(channel, page), s.Index.ScheduledSeqs(channel, 0, page)...)
 		if len(seqs) == 0 {
-			return s.messageWrites.Durable(ctx)
+			return s.messageWrites.DurableAt(ctx, 0)
 		}
 		s.announce(notice{Token: token, Seqs: seqs})
 	}

@@ -68,7 +68,7 @@ func (s *messages) commit(ctx context.Context, m domain.Message, subject func(c 
 // onDisk returns err once everything that was written before is on disk. err is based on what is stored, and a caller that gets it will not
 // repeat its request.
 func (s *messages) onDisk(ctx context.Context, err error) error {
-	return cmp.Or(s.messageWrites.Durable(ctx), err)
+	return cmp.Or(s.messageWrites.DurableAt(ctx, 0), err)
 }
 
 // maxStored is the largest message that a stream on disk takes, whatever max_payload is.

@@ -78,5 +78,5 @@ func (s *messages) CancelScheduled(ctx context.Context, channel, id string) erro
 		return fmt.Errorf("cancel message %q: %w", id, err)
 	}
 	s.announce(notice{Token: token, Seqs: []uint64{raw.Sequence}})
-	return s.messageWrites.Durable(ctx)
+	return s.messageWrites.DurableAt(ctx, 0)
 }

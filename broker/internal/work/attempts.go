@@ -63,14 +63,12 @@ func cut(b []byte, limit int) []byte {
 	if len(b) <= limit {
 		return b
 	}
-	b = b[:limit]
-	for range utf8.UTFMax - 1 {
-		if r, size := utf8.DecodeLastRune(b); r != utf8.RuneError || size != 1 {
-			break
+	for end := limit; end > max(0, limit-utf8.UTFMax); end-- {
+		if utf8.RuneStart(b[end]) {
+			return b[:end]
 		}
-		b = b[:len(b)-1]
 	}
-	return b
+	return b[:limit]
 }
 
 func secretName(name string) bool {

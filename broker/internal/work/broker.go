@@ -90,11 +90,11 @@ type Parts struct {
 	// Events sends changes of consumers to the operator's URL. nil means that none are sent.
 	Events *events.Sender
 	Log    *slog.Logger
-	// Full returns why no more messages can be stored now, or nil. Without it there is always space.
+	// Full returns why no more messages can be stored now, or nil.
 	Full func() error
-	// Permitted returns which permission of the store's server is missing, or nil. A nil Permitted means that none is.
+	// Permitted returns which permission of the store's server is missing, or nil.
 	Permitted func() error
-	// Usage returns how much of the store is used. A nil Usage means that this is not known.
+	// Usage returns how much of the store is used.
 	Usage func(ctx context.Context) (Usage, error)
 }
 
@@ -141,13 +141,6 @@ type Broker struct {
 
 // New returns a broker that is not started.
 func New(p Parts) *Broker {
-	none := func() error { return nil }
-	if p.Full == nil {
-		p.Full = none
-	}
-	if p.Permitted == nil {
-		p.Permitted = none
-	}
 	c := &core{Parts: p, Metrics: NewMetrics()}
 	c.run, c.stop = context.WithCancel(context.Background())
 	c.work, c.cut = context.WithCancel(context.Background())

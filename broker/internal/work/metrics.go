@@ -150,9 +150,6 @@ func (g gauges) collect(gauge func(d *prometheus.Desc, value float64, labels ...
 		gauge(oldestDesc, g.Now().Sub(l.Oldest).Seconds(), l.Consumer.Channel, l.Consumer.ID)
 	}
 	gauge(readyDesc, metrics.OneIf(g.Ready() == nil))
-	if g.Usage == nil {
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), usageTimeout)
 	defer cancel()
 	if usage, err := g.Usage(ctx); err == nil {

@@ -10,20 +10,10 @@ import (
 	"github.com/jetpull/jetpull/internal/service/webhook/gate"
 )
 
-// PauseConsumer pauses a consumer: no callback begins, and workers get no jobs. Callbacks and claims in progress go on. It
-// changes nothing if the consumer is paused already.
-func (d *Dispatch) PauseConsumer(ctx context.Context, channel, id string) (domain.Consumer, error) {
-	return d.setPause(ctx, channel, id, 0, domain.PausedByOperator)
-}
-
-// ResumeConsumer undoes PauseConsumer.
-func (d *Dispatch) ResumeConsumer(ctx context.Context, channel, id string) (domain.Consumer, error) {
-	return d.setPause(ctx, channel, id, 0, "")
-}
-
-// setPause pauses a consumer for a reason, or resumes it without one, and repeats that after a conflict. It changes no consumer that has another
-// number, if that is not 0.
-func (d *Dispatch) setPause(ctx context.Context, channel, id string, number uint32, reason string) (domain.Consumer, error) {
+// SetPause pauses a consumer for a reason, or resumes it without one. While it is paused, no callback begins, and workers get no jobs. Callbacks and
+// claims in progress go on. A consumer that is paused already keeps its reason, and one with another number than number stays as it is, unless that
+// is 0.
+func (d *Dispatch) SetPause(ctx context.Context, channel, id string, number uint32, reason string) (domain.Consumer, error) {
 	for range maxTries {
 		c, err := d.Settings.Refresh(ctx, channel, id)
 		if err != nil || number != 0 && c.Number != number {
@@ -80,7 +70,7 @@ func (d *Dispatch) State(c domain.Consumer) (s ReceiverState) {
 
 // pauseFailing pauses a consumer whose callbacks have failed for the configured time, unless another one has its ID by now.
 func (d *Dispatch) pauseFailing(failing domain.Consumer) {
-	_, err := d.setPause(d.work, failing.Channel, failing.ID, failing.Number, domain.PausedFailing)
+	_, err := d.SetPause(d.work, failing.Channel, failing.ID, failing.Number, domain.PausedFailing)
 	if err != nil {
 		d.Log.Info("a consumer whose callbacks fail is not paused, trying again after its next callback", "channel", failing.Channel, "consumer",
 			failing.ID, "error", err)

@@ -131,7 +131,7 @@ func TestPauseAfterFailingForDays(t *testing.T) {
 		require.Equal(t, time.Now().UTC(), consumer().Pause.At)
 		require.EqualValues(t, 1, d.counted(t, EventPaused))
 
-		_, err := d.Dispatch.ResumeConsumer(t.Context(), "ch", "k")
+		_, err := d.Dispatch.SetPause(t.Context(), "ch", "k", 0, "")
 		require.NoError(t, err)
 		d.change(consumer())
 		call(false)
@@ -173,17 +173,17 @@ func TestPauseIsReportedOnce(t *testing.T) {
 	d := dispatch(t, 0)
 	defer d.stop()
 	for range 2 {
-		c, err := d.Dispatch.PauseConsumer(t.Context(), "ch", "k")
+		c, err := d.Dispatch.SetPause(t.Context(), "ch", "k", 0, domain.PausedByOperator)
 		require.NoError(t, err)
 		require.Equal(t, domain.PausedByOperator, c.Pause.Reason)
 	}
 	for range 2 {
-		c, err := d.Dispatch.ResumeConsumer(t.Context(), "ch", "k")
+		c, err := d.Dispatch.SetPause(t.Context(), "ch", "k", 0, "")
 		require.NoError(t, err)
 		require.Zero(t, c.Pause)
 	}
 	require.Equal(t, []float64{1, 1}, []float64{d.counted(t, EventPaused), d.counted(t, EventResumed)})
-	_, err := d.Dispatch.PauseConsumer(t.Context(), "ch", "none")
+	_, err := d.Dispatch.SetPause(t.Context(), "ch", "none", 0, domain.PausedByOperator)
 	require.ErrorIs(t, err, domain.ErrNotFound)
 }
 
