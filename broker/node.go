@@ -173,7 +173,7 @@ func (n *Node) startBroker(ctx context.Context) error {
 	parts := work.Parts{
 		Settings: s.Directory.Consumers, Messages: s.Messages, Records: s.Jobs,
 		Index: s.Index, Replays: s.Replays, Shards: s.Shards, Health: s,
-		Events: sender, Poster: callbacks, Log: n.log, Usage: accountUsage(js), Permitted: n.permitted,
+		Events: sender, Poster: callbacks, Log: n.log, Usage: accountUsage(js), Permitted: n.permitted, Full: func() error { return nil },
 		Rules: work.Rules{
 			DispatchRules: n.cfg.Dispatch, BreakerRules: n.cfg.Breaker, CallbackRules: n.cfg.Connection, PruneRules: n.cfg.Prune,
 			MinDelay: n.cfg.Scheduler.MinDelay, Shared: n.cfg.NATS.URL != "",

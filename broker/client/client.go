@@ -4,12 +4,15 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -17,6 +20,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/jetpull/jetpull/broker/internal/signature"
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpclient"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
@@ -187,4 +191,84 @@ func (c *Client) Broadcast(ctx context.Context, p Producer, m Message) (location
 		return "", fmt.Errorf("broadcast to channel %q: %w", p.Channel, err)
 	}
 	return answer.Get("Location"), nil
+}
+
+// Admin makes requests to the routes of a broker that need its admin token. The broker's OpenAPI document describes them. It may
+// be used by several goroutines.
+type Admin struct {
+	client *Client
+	token  string
+}
+
+// NewAdmin returns a client of the broker at baseURL with its admin token. A nil httpClient means http.DefaultClient. Redirects
+// are not followed.
+func NewAdmin(baseURL, token string, httpClient *http.Client) *Admin {
+	return &Admin{client: New(baseURL, httpClient), token: token}
+}
+
+// Call makes a request and decodes the answer into answer, unless that is nil. A body that is not nil is sent as JSON. If the status is not a
+// success, the error is an [Error].
+func (a *Admin) Call(ctx context.Context, method, path string, body, answer any) error {
+	_, err := a.Send(ctx, method, path, nil, body, answer)
+	return err
+}
+
+// Send is like Call with additional headers, such as the tokens of a channel and a producer. A body of type []byte is sent unchanged. An answer of
+// type *io.ReadCloser gets the body, for the caller to close. Send returns the headers of the answer. Location names what it started or created.
+func (a *Admin) Send(ctx context.Context, method, path string, header http.Header, body, answer any) (http.Header, error) {
+	send := http.Header{}
+	if a.token != "" {
+		send.Set("Authorization", "Bearer "+a.token)
+	}
+	data, ok := body.([]byte)
+	if body != nil && !ok {
+		var err error
+		if data, err = json.Marshal(body); err != nil {
+			return nil, fmt.Errorf("write the body of %s %s: %w", method, path, err)
+		}
+		send.Set("Content-Type", "application/json")
+	}
+	maps.Copy(send, header)
+	return a.client.do(ctx, method, path, send, data, nil, answer)
+}
+
+// Signing returns a transport that signs each request for a broker with [gateway-auth] mode=hmac and passes it on to next. The
+// signature is valid for the schemes v1 and v2. A nil next means http.DefaultTransport. The secret is the broker's
+// hmac-shared-secret, in base64. Give the transport to New:
+//
+//	transport, err := client.Signing(secret, nil)
+//	c := client.New("http://127.0.0.1:8080", &http.Client{Transport: transport})
+func Signing(secret string, next http.RoundTripper) (http.RoundTripper, error) {
+	key, err := base64.StdEncoding.DecodeString(secret)
+	if err != nil {
+		return nil, fmt.Errorf("the secret of signatures is not base64: %w", err)
+	}
+	if len(key) == 0 {
+		return nil, errors.New("the secret of signatures is empty: give the broker's hmac-shared-secret")
+	}
+	return &signing{key, cmp.Or(next, http.DefaultTransport)}, nil
+}
+
+type signing struct {
+	key  []byte
+	next http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper, which must not change the request it is given.
+func (s *signing) RoundTrip(r *http.Request) (*http.Response, error) {
+	var body []byte
+	if r.Body != nil {
+		var err error
+		body, err = io.ReadAll(r.Body)
+		if err = errors.Join(err, r.Body.Close()); err != nil {
+			return nil, fmt.Errorf("read the body to sign it: %w", err)
+		}
+	}
+	signed := r.Clone(r.Context())
+	if r.Body != nil {
+		signed.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	about := signature.Request{Method: r.Method, Target: r.URL.RequestURI(), Body: body}
+	signed.Header.Set(signature.Header, signature.New(signature.V2, s.key, time.Now(), about).String())
+	return s.next.RoundTrip(signed)
 }

@@ -37,7 +37,7 @@ type Config struct {
 // Writes reports when writes are on disk.
 type Writes interface {
 	Failure() error
-	Durable(ctx context.Context) error
+	// DurableAt waits for one write, or for all with 0.
 	DurableAt(ctx context.Context, revision uint64) error
 }
 
@@ -210,7 +210,7 @@ func (k *Kind[T]) Delete(ctx context.Context, t T) error {
 	if err := k.table.Delete(removing, k.id(&t), k.Base(&t).Revision, 0); err != nil {
 		return err
 	}
-	if err := k.d.Writes.Durable(ctx); err != nil || k.forget == nil {
+	if err := k.d.Writes.DurableAt(ctx, 0); err != nil || k.forget == nil {
 		return err
 	}
 	return k.forget(ctx, t)

@@ -121,8 +121,8 @@ func (a *API) routes() []httpserve.Route {
 		on("GET", consumer, reads, consumers.get),
 		on("PUT", consumer, manages, consumers.put),
 		on("DELETE", consumer, manages, consumers.delete),
-		on("POST", consumer+"/pause", manages, operators{a}.changed(a.b.Dispatch.PauseConsumer)),
-		on("POST", consumer+"/resume", manages, operators{a}.changed(a.b.Dispatch.ResumeConsumer)),
+		on("POST", consumer+"/pause", manages, operators{a}.setPause(domain.PausedByOperator)),
+		on("POST", consumer+"/resume", manages, operators{a}.setPause("")),
 
 		on("GET", channel+"/access", manages, httpserve.ShowOf(a.channel, operators{a}.listAccesses)),
 		on("GET", channel+"/access/{access}", manages, a.accesses().get),
@@ -270,5 +270,3 @@ func describe(err error) *httpserve.Error {
 	}
 	return e
 }
-
-func writeJSON(w http.ResponseWriter, value any) { httpserve.WriteJSON(w, http.StatusOK, value) }

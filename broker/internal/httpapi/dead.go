@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -103,42 +102,31 @@ func (a operators) changeDead(kind string) httpserve.Handler {
 		if err != nil {
 			return err
 		}
-		return begin(w, r, a.b.Replays.Operations, o, req.DryRun, "operation", func(id string) string { return httpserve.Link(r, deadOperations+id) })
+		return a.begin(w, r, o, req.DryRun, "operation", httpserve.Link(r, deadOperations))
 	}
 }
 
 type deadOperation struct {
-	ID, URL, Kind, State string
-	Count, Done          int
-	Skipped, Failed      int
-	Filter               domain.DeadFilter
-	By                   string `json:",omitempty"`
-	Rate                 float64
-	CreatedAt, ChangedAt time.Time
+	operationModel
+	URL    string
+	Done   int
+	Filter domain.DeadFilter
+}
+
+func modelOfDeadOperation(r *http.Request, o bulk.Operation) deadOperation {
+	model := deadOperation{operationModel: modelOfOperation(o), URL: httpserve.Link(r, deadOperations) + o.ID, Done: o.Done}
+	_ = json.Unmarshal(o.Spec, &model.Filter) // an operation that cannot be parsed is shown without its filter
+	return model
 }
 
 func showDeadOperation(r *http.Request, o bulk.Operation) (any, error) {
-	model := deadOperation{
-		ID: o.ID, URL: httpserve.Link(r, deadOperations+o.ID), Kind: o.Kind, State: string(o.State), Count: o.Matched, Done: o.Done, Skipped: o.Skipped,
-		Failed: o.Failed,
-		By:     o.By, Rate: o.Rate, CreatedAt: o.CreatedAt, ChangedAt: o.ChangedAt,
-	}
-	_ = json.Unmarshal(o.Spec, &model.Filter) // an operation that cannot be parsed is shown without its filter
-	return model, nil
+	return modelOfDeadOperation(r, o), nil
 }
 
 func (a operators) listDeadOperations(r *http.Request) (any, error) {
-	all := slices.DeleteFunc(a.b.Parts.Replays.All(), func(o bulk.Operation) bool { return domain.OfConsumer(o.Kind) })
-	slices.SortFunc(all, func(x, y bulk.Operation) int {
-		return cmp.Or(y.CreatedAt.Compare(x.CreatedAt), cmp.Compare(x.ID, y.ID))
-	})
-	list := []any{}
-	for _, o := range all {
-		model, err := showDeadOperation(r, o)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, model)
+	list := []deadOperation{}
+	for _, o := range a.operations(false) {
+		list = append(list, modelOfDeadOperation(r, o))
 	}
 	return map[string]any{"Result": list}, nil
 }

@@ -93,9 +93,9 @@ func (a workers) jobOf(ctx context.Context, k domain.Consumer, text string) (dom
 	if err != nil {
 		return domain.Job{}, errNoJob
 	}
-	j, err := a.b.Jobs.Job(ctx, id)
+	j, err := a.b.Records.Job(ctx, id)
 	switch {
-	case errors.Is(err, domain.ErrNotFound):
+	case errors.Is(err, domain.ErrNotFound), j.Status == domain.Removed:
 		return j, errNoJob
 	case err != nil:
 		return j, err
@@ -173,7 +173,7 @@ func modelOfWork(item work.Work) queuedJob {
 	j, m := item.Job, item.Message
 	shown := queuedJob{
 		ID: j.ID.String(), Priority: j.Priority, IncrementalTimeout: int(j.IncrementalTimeout / time.Second), Replay: j.Replay,
-		Message: queuedMessage{MessageID: m.ID, Headers: headersOf(m), ContentType: m.ContentType, EventType: m.EventType},
+		Message: queuedMessage{MessageID: m.ID, Headers: shownHeaders(m.Headers), ContentType: m.ContentType, EventType: m.EventType},
 	}
 	shown.Message.Payload, shown.Message.PayloadEncoding = payloadText(m.Payload)
 	if j.Status == domain.Inflight {
@@ -200,7 +200,7 @@ func (a workers) getJob(r *http.Request, j domain.Job) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if j, err = a.b.Jobs.RefreshJob(r.Context(), j.ID); err != nil {
+	if j, err = a.b.Records.Refresh(r.Context(), j.ID); err != nil {
 		return nil, jobGone(err)
 	}
 	found, err := a.b.Jobs.WithMessages(r.Context(), []domain.Job{j})

@@ -49,11 +49,12 @@ func payloadText(payload []byte) (text, encoding string) {
 	return base64.StdEncoding.EncodeToString(payload), "base64"
 }
 
-func headersOf(m domain.Message) map[string]string {
-	if m.Headers == nil {
+// shownHeaders returns a map that is not nil, for JSON.
+func shownHeaders(headers map[string]string) map[string]string {
+	if headers == nil {
 		return map[string]string{}
 	}
-	return m.Headers
+	return headers
 }
 
 // checkChannelToken makes the first two checks of requests that need a channel's token.
@@ -194,11 +195,42 @@ func (a messages) getMessage(r *http.Request, c domain.Channel) (any, error) {
 	}
 	model := messageModel{
 		ID: m.ID, ContentType: m.ContentType, EventType: m.EventType, ProducedBy: a.producerName(r.Context(), m.Producer), ReceivedAt: m.ReceivedAt,
-		DispatchedAt: m.ReceivedAt, Status: "DISPATCHED", Headers: headersOf(m),
+		DispatchedAt: m.ReceivedAt, Status: "DISPATCHED", Headers: shownHeaders(m.Headers),
 	}
 	model.Payload, model.PayloadEncoding = payloadText(m.Payload)
 	model.Jobs, err = a.jobsOfMessage(r, m)
 	return model, err
+}
+
+// messageJob is a job as listed with its message.
+type messageJob struct {
+	jobModel
+	ConsumerURL string
+	// Attempts and AttemptsURL are for push consumers.
+	Attempts    *int   `json:",omitempty"`
+	AttemptsURL string `json:",omitempty"`
+}
+
+func (a messages) jobsOfMessage(r *http.Request, m domain.Message) ([]messageJob, error) {
+	jobs := a.b.Index.JobsOf(m.Channel, m.Seq)
+	if err := a.b.Records.Complete(r.Context(), jobs); err != nil {
+		return nil, err
+	}
+	models := []messageJob{}
+	for _, j := range jobs {
+		k, ok := a.b.Index.Consumer(j.ID.Consumer)
+		if !ok {
+			continue
+		}
+		k.CallbackURL = a.shownURL(r, k.CallbackURL)
+		shown := messageJob{jobModel: modelOfJob(j, k), ConsumerURL: link(r, "channel", k.Channel, "consumer", k.ID)}
+		if k.Type == domain.Push {
+			shown.Attempts = &j.Attempts
+			shown.AttemptsURL = link(r, "channel", k.Channel, "consumer", k.ID, "job", j.ID.String()) + "/attempts"
+		}
+		models = append(models, shown)
+	}
+	return models, nil
 }
 
 func modelOfJob(j domain.Job, k domain.Consumer) jobModel {
@@ -213,16 +245,12 @@ func (a messages) producerName(ctx context.Context, id string) string {
 }
 
 func (a messages) listMessages(r *http.Request, c domain.Channel) (any, error) {
-	page, err := pageOf(r)
-	if err != nil {
-		return nil, err
-	}
-	filter, err := statusFilter(r)
+	page, status, err := listed(r)
 	if err != nil {
 		return nil, err
 	}
 	var list []domain.Message
-	if len(filter) == 0 || slices.Contains(filter, int(domain.Dispatched)) {
+	if status != domain.Pending { // all are dispatched
 		if slices.ContainsFunc(searchFields, r.URL.Query().Has) {
 			return a.searchMessages(r, c, page)
 		}
@@ -230,7 +258,13 @@ func (a messages) listMessages(r *http.Request, c domain.Channel) (any, error) {
 			return nil, err
 		}
 	}
-	return listOf(r, list, func(r *http.Request, m domain.Message) string { return link(r, "channel", c.ID, "message", m.ID) }, placeOf), nil
+	return listOfMessages(r, list, "message"), nil
+}
+
+// listOfMessages is a list of links to messages, or to scheduled ones.
+func listOfMessages(r *http.Request, list []domain.Message, kind string) listResult {
+	url := func(r *http.Request, m domain.Message) string { return link(r, "channel", m.Channel, kind, m.ID) }
+	return listOf(r, list, url, func(m domain.Message) domain.Position { return domain.Position{Seq: m.Seq} })
 }
 
 type countModel struct {
@@ -281,7 +315,7 @@ func (a messages) getScheduled(r *http.Request, c domain.Channel) (any, error) {
 	model := scheduledModel{
 		// A consumer number that no consumer has turns the sequence into an xid.
 		ID: domain.JobID{Seq: s.Seq}.String(), MessageID: s.ID, ContentType: s.ContentType, EventType: s.EventType, Priority: s.Priority,
-		ProducedBy: s.Producer, DispatchSchedule: s.For, Status: "SCHEDULED", Headers: headersOf(s.Message),
+		ProducedBy: s.Producer, DispatchSchedule: s.For, Status: "SCHEDULED", Headers: shownHeaders(s.Headers),
 	}
 	if !s.DispatchedAt.IsZero() {
 		model.DispatchedAt, model.Status = &s.DispatchedAt, "DISPATCHED"
@@ -291,29 +325,17 @@ func (a messages) getScheduled(r *http.Request, c domain.Channel) (any, error) {
 }
 
 func (a messages) listScheduled(r *http.Request, c domain.Channel) (any, error) {
-	page, err := pageOf(r)
+	page, status, err := listed(r)
 	if err != nil {
 		return nil, err
-	}
-	filter, err := statusFilter(r)
-	if err != nil {
-		return nil, err
-	}
-	status := domain.MessageStatus(0)
-	if len(filter) > 0 {
-		status = domain.MessageStatus(filter[0])
 	}
 	items, err := a.b.Messages.InOrder(r.Context(), a.b.Index.ScheduledSeqs(c.ID, status, page))
 	if err != nil {
 		return nil, err
 	}
-	list := listOf(r, items, func(r *http.Request, m domain.Message) string {
-		return link(r, "channel", c.ID, "scheduled-message", m.ID)
-	}, placeOf)
+	list := listOfMessages(r, items, "scheduled-message")
 	return map[string]any{"result": list.Result, "pages": list.Pages}, nil
 }
-
-func placeOf(m domain.Message) domain.Position { return domain.Position{Seq: m.Seq} }
 
 // cancelScheduled needs what a broadcast needs, or the right to change the channel.
 func (a messages) cancelScheduled(w http.ResponseWriter, r *http.Request) error {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/tokens"
 )
@@ -75,8 +76,7 @@ func (a operators) listJobs(r *http.Request, k domain.Consumer) (any, error) {
 	for _, w := range found {
 		j := w.Job
 		list.Result = append(list.Result, listedJob{
-			j.ID.String(), w.Message.ID, j.Status.String(), j.ChangedAt, j.Priority, j.Retries, j.Attempts, j.Due,
-			j.Replay,
+			j.ID.String(), w.Message.ID, j.Status.String(), j.ChangedAt, j.Priority, j.Retries, j.Attempts, j.Due, j.Replay,
 		})
 	}
 	if next != 0 {
@@ -117,6 +117,42 @@ func (a operators) findJobs(r *http.Request, k domain.Consumer) (jobs []domain.J
 		jobs = append(jobs, more...)
 	}
 	return jobs, next, nil
+}
+
+type attemptModel struct {
+	Attempt              int
+	StartedAt            time.Time
+	Duration             float64 // seconds
+	StatusCode           int
+	Error                string
+	ResponseHeaders      map[string]string
+	ResponseBody         string
+	ResponseBodyEncoding string `json:",omitempty"`
+}
+
+// listAttempts lists the last callbacks of a job and their answers, newest first.
+func (a workers) listAttempts(r *http.Request, k domain.Consumer) (any, error) {
+	id, err := domain.ParseJobID(r.PathValue("job"))
+	if err != nil || id.Consumer != k.Number {
+		return nil, errNotFound
+	}
+	attempts, err := a.b.Jobs.AttemptsOf(r.Context(), id, maxPageSize)
+	if err != nil {
+		return nil, err
+	}
+	operator := a.manages(r)
+	models := make([]attemptModel, len(attempts))
+	for i, t := range attempts {
+		models[i] = attemptModel{
+			Attempt: t.Number, StartedAt: t.StartedAt, Duration: t.Duration.Seconds(), StatusCode: t.StatusCode, Error: t.Error,
+			ResponseHeaders: shownHeaders(t.Header),
+		}
+		if !operator {
+			models[i].Error = mask.Addresses(t.Error)
+		}
+		models[i].ResponseBody, models[i].ResponseBodyEncoding = payloadText(t.Body)
+	}
+	return map[string][]attemptModel{"Result": models}, nil
 }
 
 func (a operators) requeueDead(w http.ResponseWriter, r *http.Request) error {
@@ -182,11 +218,9 @@ type deadCount struct {
 func (a operators) deadStatus(r *http.Request) (any, error) {
 	consumers := []deadCount{}
 	for _, k := range a.Directory.Consumers.List("") {
-		for _, c := range a.b.Index.CountJobs(k.Number) {
-			if c.Status == domain.Dead && c.Count > 0 {
-				channel, _ := a.Directory.Channels.Find(r.Context(), "", k.Channel) // only its name is used
-				consumers = append(consumers, deadCount{k.Channel, channel.Name, k.ID, k.Name, c.Count})
-			}
+		if dead := a.b.Index.CountJobs(k.Number)[3].Count; dead > 0 {
+			channel, _ := a.Directory.Channels.Find(r.Context(), "", k.Channel) // only its name is used
+			consumers = append(consumers, deadCount{k.Channel, channel.Name, k.ID, k.Name, dead})
 		}
 	}
 	return map[string][]deadCount{"consumers": consumers}, nil
@@ -195,7 +229,7 @@ func (a operators) deadStatus(r *http.Request) (any, error) {
 type consumerState struct {
 	ChannelID, ConsumerID, Type string
 	stateModel
-	// The numbers of jobs in the order of domain.JobStatuses.
+	// The numbers of jobs.
 	Queued, Inflight, Delivered, Dead int
 }
 
@@ -204,10 +238,8 @@ func (a operators) consumerStates(*http.Request) (any, error) {
 	list, used, unused := []consumerState{}, map[string]bool{}, []string{}
 	for _, c := range a.Directory.Consumers.List("") {
 		s := consumerState{ChannelID: c.Channel, ConsumerID: c.ID, Type: string(c.Type), stateModel: stateOf(a.b.Dispatch, c)}
-		counts := []*int{&s.Queued, &s.Inflight, &s.Delivered, &s.Dead}
-		for i, c := range a.b.Index.CountJobs(c.Number) {
-			*counts[i] = c.Count
-		}
+		n := a.b.Index.CountJobs(c.Number)
+		s.Queued, s.Inflight, s.Delivered, s.Dead = n[0].Count, n[1].Count, n[2].Count, n[3].Count
 		list, used[c.Channel] = append(list, s), true
 	}
 	for _, c := range a.Directory.Channels.List("") {

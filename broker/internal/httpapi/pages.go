@@ -104,18 +104,17 @@ func pageLink(r *http.Request, name string, p domain.Position) string {
 	return httpserve.Link(r, (&url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: query.Encode()}).String())
 }
 
-// statusFilter returns the states in the filter of a request. None, or an empty value, means all.
-func statusFilter(r *http.Request) (statuses []int, err error) {
-	for _, s := range r.URL.Query()["status"] {
-		if s == "" {
-			continue
-		}
-		n, err := strconv.Atoi(s)
-		// Messages and scheduled messages have the same two numbers.
-		if err != nil || n != int(domain.Pending) && n != int(domain.Dispatched) {
-			return nil, httpserve.BadRequest("invalid query parameter: status %q: give 101 or 102", s)
-		}
-		statuses = append(statuses, n)
+// listed returns the page and the status that a request for a list of messages asks for. Status 0 is any.
+func listed(r *http.Request) (page domain.Page, status domain.MessageStatus, err error) {
+	switch s := r.URL.Query().Get("status"); s {
+	case "":
+	case "101":
+		status = domain.Pending
+	case "102":
+		status = domain.Dispatched
+	default:
+		return page, 0, httpserve.BadRequest("invalid query parameter: status %q: give 101 or 102", s)
 	}
-	return statuses, nil
+	page, err = pageOf(r)
+	return page, status, err
 }

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"mime"
@@ -28,7 +27,6 @@ type kind[T any] struct {
 	of *directory.Kind[T]
 	// fill reads the form fields that only some kinds have.
 	fill func(*http.Request, *T) error
-	url  func(*http.Request, T) string
 	view func(*http.Request, T) any
 	// remove deletes one. Nil: nothing belongs to it that would be in the way.
 	remove func(*http.Request, T) error
@@ -40,9 +38,6 @@ func (a *API) producers() kind[domain.Producer] {
 		fill: func(_ *http.Request, p *domain.Producer) error {
 			return badField("ID "+strconv.Quote(p.ID), domain.CheckSent(p.ID))
 		},
-		url: func(r *http.Request, p domain.Producer) string {
-			return link(r, "producer", p.ID)
-		},
 		view: func(_ *http.Request, p domain.Producer) any { return modelOf(p.Stakeholder) },
 	}
 }
@@ -51,9 +46,6 @@ func (a *API) channels() kind[domain.Channel] {
 	return kind[domain.Channel]{
 		API: a, segment: "channel", of: a.Directory.Channels,
 		fill: func(*http.Request, *domain.Channel) error { return nil },
-		url: func(r *http.Request, c domain.Channel) string {
-			return link(r, "channel", c.ID)
-		},
 		view: func(r *http.Request, c domain.Channel) any {
 			url := link(r, "channel", c.ID)
 			return channelModel{modelOf(c.Stakeholder), url + "/consumers", url + "/messages", url + "/broadcast", url + "/messages-status"}
@@ -72,9 +64,6 @@ func (a *API) consumers() kind[domain.Consumer] {
 	return kind[domain.Consumer]{
 		API: a, segment: "consumer", inChannel: true, of: a.Directory.Consumers,
 		fill: a.fillConsumer,
-		url: func(r *http.Request, c domain.Consumer) string {
-			return link(r, "channel", c.Channel, "consumer", c.ID)
-		},
 		view: a.modelOfConsumer,
 	}
 }
@@ -102,7 +91,7 @@ func (k kind[T]) find(r *http.Request) (T, error) {
 func (k kind[T]) write(w http.ResponseWriter, r *http.Request, t T) error {
 	w.Header().Set("Last-Modified", lastModified(*k.of.Base(&t)))
 	w.Header().Set("ETag", entityTag(*k.of.Base(&t)))
-	writeJSON(w, k.view(r, t))
+	httpserve.WriteJSON(w, http.StatusOK, k.view(r, t))
 	return nil
 }
 
@@ -152,6 +141,14 @@ func (k kind[T]) put(w http.ResponseWriter, r *http.Request) error {
 	return k.write(w, r, t)
 }
 
+func (k kind[T]) link(r *http.Request, t T) string {
+	id := k.of.Base(&t).ID
+	if k.inChannel {
+		return link(r, "channel", r.PathValue("channel"), k.segment, id)
+	}
+	return link(r, k.segment, id)
+}
+
 func (k kind[T]) listAll(r *http.Request) (any, error) {
 	if k.inChannel {
 		if _, err := k.channel(r); err != nil {
@@ -164,16 +161,13 @@ func (k kind[T]) listAll(r *http.Request) (any, error) {
 	}
 	number := func(t T) uint32 { return k.of.Base(&t).Number }
 	position := func(t T) domain.Position { return domain.Position{At: int64(number(t))} }
-	return listOf(r, paged(k.of.List(r.PathValue("channel")), number, page), k.url, position), nil
+	return listOf(r, paged(k.of.List(r.PathValue("channel")), number, page), k.link, position), nil
 }
 
 // delete removes an object that meets the request's precondition. An access token can be withdrawn whatever else has changed.
 func (k kind[T]) delete(w http.ResponseWriter, r *http.Request) error {
 	t, err := k.find(r)
-	if err != nil {
-		return err
-	}
-	if k.segment != "access" {
+	if err == nil && k.segment != "access" {
 		err = checkUnmodified(r, *k.of.Base(&t))
 	}
 	if err != nil {
@@ -207,10 +201,10 @@ func (a operators) listAccesses(_ *http.Request, channel domain.Channel) (any, e
 	return map[string]any{"Result": models}, nil
 }
 
-// changed returns the handler of a request that pauses or resumes a consumer.
-func (a operators) changed(change func(ctx context.Context, channel, id string) (domain.Consumer, error)) httpserve.Handler {
+// setPause returns the handler of a request that pauses a consumer for a reason, or resumes it without one.
+func (a operators) setPause(reason string) httpserve.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		c, err := change(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
+		c, err := a.b.Dispatch.SetPause(r.Context(), r.PathValue("channel"), r.PathValue("consumer"), 0, reason)
 		if err != nil {
 			return preconditioned(err)
 		}
@@ -271,8 +265,7 @@ func readForm(r *http.Request) error {
 // fieldSizes are the limits in bytes of the form fields that are stored.
 var fieldSizes = map[string]int{
 	"name": domain.MaxText, "token": domain.MaxText, "signingSecret": domain.MaxText, "callbackUrl": domain.MaxLongText,
-	"eventTypes": domain.MaxLongText,
-	"headers":    domain.MaxLongText,
+	"eventTypes": domain.MaxLongText, "headers": domain.MaxLongText,
 }
 
 func lastModified(s domain.Stakeholder) string { return s.ChangedAt.UTC().Format(http.TimeFormat) }

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,41 +33,32 @@ type replayRequest struct {
 	Rate         *float64
 }
 
+// operationModel has the fields of all operations.
+type operationModel struct {
+	ID, Kind, State        string
+	Count, Skipped, Failed int
+	By                     string `json:",omitempty"`
+	Rate                   float64
+	CreatedAt, ChangedAt   time.Time
+}
+
+func modelOfOperation(o bulk.Operation) operationModel {
+	return operationModel{o.ID, o.Kind, string(o.State), o.Matched, o.Skipped, o.Failed, o.By, o.Rate, o.CreatedAt, o.ChangedAt}
+}
+
 // replayModel is a replay, or a purge of queued jobs.
 type replayModel struct {
-	ID        string
-	Kind      string
-	State     string
-	Count     int
-	Replayed  int
-	Purged    int
-	Skipped   int
-	Failed    int
-	Since     time.Time         `json:",omitzero"`
-	Until     time.Time         `json:",omitzero"`
-	Status    string            `json:",omitempty"`
-	Metadata  map[string]string `json:",omitempty"`
-	Message   string            `json:",omitempty"`
-	By        string            `json:",omitempty"`
-	Rate      float64
-	CreatedAt time.Time
-	ChangedAt time.Time
+	operationModel
+	Replayed int
+	Purged   int
+	Since    time.Time         `json:",omitzero"`
+	Until    time.Time         `json:",omitzero"`
+	Status   string            `json:",omitempty"`
+	Metadata map[string]string `json:",omitempty"`
+	Message  string            `json:",omitempty"`
 }
 
-// spec parses the selection of a request. For a single message its time is added, which shortens the search for its job.
-func (a *API) spec(ctx context.Context, k domain.Consumer, q replayRequest) (domain.ReplaySpec, error) {
-	s, err := q.spec()
-	if err != nil || q.Message == "" {
-		return s, err
-	}
-	if !s.Since.IsZero() || !s.Until.IsZero() {
-		return s, badField("Message", errors.New("give it without Since and Until"))
-	}
-	m, err := a.b.Messages.Message(ctx, k.Channel, q.Message)
-	s.Since, s.Until = m.ReceivedAt, m.ReceivedAt.Add(1)
-	return s, err
-}
-
+// spec parses the selection of a request.
 func (q replayRequest) spec() (domain.ReplaySpec, error) {
 	s := domain.ReplaySpec{Metadata: q.Metadata, Message: q.Message, Rate: defaultReplayRate}
 	for _, field := range []struct {
@@ -122,11 +112,12 @@ func (a operators) startPurge(w http.ResponseWriter, r *http.Request, k domain.C
 	if err != nil {
 		return err
 	}
-	return begin(w, r, a.b.Replays.Operations, purge, req.DryRun, "replay or purge", func(id string) string { return replayURL(r, k, id) })
+	return a.begin(w, r, purge, req.DryRun, "replay or purge", replaysURL(r, k))
 }
 
-func replayURL(r *http.Request, k domain.Consumer, id string) string {
-	return link(r, "channel", k.Channel, "consumer", k.ID, "replay", id)
+// replaysURL begins the paths of the replays of a consumer.
+func replaysURL(r *http.Request, k domain.Consumer) string {
+	return link(r, "channel", k.Channel, "consumer", k.ID) + "/replay/"
 }
 
 // startReplay queues dead or delivered jobs again, or counts them.
@@ -135,36 +126,44 @@ func (a *API) startReplay(w http.ResponseWriter, r *http.Request, k domain.Consu
 	if err := httpserve.ReadJSON(r, &req); err != nil {
 		return err
 	}
-	spec, err := a.spec(r.Context(), k, req)
+	spec, err := req.spec()
 	if err != nil {
 		return err
+	}
+	if req.Message != "" { // its time shortens the search for its job
+		if !spec.Since.IsZero() || !spec.Until.IsZero() {
+			return badField("Message", errors.New("give it without Since and Until"))
+		}
+		m, err := a.b.Messages.Message(r.Context(), k.Channel, req.Message)
+		if err != nil {
+			return err
+		}
+		spec.Since, spec.Until = m.ReceivedAt, m.ReceivedAt.Add(1)
 	}
 	replay, err := work.NewOperation(domain.ReplayKind, work.ReplayGroup(k), spec, spec.Rate, a.who(r))
 	if err != nil {
 		return err
 	}
-	return begin(w, r, a.b.Replays.Operations, replay, req.DryRun, "replay or purge", func(id string) string { return replayURL(r, k, id) })
+	return a.begin(w, r, replay, req.DryRun, "replay or purge", replaysURL(r, k))
 }
 
-// begin begins an operation and answers with its path, or counts its items. what names its kind in errors.
-func begin(w http.ResponseWriter, r *http.Request, operations *bulk.Runner, o bulk.Operation, dryRun bool, what string,
-	path func(id string) string,
-) error {
+// begin begins an operation and answers with its path, which is at and its ID, or counts its items. what names its kind in errors.
+func (a *API) begin(w http.ResponseWriter, r *http.Request, o bulk.Operation, dryRun bool, what, at string) error {
 	if dryRun {
-		count, err := operations.Count(r.Context(), o)
+		count, err := a.b.Replays.Operations.Count(r.Context(), o)
 		if err == nil {
-			writeJSON(w, map[string]int{"Count": count})
+			httpserve.WriteJSON(w, http.StatusOK, map[string]int{"Count": count})
 		}
 		return err
 	}
-	o, err := operations.Begin(r.Context(), o)
+	o, err := a.b.Replays.Operations.Begin(r.Context(), o)
 	if running, ok := errors.AsType[*bulk.RunningError](err); ok {
-		w.Header().Set("Location", path(running.ID))
-		return refuse(http.StatusConflict, "the "+what+" "+path(running.ID)+" is running: wait for its end, which GET of that path shows, or cancel it "+
+		w.Header().Set("Location", at+running.ID)
+		return refuse(http.StatusConflict, "the "+what+" "+at+running.ID+" is running: wait for its end, which GET of that path shows, or cancel it "+
 			"with DELETE")
 	}
 	if err == nil {
-		w.Header().Set("Location", path(o.ID))
+		w.Header().Set("Location", at+o.ID)
 	}
 	return httpserve.Done(w, http.StatusAccepted, err)
 }
@@ -185,10 +184,7 @@ func modelOfReplay(replay bulk.Operation) replayModel {
 	var spec domain.ReplaySpec
 	_ = json.Unmarshal(replay.Spec, &spec) // a replay that cannot be parsed is shown without its selection, and a purge has none
 	model := replayModel{
-		ID: replay.ID, Kind: replay.Kind, State: string(replay.State), Count: replay.Matched, Skipped: replay.Skipped, Failed: replay.Failed,
-		By:    replay.By,
-		Since: spec.Since, Until: spec.Until, Metadata: spec.Metadata, Message: spec.Message, Rate: replay.Rate, CreatedAt: replay.CreatedAt,
-		ChangedAt: replay.ChangedAt,
+		operationModel: modelOfOperation(replay), Since: spec.Since, Until: spec.Until, Metadata: spec.Metadata, Message: spec.Message,
 	}
 	if spec.Status != 0 {
 		model.Status = spec.Status.String()
@@ -212,19 +208,24 @@ const maxReplays = 1000
 
 func (a operators) listReplays(r *http.Request) (any, error) {
 	list := []replayOf{}
-	for _, o := range a.b.Parts.Replays.All() {
-		if !domain.OfConsumer(o.Kind) {
-			continue
-		}
+	for _, o := range a.operations(true) {
 		number, err := strconv.ParseUint(o.Group, 10, 32)
 		k, known := a.b.Index.Consumer(uint32(number))
 		if err != nil || !known {
 			continue // its consumer was deleted
 		}
-		list = append(list, replayOf{modelOfReplay(o), k.Channel, k.ID, replayURL(r, k, o.ID)})
+		list = append(list, replayOf{modelOfReplay(o), k.Channel, k.ID, replaysURL(r, k) + o.ID})
 	}
-	slices.SortFunc(list, func(x, y replayOf) int { return cmp.Or(y.CreatedAt.Compare(x.CreatedAt), cmp.Compare(x.URL, y.URL)) })
 	return map[string]any{"Result": list[:min(len(list), maxReplays)]}, nil
+}
+
+// operations returns the operations on the jobs of one consumer, or the others, newest first.
+func (a operators) operations(ofConsumer bool) []bulk.Operation {
+	all := slices.DeleteFunc(a.b.Parts.Replays.All(), func(o bulk.Operation) bool { return domain.OfConsumer(o.Kind) != ofConsumer })
+	slices.SortFunc(all, func(x, y bulk.Operation) int {
+		return cmp.Or(y.CreatedAt.Compare(x.CreatedAt), cmp.Compare(x.ID, y.ID))
+	})
+	return all
 }
 
 // cancel cancels an operation, also one on dead jobs.

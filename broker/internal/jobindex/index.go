@@ -6,6 +6,7 @@
 package jobindex
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"unique"
@@ -66,13 +67,20 @@ func (x *Index) channel(token string) *channelIndex {
 	return c
 }
 
-// known returns the index of a channel, an empty one if there is none. mu is held.
-func (x *Index) known(channel string) *channelIndex {
-	if c := x.channels[domain.SubjectToken(channel)]; c != nil {
-		return c
-	}
-	return &channelIndex{}
-}
+// noChannel and noConsumer stand for those that are not known. They are empty.
+var (
+	noChannel  = &channelIndex{}
+	noConsumer = &consumerIndex{channel: noChannel}
+)
+
+// at returns the index of a channel to read, given by its token. mu is held.
+func (x *Index) at(token string) *channelIndex { return cmp.Or(x.channels[token], noChannel) }
+
+// known is like at, for the ID of a channel.
+func (x *Index) known(channel string) *channelIndex { return x.at(domain.SubjectToken(channel)) }
+
+// of returns the index of a consumer to read. mu is held.
+func (x *Index) of(number uint32) *consumerIndex { return cmp.Or(x.consumers[number], noConsumer) }
 
 func (c *channelIndex) find(seq uint64) (Entry, bool) { return c.messages.get(Entry{Seq: seq}) }
 
@@ -116,11 +124,8 @@ func (c *channelIndex) remove(seq uint64) {
 func (x *Index) Consumer(number uint32) (domain.Consumer, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	k := x.consumers[number]
-	if k == nil {
-		return domain.Consumer{}, false
-	}
-	return k.consumer, true
+	k := x.of(number)
+	return k.consumer, k != noConsumer
 }
 
 // PutConsumer adds a consumer, or takes over its new settings.
@@ -242,10 +247,7 @@ func statusKey(j domain.Job) key { return key{j.ChangedAt.UnixNano(), j.ID.Seq} 
 func (x *Index) Lookup(id domain.JobID) (j domain.Job, ok bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	k := x.consumers[id.Consumer]
-	if k == nil {
-		return domain.Job{}, false
-	}
+	k := x.of(id.Consumer)
 	if j, ok = k.recorded(id.Seq); ok {
 		return j, true
 	}

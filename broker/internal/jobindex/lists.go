@@ -27,10 +27,7 @@ func (x *Index) JobsOf(channel string, seq uint64) []domain.Job {
 func (x *Index) ListDead(number uint32, page domain.Page) []domain.Job {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	k := x.consumers[number]
-	if k == nil {
-		return nil
-	}
+	k := x.of(number)
 	keys := pageOf(&k.settled.dead, page, func(p domain.Position) key { return key{p.At, p.Seq} }, nil)
 	jobs := make([]domain.Job, 0, len(keys))
 	for _, e := range keys {
@@ -46,10 +43,7 @@ func (x *Index) ListDead(number uint32, page domain.Page) []domain.Job {
 func (x *Index) ListJobs(number uint32, status domain.JobStatus, before uint64, limit int) (jobs []domain.Job, next uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	k := x.consumers[number]
-	if k == nil {
-		return nil, 0
-	}
+	k := x.of(number)
 	next = k.channel.walk(before, limit, func(e Entry) bool {
 		j, ok := k.job(e.Seq)
 		takes := ok && (status == 0 || j.Status == status)
@@ -215,10 +209,7 @@ func (x *Index) ChannelOf(seq uint64) (token string, settled bool) {
 func (x *Index) Listed(token string, seqs []uint64) (listed []uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	c := x.channels[token]
-	if c == nil {
-		return nil
-	}
+	c := x.at(token)
 	for _, seq := range seqs {
 		if c.has(seq) {
 			listed = append(listed, seq)
@@ -246,50 +237,35 @@ func (x *Index) Backlogs() []domain.Backlog {
 
 // CountJobs counts a consumer's jobs, in the order of domain.JobStatuses. Oldest and Newest of queued and delivered jobs are
 // those of the oldest and newest messages. In the other states they are the times at which jobs entered the state.
-func (x *Index) CountJobs(number uint32) []domain.StatusCount {
+func (x *Index) CountJobs(number uint32) [4]domain.StatusCount {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	k := x.consumers[number]
-	if k == nil {
-		return nil
+	k := x.of(number)
+	return [...]domain.StatusCount{
+		counted(domain.Queued, k.open.len()-k.inflight.len(), &k.open, k.queuedAt),
+		counted(domain.Inflight, k.inflight.len(), &k.inflight, key.time),
+		counted(domain.Delivered, k.settled.delivered, &k.settled.bySeq, settledJob.deliveredAt),
+		counted(domain.Dead, k.settled.dead.len(), &k.settled.dead, key.time),
 	}
-	counts := make([]domain.StatusCount, len(domain.JobStatuses))
-	for i, status := range domain.JobStatuses {
-		c := &counts[i]
-		c.Status = status
-		switch status {
-		case domain.Queued:
-			c.Count = k.open.len() - k.inflight.len()
-			c.Oldest, c.Newest = ends(&k.open, k.queuedAt)
-		case domain.Inflight:
-			c.Count = k.inflight.len()
-			c.Oldest, c.Newest = ends(&k.inflight, key.time)
-		case domain.Delivered:
-			c.Count = k.settled.delivered
-			if c.Count > 0 {
-				c.Oldest, c.Newest = ends(&k.settled.bySeq, settledJob.deliveredAt)
-			}
-		case domain.Dead:
-			c.Count = k.settled.dead.len()
-			c.Oldest, c.Newest = ends(&k.settled.dead, key.time)
-		}
-	}
-	return counts
 }
 
-// ends returns the times of the first and the last element of a set that has one. It skips those for which at returns zero.
-func ends[K ordered[K]](s *orderedSet[K], at func(K) time.Time) (oldest, newest time.Time) {
+// counted is a number of jobs in a state, with the times of the first and the last element of a set for which at does not return zero.
+func counted[K ordered[K]](status domain.JobStatus, count int, s *orderedSet[K], at func(K) time.Time) domain.StatusCount {
+	c := domain.StatusCount{Status: status, Count: count}
+	if count == 0 {
+		return c
+	}
 	for e := range s.ascend(nil) {
-		if oldest = at(e); !oldest.IsZero() {
+		if c.Oldest = at(e); !c.Oldest.IsZero() {
 			break
 		}
 	}
 	for e := range s.descend(nil) {
-		if newest = at(e); !newest.IsZero() {
+		if c.Newest = at(e); !c.Newest.IsZero() {
 			break
 		}
 	}
-	return oldest, newest
+	return c
 }
 
 // queuedAt returns since when a job is queued. The time of a job in flight is zero; there are few of them.
@@ -310,31 +286,14 @@ func (x *Index) Dead(take func(domain.Consumer) bool, from, to int64, newest boo
 		key
 		of *consumerIndex
 	}
-	var found []dead
-	more := false
-	// trim keeps the first ones, and excludes those behind them.
-	trim := func() {
-		slices.SortFunc(found, func(a, b dead) int {
-			if newest {
-				a, b = b, a
-			}
-			return cmp.Or(cmp.Compare(a.major, b.major), cmp.Compare(a.seq, b.seq), cmp.Compare(a.of.consumer.Number, b.of.consumer.Number))
-		})
-		n := min(limit, len(found))
-		for n > 0 && n < len(found) && found[n].major == found[n-1].major {
-			n++
-		}
-		if n == len(found) {
-			return
-		}
-		found, more = found[:n], true
+	order := func(a, b dead) int {
 		if newest {
-			from = found[n-1].major
-		} else {
-			to = found[n-1].major + 1
+			a, b = b, a
 		}
+		return cmp.Or(cmp.Compare(a.major, b.major), cmp.Compare(a.seq, b.seq), cmp.Compare(a.of.consumer.Number, b.of.consumer.Number))
 	}
-	full := 2 * limit
+	var found []dead // in order, without those that are behind a full page
+	more := false
 	for _, k := range x.consumers {
 		if !take(k.consumer) {
 			continue
@@ -347,13 +306,19 @@ func (x *Index) Dead(take func(domain.Consumer) bool, from, to int64, newest boo
 			if e.major < from || e.major >= to {
 				break
 			}
-			if found = append(found, dead{e, k}); len(found) > full {
-				trim()
-				full = max(full, 2*len(found))
+			i, _ := slices.BinarySearchFunc(found, dead{e, k}, order)
+			found = slices.Insert(found, i, dead{e, k})
+			for len(found) > limit && found[len(found)-1].major != found[limit-1].major {
+				found, more = found[:len(found)-1], true
+			}
+			switch end := found[len(found)-1].major; {
+			case more && newest:
+				from = end
+			case more:
+				to = end + 1
 			}
 		}
 	}
-	trim()
 	if more {
 		last = found[len(found)-1].major
 	}

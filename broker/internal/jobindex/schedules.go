@@ -62,10 +62,7 @@ func (c *channelIndex) unschedule(seq uint64) {
 func (x *Index) Waiting(token, subject string) uint64 {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	if c := x.channels[token]; c != nil {
-		return c.waiting[subject]
-	}
-	return 0
+	return x.at(token).waiting[subject]
 }
 
 // ScheduledSeqs returns the sequences of a page of a channel's scheduled messages. If status is not 0, it returns only those with

@@ -36,8 +36,8 @@ func TestDeliveredTimes(t *testing.T) {
 	}
 	check := func(oldest, newest int64) {
 		t.Helper()
-		o, n := ends(&s.bySeq, settledJob.deliveredAt)
-		require.Equal(t, []int64{oldest, newest}, []int64{UnixNano(o), UnixNano(n)})
+		c := counted(domain.Delivered, s.delivered, &s.bySeq, settledJob.deliveredAt)
+		require.Equal(t, []int64{oldest, newest}, []int64{UnixNano(c.Oldest), UnixNano(c.Newest)})
 	}
 	check(0, 0)
 	s.add(settle(domain.Job{ID: domain.JobID{Seq: 1}, Status: domain.Dead, ChangedAt: FromUnixNano(10)}))

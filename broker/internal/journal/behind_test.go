@@ -178,19 +178,21 @@ func TestAStartReadsUpToTheLeader(t *testing.T) {
 			require.NoError(t, s.messageStream.DeleteMsg(t.Context(), next.delete))
 		}
 		run, stop := context.WithCancel(t.Context())
-		seen := jsstream.NewProgress()
-		require.NoError(t, s.follow(t.Context(), run, s.messageStream, true, seen, func(*nats.Msg, *nats.MsgMetadata) {}))
+		f, seen := s.messageFeed, jsstream.NewProgress()
+		f.Seen, f.Known, f.See = seen, nil, func(*nats.Msg, *nats.MsgMetadata) {}
+		require.NoError(t, s.follows(jsstream.Follow(t.Context(), run, f)))
 		require.EqualValues(t, 3, seen.Reached())
 
 		if next.last > 0 {
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan struct{})
-			err := s.follow(ctx, run, s.messageStream, true, jsstream.NewProgress(), func(_ *nats.Msg, meta *nats.MsgMetadata) {
+			f.Seen, f.See = jsstream.NewProgress(), func(_ *nats.Msg, meta *nats.MsgMetadata) {
 				if meta.Sequence.Stream == next.last {
 					cancel()
 					<-ended
 				}
-			})
+			}
+			err := s.follows(jsstream.Follow(ctx, run, f))
 			close(ended)
 			require.ErrorIs(t, err, context.Canceled, "it does not wait for the last message")
 		}

@@ -52,7 +52,7 @@ func TestDeletesSurviveAPowerFailure(t *testing.T) {
 	schedule("first")
 	schedule("stays")
 	fillBlock(t, s, dir, 2)
-	require.NoError(t, s.messageWrites.Durable(t.Context()))
+	require.NoError(t, s.messageWrites.DurableAt(t.Context(), 0))
 	schedule("last")
 
 	require.NoError(t, s.Directory.Consumers.Delete(t.Context(), k))
@@ -102,7 +102,7 @@ func TestCancelThatRemovesABlockSyncsTheFolder(t *testing.T) {
 	for seq := raw.Sequence + 1; seq < next; seq++ {
 		require.NoError(t, s.messageStream.DeleteMsg(t.Context(), seq))
 	}
-	require.NoError(t, s.messageWrites.Durable(t.Context()))
+	require.NoError(t, s.messageWrites.DurableAt(t.Context(), 0))
 	isNamed := func(name string) bool { mu.Lock(); defer mu.Unlock(); return slices.Contains(names, name) }
 	require.True(t, isNamed("1.blk"))
 	require.NoError(t, s.Messages.CancelScheduled(t.Context(), "ch", "m"))
@@ -232,7 +232,7 @@ func TestCancelWaitsForASlowDisk(t *testing.T) {
 	cancelled := heldUp(t, disk, s.messageWrites, func() error { return s.Messages.CancelScheduled(t.Context(), "ch", "s") })
 	slow, cancel := context.WithTimeout(t.Context(), newsWait+500*time.Millisecond)
 	defer cancel()
-	require.ErrorIs(t, s.messageWrites.Durable(slow), context.DeadlineExceeded)
+	require.ErrorIs(t, s.messageWrites.DurableAt(slow, 0), context.DeadlineExceeded)
 	cancelled()
 }
 

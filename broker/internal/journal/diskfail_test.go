@@ -49,7 +49,7 @@ func (l *lines) with(text string) (found []string) {
 func partsOf(s *Store) work.Parts {
 	return work.Parts{
 		Messages: s.Messages, Records: s.Jobs,
-		Index: s.Index, Replays: s.Replays, Shards: s.Shards, Health: s,
+		Index: s.Index, Replays: s.Replays, Shards: s.Shards, Health: s, Full: func() error { return nil }, Permitted: func() error { return nil },
 	}
 }
 
@@ -93,7 +93,7 @@ func TestFailedSyncIsRemembered(t *testing.T) {
 	_, err = s.Messages.Message(t.Context(), "ch", "after")
 	require.ErrorIs(t, err, domain.ErrNotFound, "stored, though nobody will ever hear that it is")
 	requireDiskFailure(t, s.Messages.CancelScheduled(t.Context(), "ch", "later"))
-	requireDiskFailure(t, s.messageWrites.Durable(t.Context()))
+	requireDiskFailure(t, s.messageWrites.DurableAt(t.Context(), 0))
 	requireDiskFailure(t, s.Ready())
 	require.Equal(t, http.StatusServiceUnavailable, readiness(s))
 	logged := log.with("level=ERROR")

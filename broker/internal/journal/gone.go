@@ -73,7 +73,7 @@ func (s *messages) hear(ctx context.Context, n notice) {
 	defer cancel()
 	if slices.Max(n.Seqs) > s.messagesSeen.Reached() {
 		// A message that is read after the notice of its deletion would be listed until it is used.
-		f := s.feed(s.messageStream, s.messagesSeen)
+		f := s.messageFeed
 		if _, err := f.UpToNow(ctx); err != nil {
 			s.log.Debug("no news of deleted messages", "error", err)
 		}
@@ -151,7 +151,7 @@ func (s *messages) ForgetChannel(ctx context.Context, channel string) error {
 	for page := (domain.Page{Limit: forgetPage}); ; {
 		seqs := append(s.Index.MessageSeqs(channel, page), s.Index.ScheduledSeqs(channel, 0, page)...)
 		if len(seqs) == 0 {
-			return s.messageWrites.Durable(ctx)
+			return s.messageWrites.DurableAt(ctx, 0)
 		}
 		s.announce(notice{Token: token, Seqs: seqs})
 	}

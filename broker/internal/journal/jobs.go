@@ -91,7 +91,8 @@ func (s *jobs) PutJob(ctx context.Context, job domain.Job) (domain.Job, error) {
 }
 
 // Refresh returns a settled state only once it is on disk. If no other process writes, the index equals the store except for
-// writes in progress, whose callers have no answer either. Then only the fields of a settled job that the index lacks are read.
+// writes in progress, whose callers have no answer either. Then only the fields of a settled job that the index lacks are read. A removed job
+// is [domain.ErrNotFound].
 func (s *jobs) Refresh(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	for ctx.Err() == nil {
 		var record domain.Job
@@ -112,7 +113,11 @@ func (s *jobs) Refresh(ctx context.Context, id domain.JobID) (domain.Job, error)
 			j = record
 		}
 		// Another caller has written the record and may still wait for the sync. An answer based on it must wait too.
-		return j, s.jobWrites.DurableAt(ctx, j.Revision)
+		err = s.jobWrites.DurableAt(ctx, j.Revision)
+		if err == nil && j.Status == domain.Removed {
+			err = fmt.Errorf("%w: job %s", domain.ErrNotFound, id)
+		}
+		return j, err
 	}
 	return domain.Job{}, context.Cause(ctx)
 }
@@ -263,6 +268,21 @@ func parseJobSubject(subject string) (domain.JobID, error) {
 		}
 	}
 	return domain.JobID{}, fmt.Errorf("%w: subject %q", errRecord, subject)
+}
+
+func (s *jobs) seeRecord(msg *nats.Msg, meta *nats.MsgMetadata) {
+	id, err := parseJobSubject(msg.Subject)
+	var j domain.Job
+	if err == nil {
+		j, err = decodeRecord(id, meta.Sequence.Stream, msg.Data)
+	}
+	if err != nil {
+		s.log.Warn("record that cannot be read ignored", "subject", msg.Subject, "error", err)
+		return
+	}
+	s.noteSequence(id.Seq)
+	// A process that was killed while it pruned leaves records without messages, and so does a backup that was made meanwhile.
+	s.Index.SeeRecord(j, s.messagesSeen.Reached())
 }
 
 // attemptSubject takes numbers, or wildcards.

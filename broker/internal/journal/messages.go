@@ -29,19 +29,11 @@ type messages struct {
 // Append stores a message under its ID, or fails with [domain.ErrDuplicateMessage].
 func (s *messages) Append(ctx context.Context, m domain.Message) (domain.Message, error) {
 	m.ReceivedAt = s.Index.Clock.Now()
-	header, err := encodeEnvelope(m, time.Time{})
+	token := domain.SubjectToken(m.Channel)
+	known := s.known()
+	seq, err := s.commit(ctx, m, Config.messageSubject, time.Time{}, nats.Header{})
 	if err != nil {
 		return m, err
-	}
-	token, idToken := domain.SubjectToken(m.Channel), domain.SubjectToken(m.ID)
-	known := s.known()
-	seq, err := s.messageWrites.Commit(ctx, &nats.Msg{
-		Subject: s.cfg.messageSubject(token, idToken), Data: m.Payload,
-		// A channel uses an ID once, for a message or for a schedule.
-		Header: nats.Header{headerEnvelope: {header}, jetstream.ExpectedLastSubjSeqSubjHeader: {s.cfg.eitherSubject(token, idToken)}},
-	}, 0)
-	if err != nil {
-		return m, s.refusal(ctx, err)
 	}
 	if seq <= known {
 		return m, s.takeBack(ctx, seq)
@@ -54,18 +46,29 @@ func (s *messages) Append(ctx context.Context, m domain.Message) (domain.Message
 	return m, s.messageWrites.DurableAt(ctx, seq)
 }
 
-// refusal converts a conflict on a subject that was expected to be empty.
-func (s *messages) refusal(ctx context.Context, err error) error {
-	if !errors.Is(err, domain.ErrConflict) {
-		return err
+// commit stores a message or a schedule with its envelope. A channel uses an ID once, for one of the two. The message of a schedule may already be
+// broadcast, even by an earlier attempt at this write whose answer was lost.
+func (s *messages) commit(ctx context.Context, m domain.Message, subject func(c Config, channelToken, id string) string, at time.Time,
+	header nats.Header,
+) (uint64, error) {
+	envelope, err := encodeEnvelope(m, at)
+	if err != nil {
+		return 0, err
 	}
-	return s.onDisk(ctx, domain.ErrDuplicateMessage)
+	token, id := domain.SubjectToken(m.Channel), domain.SubjectToken(m.ID)
+	header[headerEnvelope] = []string{envelope}
+	header[jetstream.ExpectedLastSubjSeqSubjHeader] = []string{s.cfg.eitherSubject(token, id)}
+	seq, err := s.messageWrites.Commit(ctx, &nats.Msg{Subject: subject(s.cfg, token, id), Data: m.Payload, Header: header}, 0)
+	if errors.Is(err, domain.ErrConflict) {
+		err = s.onDisk(ctx, domain.ErrDuplicateMessage)
+	}
+	return seq, err
 }
 
 // onDisk returns err once everything that was written before is on disk. err is based on what is stored, and a caller that gets it will not
 // repeat its request.
 func (s *messages) onDisk(ctx context.Context, err error) error {
-	return cmp.Or(s.messageWrites.Durable(ctx), err)
+	return cmp.Or(s.messageWrites.DurableAt(ctx, 0), err)
 }
 
 // maxStored is the largest message that a stream on disk takes, whatever max_payload is.
@@ -237,6 +240,40 @@ func decodeMessage(raw *jetstream.RawStreamMsg) (m domain.Scheduled, err error) 
 		m.ReceivedAt = m.DispatchedAt
 	}
 	return m, nil
+}
+
+// seeMessage adds a stored message, of which only the headers were read.
+func (s *messages) seeMessage(msg *nats.Msg, meta *nats.MsgMetadata) {
+	kind, token, ok := s.parseMessageSubject(msg.Subject)
+	front, err := decodeSummary(msg.Header.Get(headerEnvelope))
+	if !ok || err != nil {
+		s.log.Warn("message that is not the broker's ignored", "subject", msg.Subject, "sequence", meta.Sequence.Stream, "error", err)
+		return
+	}
+	seq := meta.Sequence.Stream
+	if kind == "s" {
+		at, err := time.Parse(time.RFC3339, strings.TrimPrefix(msg.Header.Get(headerSchedule), schedulePrefix))
+		if err != nil {
+			s.log.Warn("schedule cannot be read and is ignored", "subject", msg.Subject, "error", err)
+			return
+		}
+		s.Index.AddSchedule(token, msg.Subject, seq, at)
+		return
+	}
+	at := front.receivedAt
+	if schedule := msg.Header.Get(headerScheduler); schedule != "" {
+		at = meta.Timestamp.UnixNano()
+		s.Index.Fired(token, schedule, seq)
+	}
+	s.Index.AddMessage(token, jobindex.Entry{Seq: seq, At: at, Priority: int32(front.priority)}, front.eventType)
+}
+
+// parseMessageSubject splits <name>.<kind>.<channel>.<id>.
+func (s *base) parseMessageSubject(subject string) (kind, channelToken string, ok bool) {
+	rest, ok1 := strings.CutPrefix(subject, s.cfg.Name+".")
+	kind, rest, ok2 := strings.Cut(rest, ".")
+	channelToken, _, ok3 := strings.Cut(rest, ".")
+	return kind, channelToken, ok1 && ok2 && ok3
 }
 
 // payloadCache holds the messages last stored or read here, up to a number of bytes. A message is usually read soon after it was

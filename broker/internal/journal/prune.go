@@ -118,7 +118,7 @@ func (s *messages) forget(ctx context.Context, deleted map[uint64]string) error 
 	if len(deleted) == 0 {
 		return nil
 	}
-	if err := s.messageWrites.Durable(ctx); err != nil {
+	if err := s.messageWrites.DurableAt(ctx, 0); err != nil {
 		return err
 	}
 	gone := map[string][]uint64{} // by channel

@@ -72,7 +72,7 @@ func (s *replays) LastRecord(ctx context.Context) (uint64, error) {
 func (s *base) upToNow(ctx context.Context) (last uint64, err error) {
 	read, cancel := context.WithTimeout(ctx, jsstream.CommitTimeout)
 	defer cancel()
-	records, messages := s.feed(s.jobStream, s.jobsSeen), s.feed(s.messageStream, s.messagesSeen)
+	records, messages := s.jobFeed, s.messageFeed
 	last, err = records.UpToNow(read)
 	if err == nil { // the store has a record's message if it has the record
 		_, err = messages.UpToNow(read)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/internal/jsstream"
@@ -17,21 +16,12 @@ import (
 // and publishes it on its broadcast subject when the time comes.
 func (s *messages) Schedule(ctx context.Context, m domain.Message, at time.Time) error {
 	m.ReceivedAt = s.Index.Clock.Now()
-	header, err := encodeEnvelope(m, at)
+	seq, err := s.commit(ctx, m, Config.scheduleSubject, at, nats.Header{
+		headerSchedule: {schedulePrefix + at.UTC().Format(time.RFC3339)},
+		headerTarget:   {s.cfg.messageSubject(domain.SubjectToken(m.Channel), domain.SubjectToken(m.ID))},
+	})
 	if err != nil {
 		return err
-	}
-	token, id := domain.SubjectToken(m.Channel), domain.SubjectToken(m.ID)
-	target, subject := s.cfg.messageSubject(token, id), s.cfg.scheduleSubject(token, id)
-	seq, err := s.messageWrites.Commit(ctx, &nats.Msg{Subject: subject, Data: m.Payload, Header: nats.Header{
-		headerEnvelope: {header},
-		headerSchedule: {schedulePrefix + at.UTC().Format(time.RFC3339)},
-		headerTarget:   {target},
-		// The message may already be broadcast, even by an earlier attempt at this write whose answer was lost.
-		jetstream.ExpectedLastSubjSeqSubjHeader: {s.cfg.eitherSubject(token, id)},
-	}}, 0)
-	if err != nil {
-		return s.refusal(ctx, err)
 	}
 	if err := s.messageWrites.DurableAt(ctx, seq); err != nil {
 		return err
@@ -88,5 +78,5 @@ func (s *messages) CancelScheduled(ctx context.Context, channel, id string) erro
 		return fmt.Errorf("cancel message %q: %w", id, err)
 	}
 	s.announce(notice{Token: token, Seqs: []uint64{raw.Sequence}})
-	return s.messageWrites.Durable(ctx)
+	return s.messageWrites.DurableAt(ctx, 0)
 }

@@ -65,7 +65,7 @@ func (s *base) refill(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	f := s.feed(s.messageStream, s.messagesSeen)
+	f := s.messageFeed
 	_, err := f.Refill(ctx)
 	return err
 }

@@ -106,6 +106,8 @@ type base struct {
 	jobWrites      *Writer
 	attemptWrites  *Writer         // without a sync
 	Index          *jobindex.Index // of messages and jobs
+	messageFeed    jsstream.Feed
+	jobFeed        jsstream.Feed
 	// messagesSeen and jobsSeen record how far the streams were read.
 	messagesSeen *jsstream.Progress
 	jobsSeen     *jsstream.Progress
@@ -146,6 +148,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 		UpToNow: s.upToNow, Log: s.log,
 	})
 	s.makeWriters()
+	s.makeFeeds()
 	s.Directory = admin.New(admin.Config{
 		Registry: s.reg, Writes: s.registryWrites, Messages: s.Messages, Changed: s.consumerChanged, Ready: s.Ready,
 		Now: s.Index.Clock.Now, Shared: s.cfg.Shared, HashTokens: s.cfg.HashTokens,
@@ -198,24 +201,29 @@ func (s *Store) makeWriters() {
 	}
 }
 
+// makeFeeds sets up how the streams of messages and jobs are read.
+func (s *Store) makeFeeds() {
+	both := jsstream.Feed{JS: s.js, Reader: s.reader, Shared: s.cfg.Shared, Reading: s.cfg.Progress, Log: s.log}
+	s.messageFeed, s.jobFeed = both, both
+	f := &s.messageFeed
+	f.Stream, f.HeadersOnly, f.Seen, f.See, f.Known = s.messageStream, true, s.messagesSeen, s.Messages.seeMessage, s.known
+	f = &s.jobFeed
+	f.Stream, f.Seen, f.See, f.Known = s.jobStream, s.jobsSeen, s.Jobs.seeRecord, s.recorded.Load
+}
+
 // syncStored brings to disk what an earlier process may have left in memory. Otherwise each claim of an old job would wait for a sync of its
 // message, and the first write to a stream for a sync of all its blocks.
 func (s *Store) syncStored(ctx context.Context) error {
 	if s.cfg.Disk == nil {
 		return nil
 	}
-	for _, stream := range []string{s.registryWrites.name, s.cfg.attempts()} {
-		if err := s.cfg.Disk.DurableAt(ctx, stream, 0); err != nil {
-			return fmt.Errorf("sync the store at the start: %w", err)
-		}
-	}
-	for w, stream := range map[*Writer]jetstream.Stream{s.messageWrites: s.messageStream, s.jobWrites: s.jobStream} {
+	for _, stream := range []jetstream.Stream{s.registryStream, s.attemptStream, s.messageStream, s.jobStream} {
 		info, err := jsstream.InfoOf(ctx, stream)
-		if err != nil {
-			return fmt.Errorf("read the state of stream %s: %w", w.name, err)
+		if err == nil {
+			err = s.cfg.Disk.DurableAt(ctx, info.Config.Name, info.State.LastSeq)
 		}
-		if err := w.DurableAt(ctx, info.State.LastSeq); err != nil {
-			return err
+		if err != nil {
+			return fmt.Errorf("sync the store at the start: %w", err)
 		}
 	}
 	return nil
@@ -275,10 +283,10 @@ func (s *Store) load(ctx, run context.Context) error {
 	if err := s.Messages.listen(run); err != nil {
 		return err
 	}
-	if err := s.follow(ctx, run, s.messageStream, true, s.messagesSeen, s.Messages.seeMessage); err != nil {
+	if err := s.follows(jsstream.Follow(ctx, run, s.messageFeed)); err != nil {
 		return err
 	}
-	if err := s.follow(ctx, run, s.jobStream, false, s.jobsSeen, s.Jobs.seeRecord); err != nil {
+	if err := s.follows(jsstream.Follow(ctx, run, s.jobFeed)); err != nil {
 		return err
 	}
 	return s.refill(ctx)

@@ -67,7 +67,7 @@ func TestNobodyWaitsAfterClose(t *testing.T) {
 	disk := &power.Disk{}
 	s, stop := runOn(t, dir, Config{}, disk)
 	stop()
-	require.ErrorIs(t, s.messageWrites.Durable(t.Context()), domain.ErrUnavailable)
+	require.ErrorIs(t, s.messageWrites.DurableAt(t.Context(), 0), domain.ErrUnavailable)
 }
 
 // Data stored before the start is on disk after it. Claims of that data do not wait for a sync, and the first write does not sync

@@ -103,11 +103,8 @@ func (c *Writer) settleLost(ctx context.Context, msg *nats.Msg) (uint64, error) 
 	return 0, domain.ErrConflict
 }
 
-// Durable returns once everything committed before the call is on disk, as far as the broker controls that.
-func (c *Writer) Durable(ctx context.Context) error { return c.DurableAt(ctx, 0) }
-
-// DurableAt is Durable for one message that is known to be stored, by any process. It returns at once if an earlier sync covered the
-// message.
+// DurableAt returns once a message that is known to be stored, by any process, is on disk, as far as the broker controls that. With 0 it returns
+// once everything committed before the call is. It returns at once if an earlier sync covered the message.
 func (c *Writer) DurableAt(ctx context.Context, seq uint64) error {
 	if c.Disk == nil {
 		return nil

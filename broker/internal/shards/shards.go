@@ -139,8 +139,7 @@ func (s *Part) Own(ctx context.Context, gained, lost func(shard int)) {
 		holders[shard] = &holder{s: s, shard: shard, gained: gained, lost: lost, events: make(chan func(), 16), noticed: make(chan struct{}, 1)}
 		wg.Go(func() { holders[shard].hold(ctx) })
 	}
-	unhear := s.hearTakeOvers(holders)
-	defer unhear()
+	defer s.hearTakeOvers(holders)()
 	watch.Every(ctx, tickPause, s.sendTick)
 	wg.Wait()
 	s.sendTick() // the pins that were released move to others with it

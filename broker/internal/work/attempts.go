@@ -63,14 +63,12 @@ func cut(b []byte, limit int) []byte {
 	if len(b) <= limit {
 		return b
 	}
-	b = b[:limit]
-	for range utf8.UTFMax - 1 {
-		if r, size := utf8.DecodeLastRune(b); r != utf8.RuneError || size != 1 {
-			break
+	for end := limit; end > max(0, limit-utf8.UTFMax); end-- {
+		if utf8.RuneStart(b[end]) {
+			return b[:end]
 		}
-		b = b[:len(b)-1]
 	}
-	return b
+	return b[:limit]
 }
 
 func secretName(name string) bool {
@@ -80,7 +78,7 @@ func secretName(name string) bool {
 
 // AttemptsOf returns the last attempts at a job, up to limit, newest first.
 func (x *Jobs) AttemptsOf(ctx context.Context, id domain.JobID, limit int) ([]domain.Attempt, error) {
-	j, err := x.RefreshJob(ctx, id)
+	j, err := x.Records.Refresh(ctx, id)
 	if err != nil {
 		return nil, err
 	}

@@ -90,11 +90,11 @@ type Parts struct {
 	// Events sends changes of consumers to the operator's URL. nil means that none are sent.
 	Events *events.Sender
 	Log    *slog.Logger
-	// Full returns why no more messages can be stored now, or nil. Without it there is always space.
+	// Full returns why no more messages can be stored now, or nil.
 	Full func() error
-	// Permitted returns which permission of the store's server is missing, or nil. A nil Permitted means that none is.
+	// Permitted returns which permission of the store's server is missing, or nil.
 	Permitted func() error
-	// Usage returns how much of the store is used. A nil Usage means that this is not known.
+	// Usage returns how much of the store is used.
 	Usage func(ctx context.Context) (Usage, error)
 }
 
@@ -141,13 +141,6 @@ type Broker struct {
 
 // New returns a broker that is not started.
 func New(p Parts) *Broker {
-	none := func() error { return nil }
-	if p.Full == nil {
-		p.Full = none
-	}
-	if p.Permitted == nil {
-		p.Permitted = none
-	}
 	c := &core{Parts: p, Metrics: NewMetrics()}
 	c.run, c.stop = context.WithCancel(context.Background())
 	c.work, c.cut = context.WithCancel(context.Background())
@@ -218,7 +211,7 @@ type Records interface {
 	// Job returns a job in memory, including a removed one, or ErrNotFound. A settled job may have only its state, time and
 	// revision.
 	Job(ctx context.Context, id domain.JobID) (domain.Job, error)
-	// Refresh is like Job, with all fields, and reads the store if another node may have written the job.
+	// Refresh is like Job, with all fields, and reads the store if another node may have written the job. A removed job is ErrNotFound.
 	Refresh(ctx context.Context, id domain.JobID) (domain.Job, error)
 	// PutJob writes a job's new state. It fails with ErrConflict if the stored revision is not job.Revision. The current state
 	// can then be read with Job.

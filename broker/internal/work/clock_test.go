@@ -65,7 +65,7 @@ func TestTimesAreTheStores(t *testing.T) {
 				require.Equal(t, 2, d.job(1).Retries)
 				k := d.store.consumer
 				require.Equal(t, d.job(1).ChangedAt, d.Dispatch.State(k).FailingSince)
-				k, err := d.Dispatch.PauseConsumer(t.Context(), k.Channel, k.ID)
+				k, err := d.Dispatch.SetPause(t.Context(), k.Channel, k.ID, 0, domain.PausedByOperator)
 				require.NoError(t, err)
 				require.Equal(t, d.Now(), k.Pause.At)
 

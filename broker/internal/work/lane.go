@@ -118,7 +118,13 @@ func (l *lane) gained() {
 // wake begins the callback of the consumer's first job, if there is one and it may begin now. Each callback that begins wakes the lane for the
 // next.
 func (l *lane) wake() {
-	if !l.enter() {
+	l.mu.Lock()
+	closed := l.closed
+	if !closed { // whoever has closed all lanes waits for those that are counted
+		l.d.calls.Add(1)
+	}
+	l.mu.Unlock()
+	if closed {
 		return
 	}
 	if c, ok := l.take(); ok {
@@ -129,17 +135,6 @@ func (l *lane) wake() {
 		return
 	}
 	l.d.calls.Done()
-}
-
-// enter counts a caller that may begin callbacks, unless the lane is closed. Whoever has closed all lanes waits for those that were counted.
-func (l *lane) enter() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return false
-	}
-	l.d.calls.Add(1)
-	return true
 }
 
 // take takes the next job, if its callback may begin now.
@@ -202,7 +197,9 @@ func (l *lane) try(c call) (o gate.Outcome, done result) {
 		o = gate.Success
 	case wait > 0: // the receiver works, and asks for time
 		o = gate.Unclear
-		l.hold(wait)
+		l.mu.Lock()
+		l.gate.Hold(time.Now().Add(wait))
+		l.mu.Unlock()
 	default:
 		o = gate.Failure
 	}
@@ -214,13 +211,6 @@ func (l *lane) try(c call) (o gate.Outcome, done result) {
 	}
 	l.record(job, l.d.jobs.attempted(l.d.work, consumer, next, done), done.Error)
 	return o, done
-}
-
-// hold lets no callback begin for a while, because the receiver asks for it.
-func (l *lane) hold(wait time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.gate.Hold(time.Now().Add(wait))
 }
 
 // record writes the outcome of a callback, unless another node or worker has the job: then the other one's outcome counts. A job that this

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/internal/service/metrics"
+	"github.com/jetpull/jetpull/internal/service/webhook/breaker"
 )
 
 // Metrics are a node's Prometheus metrics.
@@ -139,19 +140,16 @@ func (g gauges) collect(gauge func(d *prometheus.Desc, value float64, labels ...
 		if l.Consumer.Paused() {
 			gauge(pausedDesc, 1, l.Consumer.Channel, l.Consumer.ID, l.Consumer.Pause.Reason)
 		}
+		if b := g.dispatch.State(l.Consumer).Breaker; b != "" && b != breaker.Closed {
+			gauge(openDesc, 1, l.Consumer.Channel, l.Consumer.ID)
+		}
 	}
 	gauge(queuedDesc, float64(queued))
-	for _, c := range g.dispatch.openBreakers() {
-		gauge(openDesc, 1, c.Channel, c.ID)
-	}
 	for _, l := range oldestFirst(backlogs) {
 		gauge(backlogDesc, float64(l.Queued+l.Inflight), l.Consumer.Channel, l.Consumer.ID)
 		gauge(oldestDesc, g.Now().Sub(l.Oldest).Seconds(), l.Consumer.Channel, l.Consumer.ID)
 	}
 	gauge(readyDesc, metrics.OneIf(g.Ready() == nil))
-	if g.Usage == nil {
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), usageTimeout)
 	defer cancel()
 	if usage, err := g.Usage(ctx); err == nil {

@@ -10,39 +10,29 @@ import (
 	"github.com/jetpull/jetpull/internal/service/webhook/gate"
 )
 
-// PauseConsumer pauses a consumer: no callback begins, and workers get no jobs. Callbacks and claims in progress go on. It
-// changes nothing if the consumer is paused already.
-func (d *Dispatch) PauseConsumer(ctx context.Context, channel, id string) (domain.Consumer, error) {
-	return d.setPause(ctx, channel, id, func(c *domain.Consumer) {
-		if !c.Paused() {
-			c.Pause = domain.Pause{Reason: domain.PausedByOperator, At: d.Now()}
-		}
-	})
-}
-
-// ResumeConsumer undoes PauseConsumer.
-func (d *Dispatch) ResumeConsumer(ctx context.Context, channel, id string) (domain.Consumer, error) {
-	return d.setPause(ctx, channel, id, func(c *domain.Consumer) {
-		c.Pause = domain.Pause{}
-	})
-}
-
-// setPause changes the stored consumer, and repeats that after a conflict.
-func (d *Dispatch) setPause(ctx context.Context, channel, id string, change func(*domain.Consumer)) (domain.Consumer, error) {
+// SetPause pauses a consumer for a reason, or resumes it without one. While it is paused, no callback begins, and workers get no jobs. Callbacks and
+// claims in progress go on. A consumer that is paused already keeps its reason, and one with another number than number stays as it is, unless that
+// is 0.
+func (d *Dispatch) SetPause(ctx context.Context, channel, id string, number uint32, reason string) (domain.Consumer, error) {
 	for range maxTries {
 		c, err := d.Settings.Refresh(ctx, channel, id)
-		if err != nil {
+		if err != nil || number != 0 && c.Number != number {
 			return c, err
 		}
-		paused := c.Paused()
-		change(&c)
+		changes := c.Paused() != (reason != "")
+		if changes {
+			c.Pause = domain.Pause{Reason: reason}
+			if reason != "" {
+				c.Pause.At = d.Now()
+			}
+		}
 		saved, err := d.Settings.Put(ctx, c)
 		switch {
 		case errors.Is(err, domain.ErrConflict):
 			continue
-		case err == nil && saved.Paused() && !paused:
-			d.notify(EventPaused, saved, saved.Pause.Reason)
-		case err == nil && paused && !saved.Paused():
+		case err == nil && changes && saved.Paused():
+			d.notify(EventPaused, saved, reason)
+		case err == nil && changes:
 			d.notify(EventResumed, saved, "")
 		}
 		return saved, err
@@ -78,26 +68,9 @@ func (d *Dispatch) State(c domain.Consumer) (s ReceiverState) {
 	return s
 }
 
-// openBreakers returns the consumers whose circuit breaker is not closed on this node.
-func (d *Dispatch) openBreakers() (consumers []domain.Consumer) {
-	for _, l := range d.lanesOf(anyShard) {
-		l.mu.Lock()
-		c := l.consumer
-		l.mu.Unlock()
-		if s := d.State(c).Breaker; s != "" && s != breaker.Closed {
-			consumers = append(consumers, c)
-		}
-	}
-	return consumers
-}
-
 // pauseFailing pauses a consumer whose callbacks have failed for the configured time, unless another one has its ID by now.
 func (d *Dispatch) pauseFailing(failing domain.Consumer) {
-	_, err := d.setPause(d.work, failing.Channel, failing.ID, func(c *domain.Consumer) {
-		if c.Number == failing.Number && !c.Paused() {
-			c.Pause = domain.Pause{Reason: domain.PausedFailing, At: d.Now()}
-		}
-	})
+	_, err := d.SetPause(d.work, failing.Channel, failing.ID, failing.Number, domain.PausedFailing)
 	if err != nil {
 		d.Log.Info("a consumer whose callbacks fail is not paused, trying again after its next callback", "channel", failing.Channel, "consumer",
 			failing.ID, "error", err)

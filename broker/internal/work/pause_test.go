@@ -29,7 +29,7 @@ func TestBreakerOfALane(t *testing.T) {
 		d.begin()
 		require.Len(t, d.receiver.called(), 4)
 		require.Equal(t, breaker.Open, d.Dispatch.State(pushed).Breaker)
-		require.Equal(t, []domain.Consumer{pushed}, d.Dispatch.openBreakers())
+		require.Equal(t, 1, openBreakers(t, d.Metrics))
 		time.Sleep(openingRules.Open - time.Second)
 		require.Len(t, d.receiver.called(), 4)
 		time.Sleep(2 * time.Second)
@@ -41,9 +41,22 @@ func TestBreakerOfALane(t *testing.T) {
 		synctest.Wait()
 		require.GreaterOrEqual(t, len(d.receiver.called()), jobs)
 		require.Equal(t, breaker.Closed, d.Dispatch.State(pushed).Breaker)
-		require.Empty(t, d.Dispatch.openBreakers())
+		require.Zero(t, openBreakers(t, d.Metrics))
 		require.Equal(t, []float64{1, 1}, []float64{d.counted(t, EventOpened), d.counted(t, EventClosed)}, "a probe that fails is no news")
 	})
+}
+
+// openBreakers returns the number of open circuit breakers in the metrics.
+func openBreakers(t *testing.T, m *Metrics) int {
+	t.Helper()
+	families, err := m.Registry.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		if f.GetName() == "broker_breaker_open" {
+			return len(f.GetMetric())
+		}
+	}
+	return 0
 }
 
 // callEnds has a lane count a callback that ends now.
@@ -118,7 +131,7 @@ func TestPauseAfterFailingForDays(t *testing.T) {
 		require.Equal(t, time.Now().UTC(), consumer().Pause.At)
 		require.EqualValues(t, 1, d.counted(t, EventPaused))
 
-		_, err := d.Dispatch.ResumeConsumer(t.Context(), "ch", "k")
+		_, err := d.Dispatch.SetPause(t.Context(), "ch", "k", 0, "")
 		require.NoError(t, err)
 		d.change(consumer())
 		call(false)
@@ -160,17 +173,17 @@ func TestPauseIsReportedOnce(t *testing.T) {
 	d := dispatch(t, 0)
 	defer d.stop()
 	for range 2 {
-		c, err := d.Dispatch.PauseConsumer(t.Context(), "ch", "k")
+		c, err := d.Dispatch.SetPause(t.Context(), "ch", "k", 0, domain.PausedByOperator)
 		require.NoError(t, err)
 		require.Equal(t, domain.PausedByOperator, c.Pause.Reason)
 	}
 	for range 2 {
-		c, err := d.Dispatch.ResumeConsumer(t.Context(), "ch", "k")
+		c, err := d.Dispatch.SetPause(t.Context(), "ch", "k", 0, "")
 		require.NoError(t, err)
 		require.Zero(t, c.Pause)
 	}
 	require.Equal(t, []float64{1, 1}, []float64{d.counted(t, EventPaused), d.counted(t, EventResumed)})
-	_, err := d.Dispatch.PauseConsumer(t.Context(), "ch", "none")
+	_, err := d.Dispatch.SetPause(t.Context(), "ch", "none", 0, domain.PausedByOperator)
 	require.ErrorIs(t, err, domain.ErrNotFound)
 }
 

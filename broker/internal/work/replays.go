@@ -128,15 +128,12 @@ func (p *Replays) purgeable(_ context.Context, o bulk.Operation, from uint64, li
 	for next = from; next > 0 && len(jobs) < limit; {
 		jobs, next = p.Index.Queue.QueuedFrom(consumer, s.UpTo, o.UpTo, next, jobs, limit)
 	}
-	for _, j := range jobs {
-		items = append(items, p.item(o, j.ID, func(_ context.Context, j domain.Job) (domain.Job, error) {
-			if p.Index.Queue.Taken(j.ID) {
-				return j, domain.ErrInvalidTransition
-			}
-			return domain.Drop(j, p.Now())
-		}))
-	}
-	return items, next, nil
+	return p.items(o, jobs, func(_ context.Context, j domain.Job) (domain.Job, error) {
+		if p.Index.Queue.Taken(j.ID) {
+			return j, domain.ErrInvalidTransition
+		}
+		return domain.Drop(j, p.Now())
+	}), next, nil
 }
 
 func (p *Replays) replayable(ctx context.Context, o bulk.Operation, from uint64, limit int) (items []bulk.Item, next uint64, err error) {
@@ -161,10 +158,7 @@ func (p *Replays) replayable(ctx context.Context, o bulk.Operation, from uint64,
 			}
 		}
 	}
-	for _, j := range jobs {
-		items = append(items, p.item(o, j.ID, func(ctx context.Context, j domain.Job) (domain.Job, error) { return p.replayJob(ctx, o.ID, s, j) }))
-	}
-	return items, next, nil
+	return p.items(o, jobs, func(ctx context.Context, j domain.Job) (domain.Job, error) { return p.replayJob(ctx, o.ID, s, j) }), next, nil
 }
 
 // replayJob queues a settled job again. It first stores the only attempt that is in the job's record, because the next record will hold
@@ -183,21 +177,24 @@ func (p *Replays) replayJob(ctx context.Context, replay string, s domain.ReplayS
 	return next, nil
 }
 
-// item changes a job, if its record is still the one of the start of the operation. Otherwise, or if change refuses the job's state, the
-// job is skipped.
-func (p *Replays) item(o bulk.Operation, id domain.JobID, change func(context.Context, domain.Job) (domain.Job, error)) bulk.Item {
-	return func(ctx context.Context) (bool, error) {
-		_, err := p.jobs.change(ctx, id, func(j domain.Job) (domain.Job, error) {
-			if j.Revision > o.UpTo {
-				return j, domain.ErrNotFound
+// items change jobs, each if its record is still the one of the start of the operation. Otherwise, or if change refuses a job's state, the job is
+// skipped.
+func (p *Replays) items(o bulk.Operation, jobs []domain.Job, change func(context.Context, domain.Job) (domain.Job, error)) (items []bulk.Item) {
+	for _, j := range jobs {
+		items = append(items, func(ctx context.Context) (bool, error) {
+			_, err := p.jobs.change(ctx, j.ID, func(j domain.Job) (domain.Job, error) {
+				if j.Revision > o.UpTo {
+					return j, domain.ErrNotFound
+				}
+				return change(ctx, j)
+			})
+			if notDead(err) {
+				return false, nil
 			}
-			return change(ctx, j)
+			return err == nil, err
 		})
-		if notDead(err) {
-			return false, nil
-		}
-		return err == nil, err
 	}
+	return items
 }
 
 // Dead returns dead jobs of all consumers that a filter selects, newest first, and the time before which to continue, which is zero at the
@@ -253,11 +250,12 @@ func (p *Replays) deadKind(known func(context.Context) (uint64, error), change f
 		if err != nil {
 			return nil, from, err
 		}
+		jobs = jobs[:0]
 		for _, w := range work {
 			if w.Job.Revision <= o.UpTo {
-				items = append(items, p.item(o, w.Job.ID, func(_ context.Context, j domain.Job) (domain.Job, error) { return change(j) }))
+				jobs = append(jobs, w.Job)
 			}
 		}
-		return items, next, nil
+		return p.items(o, jobs, func(_ context.Context, j domain.Job) (domain.Job, error) { return change(j) }), next, nil
 	}}
 }

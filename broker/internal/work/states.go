@@ -10,23 +10,6 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// Job returns a job that was not removed, as this node knows it.
-func (x *Jobs) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
-	return notRemoved(x.Records.Job(ctx, id))
-}
-
-// RefreshJob is like Job, but reads the store: another node may have just changed the job.
-func (x *Jobs) RefreshJob(ctx context.Context, id domain.JobID) (domain.Job, error) {
-	return notRemoved(x.Records.Refresh(ctx, id))
-}
-
-func notRemoved(j domain.Job, err error) (domain.Job, error) {
-	if err == nil && j.Status == domain.Removed {
-		return j, fmt.Errorf("%w: job %s", domain.ErrNotFound, j.ID)
-	}
-	return j, err
-}
-
 // TransitionJob executes a worker's request, if the state machine allows it.
 func (x *Jobs) TransitionJob(ctx context.Context, id domain.JobID, req domain.Request) (domain.Job, error) {
 	var made bool // by this request, not by an earlier one
@@ -119,9 +102,6 @@ func (x *Jobs) change(ctx context.Context, id domain.JobID, decide func(domain.J
 		}
 		if err != nil {
 			return j, err
-		}
-		if j.Status == domain.Removed { // that is on disk, because it was read with Refresh
-			return notRemoved(j, nil)
 		}
 		next, err := decide(j)
 		if err != nil || next == j {

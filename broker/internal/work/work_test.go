@@ -71,7 +71,8 @@ func (s settings) Put(ctx context.Context, c domain.Consumer) (domain.Consumer, 
 func partsOf(s stored) Parts {
 	return Parts{
 		Settings: settings{s}, Messages: s, Records: s, Index: s.known(), Shards: s, Health: s, Rules: testRules,
-		Log: slog.New(slog.DiscardHandler),
+		Log: slog.New(slog.DiscardHandler), Full: func() error { return nil }, Permitted: func() error { return nil },
+		Usage: func(context.Context) (Usage, error) { return Usage{}, domain.ErrUnavailable },
 	}
 }
 

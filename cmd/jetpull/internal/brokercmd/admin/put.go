@@ -121,7 +121,7 @@ func text(value any) string {
 	return string(data)
 }
 
-// rm is the verb that deletes what the last word of use names, if nobody changes it meanwhile.
+// rm is the verb that deletes what the last word of use names.
 func rm(use, short string, check func(*remote.Call) error, flags func(*pflag.FlagSet)) remote.Verb {
 	return remote.Verb{Use: use, Short: short, Flags: flags, Run: func(c *remote.Call) error {
 		if check != nil {
@@ -129,17 +129,11 @@ func rm(use, short string, check func(*remote.Call) error, flags func(*pflag.Fla
 				return err
 			}
 		}
-		path := c.To(c.Path)
-		_, got, err := c.Ask(c.Cmd.Context(), remote.Request{Method: http.MethodGet, Path: path}, nil)
-		if err != nil {
-			return err
-		}
-		header := http.Header{"If-Match": {got.Get("ETag")}}
-		r := remote.Request{Method: http.MethodDelete, Path: path, Header: header}
+		r := remote.Request{Method: http.MethodDelete, Path: c.To(c.Path), Header: http.Header{"If-Match": {"*"}}}
 		if c.Is("force") && check == nil {
 			return deleteAll(c, r)
 		}
-		_, _, err = c.Ask(c.Cmd.Context(), r, nil)
+		_, _, err := c.Ask(c.Cmd.Context(), r, nil)
 		return err
 	}}
 }
