@@ -48,8 +48,8 @@ func (s *Set) Status(ctx context.Context) ([]Partition, error) {
 			return nil, fmt.Errorf("partition: consumer %q on stream %q: %w; open the set again to create it",
 				s.consumer(n), s.stream, jetstream.ErrConsumerNotFound)
 		}
-		all[n] = Partition{Number: n, Member: o.Member, Pending: info.NumPending, AckPending: uint64(max(0, info.NumAckPending))}
-		if o.Member != "" {
+		all[n] = Partition{Number: n, Member: nameOf(r.owner(n)), Pending: info.NumPending, AckPending: uint64(max(0, info.NumAckPending))}
+		if all[n].Member != "" {
 			all[n].Since = time.UnixMilli(o.Since)
 		}
 	}
@@ -65,13 +65,13 @@ func (s *Set) look(ctx context.Context) (*record, error) {
 	if err != nil {
 		return nil, err
 	}
-	for name, seat := range r.Members {
-		last, err := s.read(ctx, memberKey+seat.ID)
+	for id := range r.Members {
+		last, err := s.read(ctx, memberKey+id)
 		if err != nil {
 			return nil, fmt.Errorf("partition: read the bucket: %w", err)
 		}
 		if beat := string(last.Data); beat == "" || beat == overwritten {
-			r.expel(name)
+			delete(r.Members, id)
 		}
 	}
 	return r, nil
@@ -80,7 +80,11 @@ func (s *Set) look(ctx context.Context) (*record, error) {
 func (s *Set) refuseMembers(ctx context.Context) error {
 	r, err := s.look(ctx)
 	if err == nil && len(r.Members) > 0 {
-		err = fmt.Errorf("%w: %q; stop them first", ErrHasMembers, slices.Sorted(maps.Keys(r.Members)))
+		names := map[string]bool{}
+		for id := range r.Members {
+			names[nameOf(id)] = true
+		}
+		err = fmt.Errorf("%w: %q; stop them first", ErrHasMembers, slices.Sorted(maps.Keys(names)))
 	}
 	return err
 }

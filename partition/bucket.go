@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/jsstream"
@@ -116,13 +114,4 @@ func (s *Set) write(ctx context.Context, key string, value any, revision uint64)
 		return errChanged
 	}
 	return err
-}
-
-func (s *Set) hear(f func(key string, value []byte)) (stop func(), err error) {
-	all := s.subject(">")
-	sub, err := s.js.Conn().Subscribe(all, func(m *nats.Msg) { f(strings.TrimPrefix(m.Subject, s.subject("")), m.Data) })
-	if err != nil {
-		return nil, fmt.Errorf("partition: subscribe to %s: %w", all, err)
-	}
-	return func() { _ = sub.Unsubscribe() }, nil
 }

@@ -122,13 +122,13 @@ func (c *session) reset(ctx context.Context) error {
 	return err
 }
 
-func (c *session) state(ctx context.Context) (delivered uint64, pending int, err error) {
+func (c *session) pending(ctx context.Context) (int, error) {
 	consumer, err := c.set.js.Consumer(ctx, c.set.stream, c.name)
 	if err != nil {
-		return 0, 0, fmt.Errorf("partition: consumer %q on stream %q: %w", c.name, c.set.stream, err)
+		return 0, fmt.Errorf("partition: consumer %q on stream %q: %w", c.name, c.set.stream, err)
 	}
 	c.delivered = max(c.delivered, consumer.CachedInfo().Delivered.Stream)
-	return consumer.CachedInfo().Delivered.Consumer, consumer.CachedInfo().NumAckPending, nil
+	return consumer.CachedInfo().NumAckPending, nil
 }
 
 func (c *session) subscribe(ctx context.Context) (err error) {

@@ -30,14 +30,20 @@ func leaveAfterARestart(t *testing.T, seed uint64, failure error) {
 	owned := func(m *simMember) (n int) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		for _, o := range s.record().Owners {
-			if o.Member == m.name {
+		now := s.record()
+		for p := range now.Owners {
+			if nameOf(now.owner(p)) == m.name {
 				n++
 			}
 		}
 		return n
 	}
-	for owned(first)+owned(second) < len(s.parts) || len(s.parts) > 1 && owned(second) == 0 {
+	members := func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.record().Members)
+	}
+	for members() < 2 || owned(first)+owned(second) < len(s.parts) || len(s.parts) > 1 && owned(second) == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	go func() {

@@ -15,14 +15,9 @@ import (
 	"github.com/jetpull/jetpull"
 )
 
-// The errors of a member, for use with [errors.Is].
-var (
-	// ErrMembershipLost is the cause with which the contexts of handlers end if this member stored no heartbeat within the TTL, because its process
-	// was stopped or the server could not be reached, or if the set's record no longer names it.
-	ErrMembershipLost = errors.New("partition: membership lost")
-	// ErrMemberInUse says that another member of the set has the same name.
-	ErrMemberInUse = errors.New("partition: member name in use")
-)
+// ErrMembershipLost is the cause with which the contexts of handlers end if this member stored no heartbeat within the TTL, because its process was
+// stopped or the server could not be reached, or if the set's record no longer names it. It is for use with [errors.Is].
+var ErrMembershipLost = errors.New("partition: membership lost")
 
 const (
 	heartbeats = 3                      // are sent within the TTL
@@ -44,14 +39,13 @@ type member struct {
 	hints    chan hint
 
 	known   moment // when the bucket was read last
-	rival   string // the ID of the member that has the name
 	leaving bool
 	left    moment // since when this member leaves
 	err     error  // why it leaves
 	refused uint   // how many writes of the record in a row
 	runs    map[int]*run
 
-	id     string
+	id     string // the member's name, and what no other membership has
 	former string // the ID of the membership before, of which no handler runs
 	lease  *lease // begins when the member has joined
 	joined bool
@@ -66,7 +60,7 @@ type hint struct{ key, value string }
 // sighting is what this process knows of another membership: the value of its key, and since when it has known of no other.
 type sighting struct {
 	beat string
-	at   moment
+	at   time.Duration // by the monotonic clock
 }
 
 // overwritten is the value, 0, of the key of a member that is gone.
@@ -81,24 +75,22 @@ func newMember(s *Set, o options, h jetpull.Handler) *member {
 
 // begin begins a membership. If it follows a lost one, it removes that from the record, also if this member is to leave.
 func (m *member) begin(ctx context.Context) {
-	m.former, m.id = m.id, nuid.Next()
+	m.former, m.id = m.id, m.options.name+"."+nuid.Next()
 	m.joined, m.beats, m.seen = false, 0, map[string]sighting{}
 	m.lease = &lease{clock: m.clock, ttl: m.set.cfg.TTL}
 	m.lease.Context, m.lease.end = context.WithCancelCause(context.WithoutCancel(ctx)) // handlers get the values of ctx
 }
 
+// hear takes in what any process writes to the bucket. It is a hint: a write may be missed, and it may be refused.
+func (m *member) hear(key string, value []byte) {
+	select {
+	case m.hints <- hint{key, string(value)}:
+	default:
+	}
+}
+
 // run is the loop of the member. It returns when the member has left, and no handler runs.
 func (m *member) run(ctx context.Context) error {
-	stop, err := m.table.hear(func(key string, value []byte) {
-		select {
-		case m.hints <- hint{key, string(value)}:
-		default:
-		}
-	})
-	if err != nil {
-		return err
-	}
-	defer stop()
 	m.known = m.clock()
 	m.begin(ctx)
 	look, soon := time.NewTimer(0), true
@@ -109,8 +101,10 @@ func (m *member) run(ctx context.Context) error {
 			done = nil
 			m.leave(nil)
 		case h := <-m.hints:
-			if h.key != recordKey {
-				m.heard(h)
+			if h.key != recordKey { // a heartbeat that was sent before, whether it was stored or not
+				if w, ok := m.seen[h.key]; ok && w.beat != h.value {
+					m.seen[h.key] = sighting{h.value, m.clock().mono}
+				}
 				continue
 			}
 		case r := <-m.ended:
@@ -141,16 +135,6 @@ func (m *member) run(ctx context.Context) error {
 	}
 }
 
-// heard notes a heartbeat. It was sent before, whether it was stored or not.
-func (m *member) heard(h hint) {
-	if w, ok := m.seen[h.key]; ok && w.beat != h.value {
-		m.seen[h.key] = sighting{h.value, m.clock()}
-		if h.key == memberKey+m.rival && h.value != overwritten && !m.leaving {
-			m.leave(fmt.Errorf("%w: %q gets heartbeats of another process; give each process its own name", ErrMemberInUse, m.options.name))
-		}
-	}
-}
-
 func (m *member) leave(why error) {
 	if !m.leaving {
 		m.leaving, m.left = true, m.clock()
@@ -164,10 +148,10 @@ func (m *member) leave(why error) {
 // look sends a heartbeat if it is time for it, reads the record, changes it by what this member has to change, and starts and stops runs. If the
 // record cannot be read, or was changed meanwhile, it changes nothing. It returns when to look again, and whether the record is as it has to be.
 func (m *member) look(parent context.Context) (next time.Duration, done bool) {
-	if m.joined {
-		if !m.lease.valid() {
-			return retryPause, false
-		}
+	if m.joined && !m.lease.valid() {
+		return retryPause, false
+	}
+	if m.joined || !m.leaving {
 		m.beat(parent)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), m.set.cfg.TTL/heartbeats)
@@ -188,7 +172,7 @@ func (m *member) look(parent context.Context) (next time.Duration, done bool) {
 		m.log.Warn("partition: its partitions have no owner for the TTL", "error", r.bad)
 	}
 	if m.joined {
-		if r.Members[m.options.name].ID != m.id {
+		if _, named := r.Members[m.id]; !named {
 			m.lease.end(fmt.Errorf("%w: the record of the set does not name this member", ErrMembershipLost))
 		}
 		if !m.lease.valid() { // also if it was over when the heartbeat was stored
@@ -196,16 +180,9 @@ func (m *member) look(parent context.Context) (next time.Duration, done bool) {
 		}
 		m.lease.extend(m.sent)
 	}
-	gone, next := m.silent(ctx, r)
-	for _, name := range gone {
-		r.expel(name)
-	}
-	own, taken := r.Members[m.options.name]
-	if m.rival = own.ID; !taken && !m.leaving {
-		m.beat(parent)
-	}
+	removed, next := m.remove(ctx, r)
 	starts, changed := m.change(r)
-	if changed || len(gone) > 0 {
+	if changed || removed {
 		if err := m.table.write(ctx, recordKey, r, r.revision); err != nil {
 			m.log.Debug("partition: the record is changed again", "error", err)
 			if m.refused++; errors.Is(err, errChanged) {
@@ -215,7 +192,7 @@ func (m *member) look(parent context.Context) (next time.Duration, done bool) {
 		}
 	}
 	m.refused = 0
-	switch in := r.Members[m.options.name].ID == m.id; {
+	switch _, in := r.Members[m.id]; {
 	case in && !m.joined:
 		m.joined = true
 		m.lease.extend(m.sent)
@@ -249,30 +226,31 @@ func (m *member) beat(parent context.Context) {
 	}
 }
 
-// silent returns the members of the record that are gone, and when to look again. One is gone if this process has known of no newer heartbeat for
-// the TTL, and has then overwritten the last one, so no other was stored meanwhile. A value that another process has written has to stay for the TTL.
-func (m *member) silent(ctx context.Context, r *record) (gone []string, next time.Duration) {
+// remove removes the members that are gone from the record, and returns when to look again. One is gone if this process has known of no newer
+// heartbeat for the TTL, and has then overwritten the last one, so no other was stored meanwhile. A value that another process has written has to stay
+// for the TTL.
+func (m *member) remove(ctx context.Context, r *record) (removed bool, next time.Duration) {
 	seen := map[string]sighting{}
 	if next = retryPause; m.joined {
 		next = max(retryPause/4, m.set.cfg.TTL/heartbeats-m.clock().since(m.sent))
 	}
-	for name, seat := range r.Members {
-		if seat.ID == m.former {
-			gone = append(gone, name)
-		}
-		if seat.ID == m.id || seat.ID == m.former {
+	_, removed = r.Members[m.former]
+	delete(r.Members, m.former)
+	for id := range r.Members {
+		if id == m.id {
 			continue
 		}
-		key := memberKey + seat.ID
+		key := memberKey + id
 		w, known := m.seen[key]
-		rest := m.set.cfg.TTL - (m.clock().mono - w.at.mono)
+		rest := m.set.cfg.TTL - (m.clock().mono - w.at)
 		if !known || rest <= 0 {
 			rest = retryPause
 			value, err := m.table.read(ctx, key)
 			if err == nil && (!known || w.beat != string(value.Data)) {
-				w, known, rest = sighting{string(value.Data), m.clock()}, true, m.set.cfg.TTL
+				w, known, rest = sighting{string(value.Data), m.clock().mono}, true, m.set.cfg.TTL
 			} else if err == nil && m.table.write(ctx, key, 0, value.Sequence) == nil {
-				gone, w.beat = append(gone, name), overwritten
+				delete(r.Members, id)
+				removed, w.beat = true, overwritten
 			}
 		}
 		if next = min(next, rest); known {
@@ -280,42 +258,36 @@ func (m *member) silent(ctx context.Context, r *record) (gone []string, next tim
 		}
 	}
 	m.seen = seen
-	return gone, next
+	return removed, next
 }
 
 // change changes the record by what this member has to change, stops runs, and returns those to start when the record is stored: for each partition,
 // how its last owner has left it.
 func (m *member) change(r *record) (starts map[int]owner, changed bool) {
-	name := m.options.name
-	own, taken := r.Members[name]
-	if taken && own.ID != m.id || !taken && (m.leaving || m.beats == 0 || m.clock().since(m.sent) >= m.set.cfg.TTL/2) {
+	leaves, in := r.Members[m.id]
+	if !in && (m.leaving || m.beats == 0 || m.clock().since(m.sent) >= m.set.cfg.TTL/2) {
 		return nil, false
 	}
-	changed = !taken || own.Leaves != m.leaving
-	r.Members[name] = seat{m.id, m.leaving}
+	changed = !in || leaves != m.leaving
+	r.Members[m.id] = m.leaving
 	starts = map[int]owner{}
-	owns := false
 	for n, target := range r.targets() {
-		o, run := &r.Owners[n], m.runs[n]
+		o, run, id := &r.Owners[n], m.runs[n], r.owner(n)
 		switch {
-		case o.Member == "" && target == name && run == nil:
-			starts[n] = *o
-			*o, changed = owner{Member: name, Since: time.Now().UnixMilli()}, true
-		case o.Member == name && target == name && run == nil:
-			starts[n] = owner{From: name}
-		case o.Member == name && target == name:
-		case o.Member == name && run == nil:
-			*o, changed = owner{From: name}, true
-		case o.Member == name:
-			run.stop(fmt.Errorf("it goes to member %s", target))
-		case run != nil: // whatever the lease says
-			m.lease.end(fmt.Errorf("%w: the record of the set gives partition %d to %q", ErrMembershipLost, n, o.Member))
+		case run != nil && id != m.id: // whatever the lease says
+			m.lease.end(fmt.Errorf("%w: the record of the set gives partition %d to %q", ErrMembershipLost, n, nameOf(id)))
 			return nil, false
+		case run != nil && target != m.id:
+			run.stop(fmt.Errorf("it goes to member %s", nameOf(target)))
+		case run == nil && target == m.id && (id == "" || id == m.id): // or the answer to the write was lost
+			starts[n] = *o
+			*o, changed = owner{ID: m.id, Since: time.Now().UnixMilli()}, true
+		case run == nil && id == m.id:
+			o.Released, changed = true, true
 		}
-		owns = owns || o.Member == name
 	}
-	if m.leaving && !owns {
-		delete(r.Members, name)
+	if m.leaving && len(m.runs) == 0 {
+		delete(r.Members, m.id)
 		changed = true
 	}
 	return starts, changed

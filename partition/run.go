@@ -18,8 +18,8 @@ import (
 
 // consumer is the consumer of a partition, and a session of this client with it, which subscribe begins.
 type consumer interface {
-	// state returns how many messages the consumer has delivered, and how many of them are not acknowledged.
-	state(ctx context.Context) (delivered uint64, pending int, err error)
+	// pending returns how many messages are delivered and not acknowledged.
+	pending(ctx context.Context) (int, error)
 	// unpin takes the pin from any client.
 	unpin(ctx context.Context) error
 	// reset has the consumer deliver again from its acknowledgement floor.
@@ -63,13 +63,13 @@ type run struct {
 
 // start begins a run of a partition that the record gives to this member. before is how its last owner has left it.
 func (m *member) start(n int, before owner) {
-	r, why := &run{member: m, partition: n, lease: m.lease, missed: before.Gone, answered: time.Now()}, "it had no owner"
+	r, why := &run{member: m, partition: n, lease: m.lease, answered: time.Now()}, "it had no owner"
 	switch {
-	case before.Gone:
+	case before.Released || before.ID == m.id:
+		why = fmt.Sprintf("member %s released it", nameOf(before.ID))
+	case before.ID != "":
 		m.set.counts.takeovers.Add(1)
-		why = fmt.Sprintf("member %s is gone without releasing it", before.From)
-	case before.From != "":
-		why = fmt.Sprintf("member %s released it", before.From)
+		r.missed, why = true, fmt.Sprintf("member %s is gone without releasing it", nameOf(before.ID))
 	}
 	r.ctx, r.stop = context.WithCancelCause(r.lease)
 	m.runs[n] = r
@@ -159,16 +159,11 @@ func (r *run) begin(ctx context.Context, c consumer) error {
 	if err := c.unpin(ctx); err != nil {
 		return fmt.Errorf("partition: take the consumer: %w", err)
 	}
-	before, pending, err := c.state(ctx)
-	if err != nil {
-		return err
-	}
+	pending, err := c.pending(ctx)
 	behind := pending > 0 && r.missed
 	if behind && r.member.set.resets {
 		r.member.set.counts.resets.Add(1)
-		if err = c.reset(ctx); err == nil {
-			before, _, err = c.state(ctx)
-		}
+		err = c.reset(ctx)
 	}
 	if err == nil {
 		err = c.subscribe(ctx) // from now on, missed notices a former owner that pulls again
@@ -178,33 +173,32 @@ func (r *run) begin(ctx context.Context, c consumer) error {
 		err = watch.Sleep(r.ctx, r.member.set.cfg.AckWait+gatherMost)
 	}
 	if err == nil {
-		err = r.gather(ctx, c, before, !waits)
+		err = r.gather(ctx, c, !waits)
 	}
 	return err
 }
 
 // gather has the server redeliver in the order of the stream what was handed back. It redelivers in the order of the NAKs, which is that in which
 // handlers ended. So gather takes all of it, and hands it back in order. If it does not get all, a delivery or NAK was lost, a handler has handed its
-// message back with a delay, or a former owner has pulled again. whole says that it has to get all. before is the last delivery
-// of the consumer when this member had taken it, before it was subscribed: missed does not see what was delivered between.
-func (r *run) gather(ctx context.Context, c consumer, before uint64, whole bool) error {
+// message back with a delay, or a former owner has pulled again. whole says that it has to get all.
+func (r *run) gather(ctx context.Context, c consumer, whole bool) error {
 	most := min(gatherMost, r.member.set.cfg.AckWait/2) // no message that is held here expires
 	ctx, cancel := context.WithTimeout(ctx, closeMost+most)
 	defer cancel()
 	var held []*jetpull.Msg
-	now, pending, err := c.state(ctx)
+	pending, err := c.pending(ctx)
 	for begin := time.Now(); err == nil && pending > len(held) && time.Since(begin) < most; _ = watch.Sleep(ctx, retryPause/20) {
 		var msgs []*jetpull.Msg
 		msgs, err = c.fetch(ctx, pending-len(held))
 		if held = append(held, msgs...); err == nil {
-			now, pending, err = c.state(ctx)
+			pending, err = c.pending(ctx)
 		}
 	}
 	if err == nil && len(held) > 0 {
 		slices.SortFunc(held, func(a, b *jetpull.Msg) int { return cmp.Compare(a.Sequence(), b.Sequence()) })
 		err = c.handBack(ctx, held)
 	}
-	if err == nil && (now != before+uint64(len(held)) || whole && pending > len(held)) {
+	if err == nil && whole && pending > len(held) {
 		return errMissed
 	}
 	return err

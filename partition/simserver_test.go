@@ -1,12 +1,12 @@
 package partition
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"sync"
 	"time"
 
@@ -123,24 +123,16 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // record is the record of the set. The world is locked.
-func (w *world) record() (r record) {
-	_ = json.Unmarshal(w.keys[recordKey].Data, &r)
+func (w *world) record() *record {
+	r := &record{}
+	_ = json.Unmarshal(w.keys[recordKey].Data, r)
 	return r
 }
 
-// hear calls f for most writes, also for those that were refused, each some time after it was sent.
-func (p *process) hear(f func(key string, value []byte)) (stop func(), err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.ears[p] = f
-	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.ears, p)
-	}, nil
-}
+// leaves is a member of the record that leaves.
+var leaves = regexp.MustCompile(`(\.\w+"):true`)
 
-// tell is called for each write with the world locked.
+// tell has members hear of most writes, also of those that are refused, each some time after it was sent. The world is locked.
 func (w *world) tell(key string, value []byte) {
 	for p, f := range w.ears {
 		if w.rng.IntN(20) == 0 && !w.reliable {
@@ -191,7 +183,7 @@ func (p *process) write(ctx context.Context, key string, v any, revision uint64)
 			return errChanged
 		}
 		if p.plant == leaveWaits {
-			value = bytes.ReplaceAll(value, []byte(`,"leaves":true`), nil)
+			value = leaves.ReplaceAll(value, []byte("$1:false"))
 		}
 		if key == recordKey {
 			p.before = have.Data
