@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/lease"
 )
 
 // ErrMembershipLost is the cause with which the contexts of handlers end if this member stored no heartbeat within the TTL, because its process was
@@ -34,23 +35,23 @@ type member struct {
 	options  options
 	handler  jetpull.Handler
 	log      *slog.Logger
-	clock    func() moment
+	clock    func() lease.Moment
 	ended    chan *run
 	hints    chan hint
 
-	known   moment // when the bucket was read last
+	known   lease.Moment // when the bucket was read last
 	leaving bool
-	left    moment // since when this member leaves
-	err     error  // why it leaves
-	refused uint   // how many writes of the record in a row
+	left    lease.Moment // since when this member leaves
+	err     error        // why it leaves
+	refused uint         // how many writes of the record in a row
 	runs    map[int]*run
 
-	id     string // the member's name, and what no other membership has
-	former string // the ID of the membership before, of which no handler runs
-	lease  *lease // begins when the member has joined
+	id     string       // the member's name, and what no other membership has
+	former string       // the ID of the membership before, of which no handler runs
+	lease  *lease.Lease // begins when the member has joined
 	joined bool
-	beats  uint64 // heartbeats that were sent
-	sent   moment // when the last one that was stored was sent
+	beats  uint64       // heartbeats that were sent
+	sent   lease.Moment // when the last one that was stored was sent
 	seen   map[string]sighting
 }
 
@@ -68,7 +69,7 @@ const overwritten = "0"
 
 func newMember(s *Set, o options, h jetpull.Handler) *member {
 	return &member{
-		set: s, options: o, handler: h, clock: clock, log: o.logger.With("set", s.cfg.Name, "member", o.name),
+		set: s, options: o, handler: h, clock: lease.Now, log: o.logger.With("set", s.cfg.Name, "member", o.name),
 		ended: make(chan *run, s.cfg.Partitions), hints: make(chan hint, 256), runs: map[int]*run{},
 	}
 }
@@ -77,8 +78,8 @@ func newMember(s *Set, o options, h jetpull.Handler) *member {
 func (m *member) begin(ctx context.Context) {
 	m.former, m.id = m.id, m.options.name+"."+nuid.Next()
 	m.joined, m.beats, m.seen = false, 0, map[string]sighting{}
-	m.lease = &lease{clock: m.clock, ttl: m.set.cfg.TTL}
-	m.lease.Context, m.lease.end = context.WithCancelCause(context.WithoutCancel(ctx)) // handlers get the values of ctx
+	over := fmt.Errorf("%w: no heartbeat was stored within the TTL", ErrMembershipLost)
+	m.lease = lease.New(context.WithoutCancel(ctx), m.clock, m.set.cfg.TTL, over) // handlers get the values of ctx
 }
 
 // hear takes in what any process writes to the bucket. It is a hint: a write may be missed, and it may be refused.
@@ -103,7 +104,7 @@ func (m *member) run(ctx context.Context) error {
 		case h := <-m.hints:
 			if h.key != recordKey { // a heartbeat that was sent before, whether it was stored or not
 				if w, ok := m.seen[h.key]; ok && w.beat != h.value {
-					m.seen[h.key] = sighting{h.value, m.clock().mono}
+					m.seen[h.key] = sighting{h.value, m.clock().Mono}
 				}
 				continue
 			}
@@ -114,14 +115,14 @@ func (m *member) run(ctx context.Context) error {
 			}
 		case <-look.C:
 			next, done := m.look(ctx)
-			switch over := m.joined && !m.lease.valid(); {
+			switch over := m.joined && !m.lease.Valid(); {
 			case len(m.runs) > 0:
 			case over && m.err == nil && errors.Is(context.Cause(m.lease), ErrMembershipLost):
 				m.set.counts.lost.Add(1)
 				m.begin(ctx)
 				next = 0
 			// After the TTL, others have removed what this member could not remove.
-			case over, !m.joined && m.leaving && (done || m.err != nil || m.clock().since(m.left) >= m.set.cfg.TTL):
+			case over, !m.joined && m.leaving && (done || m.err != nil || m.clock().Since(m.left) >= m.set.cfg.TTL):
 				return m.err
 			}
 			look.Reset(max(next, together))
@@ -148,7 +149,7 @@ func (m *member) leave(why error) {
 // look sends a heartbeat if it is time for it, reads the record, changes it by what this member has to change, and starts and stops runs. If the
 // record cannot be read, or was changed meanwhile, it changes nothing. It returns when to look again, and whether the record is as it has to be.
 func (m *member) look(parent context.Context) (next time.Duration, done bool) {
-	if m.joined && !m.lease.valid() {
+	if m.joined && !m.lease.Valid() {
 		return retryPause, false
 	}
 	if m.joined || !m.leaving {
@@ -160,9 +161,9 @@ func (m *member) look(parent context.Context) (next time.Duration, done bool) {
 	if err != nil {
 		m.log.Debug("partition: the bucket cannot be read", "error", err)
 		// A server that has just started may not know it.
-		missing := errors.Is(err, jetstream.ErrStreamNotFound) && m.clock().mono-m.known.mono >= m.set.cfg.TTL
+		missing := errors.Is(err, jetstream.ErrStreamNotFound) && m.clock().Mono-m.known.Mono >= m.set.cfg.TTL
 		if missing || errors.Is(err, nats.ErrConnectionClosed) {
-			m.lease.end(fmt.Errorf("%w: the bucket is gone", ErrMembershipLost))
+			m.lease.End(fmt.Errorf("%w: the bucket is gone", ErrMembershipLost))
 			m.leave(fmt.Errorf("partition: the bucket was deleted, or the connection is closed: %w", err))
 		}
 		return retryPause, false
@@ -173,12 +174,12 @@ func (m *member) look(parent context.Context) (next time.Duration, done bool) {
 	}
 	if m.joined {
 		if _, named := r.Members[m.id]; !named {
-			m.lease.end(fmt.Errorf("%w: the record of the set does not name this member", ErrMembershipLost))
+			m.lease.End(fmt.Errorf("%w: the record of the set does not name this member", ErrMembershipLost))
 		}
-		if !m.lease.valid() { // also if it was over when the heartbeat was stored
+		if !m.lease.Valid() { // also if it was over when the heartbeat was stored
 			return retryPause, false
 		}
-		m.lease.extend(m.sent)
+		m.lease.Extend(m.sent)
 	}
 	removed, next := m.remove(ctx, r)
 	starts, changed := m.change(r)
@@ -192,13 +193,11 @@ func (m *member) look(parent context.Context) (next time.Duration, done bool) {
 		}
 	}
 	m.refused = 0
-	switch _, in := r.Members[m.id]; {
-	case in && !m.joined:
+	if _, in := r.Members[m.id]; in {
 		m.joined = true
-		m.lease.extend(m.sent)
-		m.lease.watch()
-	case !in && m.joined:
-		m.lease.end(nil)
+		m.lease.Extend(m.sent)
+	} else if m.joined {
+		m.lease.End(nil)
 	}
 	for n, before := range starts {
 		m.start(n, before)
@@ -213,7 +212,7 @@ func (m *member) spread() time.Duration {
 
 // beat stores a heartbeat, if it is time for one.
 func (m *member) beat(parent context.Context) {
-	if m.beats > 0 && m.clock().since(m.sent) < m.set.cfg.TTL/heartbeats {
+	if m.beats > 0 && m.clock().Since(m.sent) < m.set.cfg.TTL/heartbeats {
 		return
 	}
 	// A timeout of its own: if the bucket is gone, a write gets no answer, since members hear it.
@@ -232,7 +231,7 @@ func (m *member) beat(parent context.Context) {
 func (m *member) remove(ctx context.Context, r *record) (removed bool, next time.Duration) {
 	seen := map[string]sighting{}
 	if next = retryPause; m.joined {
-		next = max(retryPause/4, m.set.cfg.TTL/heartbeats-m.clock().since(m.sent))
+		next = max(retryPause/4, m.set.cfg.TTL/heartbeats-m.clock().Since(m.sent))
 	}
 	_, removed = r.Members[m.former]
 	delete(r.Members, m.former)
@@ -242,12 +241,12 @@ func (m *member) remove(ctx context.Context, r *record) (removed bool, next time
 		}
 		key := memberKey + id
 		w, known := m.seen[key]
-		rest := m.set.cfg.TTL - (m.clock().mono - w.at)
+		rest := m.set.cfg.TTL - (m.clock().Mono - w.at)
 		if !known || rest <= 0 {
 			rest = retryPause
 			value, err := m.table.read(ctx, key)
 			if err == nil && (!known || w.beat != string(value.Data)) {
-				w, known, rest = sighting{string(value.Data), m.clock().mono}, true, m.set.cfg.TTL
+				w, known, rest = sighting{string(value.Data), m.clock().Mono}, true, m.set.cfg.TTL
 			} else if err == nil && m.table.write(ctx, key, 0, value.Sequence) == nil {
 				delete(r.Members, id)
 				removed, w.beat = true, overwritten
@@ -265,7 +264,7 @@ func (m *member) remove(ctx context.Context, r *record) (removed bool, next time
 // how its last owner has left it.
 func (m *member) change(r *record) (starts map[int]owner, changed bool) {
 	leaves, in := r.Members[m.id]
-	if !in && (m.leaving || m.beats == 0 || m.clock().since(m.sent) >= m.set.cfg.TTL/2) {
+	if !in && (m.leaving || m.beats == 0 || m.clock().Since(m.sent) >= m.set.cfg.TTL/2) {
 		return nil, false
 	}
 	changed = !in || leaves != m.leaving
@@ -275,7 +274,7 @@ func (m *member) change(r *record) (starts map[int]owner, changed bool) {
 		o, run, id := &r.Owners[n], m.runs[n], r.owner(n)
 		switch {
 		case run != nil && id != m.id: // whatever the lease says
-			m.lease.end(fmt.Errorf("%w: the record of the set gives partition %d to %q", ErrMembershipLost, n, nameOf(id)))
+			m.lease.End(fmt.Errorf("%w: the record of the set gives partition %d to %q", ErrMembershipLost, n, nameOf(id)))
 			return nil, false
 		case run != nil && target != m.id:
 			run.stop(fmt.Errorf("it goes to member %s", nameOf(target)))

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/lease"
 	"github.com/jetpull/jetpull/internal/watch"
 )
 
@@ -49,7 +49,7 @@ const (
 type run struct {
 	member    *member
 	partition int
-	lease     *lease
+	lease     *lease.Lease
 
 	ctx      context.Context // of pulling; stop ends it, and the lease does
 	stop     context.CancelCauseFunc
@@ -136,7 +136,7 @@ func (r *run) consume() error {
 func (r *run) guard(stop func(), c consumer) jetpull.Middleware {
 	return func(next jetpull.Handler) jetpull.Handler {
 		return func(ctx context.Context, msg *jetpull.Msg) error {
-			if !r.lease.valid() || c.missed() {
+			if !r.lease.Valid() || c.missed() {
 				stop()
 				return msg.Nak() // an error could count as an attempt
 			}
@@ -202,50 +202,4 @@ func (r *run) gather(ctx context.Context, c consumer, whole bool) error {
 		return errMissed
 	}
 	return err
-}
-
-// moment is a time by two clocks. The monotonic clock stops while the machine sleeps, and the wall clock can be set.
-type moment struct{ mono, wall time.Duration }
-
-var started = time.Now()
-
-func clock() moment {
-	now := time.Now()
-	return moment{now.Sub(started), time.Duration(now.UnixNano())}
-}
-
-// since is how much time can have passed since another moment. A member's own right ends by that. It waits for others by the monotonic clock, which
-// is never ahead.
-func (m moment) since(before moment) time.Duration {
-	return max(m.mono-before.mono, m.wall-before.wall)
-}
-
-// lease is the right of a membership to handle messages, for 9/10 of the TTL after its last heartbeat was sent. It is the parent of the handlers'
-// contexts. One that is over does not begin again. The loop of the member extends it, and all runs read it.
-type lease struct {
-	context.Context
-	end   context.CancelCauseFunc
-	sent  atomic.Pointer[moment]
-	clock func() moment
-	ttl   time.Duration
-}
-
-// leaseChecks is how often within the TTL the clocks are compared: a timer stops while the machine sleeps, as the monotonic clock does.
-const leaseChecks = 20
-
-// extend is called when the record names the member, and after its last heartbeat.
-func (l *lease) extend(sent moment) { l.sent.Store(&sent) }
-
-func (l *lease) watch() {
-	if l.valid() {
-		time.AfterFunc(l.ttl/leaseChecks, l.watch)
-	}
-}
-
-// valid reports whether the lease goes on. It is over when this was asked too late.
-func (l *lease) valid() bool {
-	if l.clock().since(*l.sent.Load()) >= l.ttl*9/10 {
-		l.end(fmt.Errorf("%w: no heartbeat was stored within the TTL", ErrMembershipLost))
-	}
-	return l.Err() == nil
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/lease"
 )
 
 // world is a server with the bucket and the consumers of a set, and the history of what handlers did. The members run the real code
@@ -55,7 +57,7 @@ type process struct {
 	cut     chan struct{} // nil: connected; closed when it is connected again
 	breaks  uint64        // of its connection
 	dead    bool
-	asleep  *moment // its time, while it sleeps
+	asleep  *lease.Moment // its time, while it sleeps
 	slept   time.Duration
 	own     map[string]int // its part of busy
 	working map[int]int    // handlers by partition
@@ -65,16 +67,16 @@ type process struct {
 var errSim = errors.New("no answer")
 
 // clock is the process's. While it sleeps, no code of it would run, so what runs here sees the time at which it fell asleep.
-func (p *process) clock() moment {
+func (p *process) clock() lease.Moment {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.asleep != nil {
 		return *p.asleep
 	}
 	now := time.Since(p.start)
-	m := moment{now - p.slept, now}
+	m := lease.Moment{Mono: now - p.slept, Wall: now}
 	if p.plant == sleepsLease {
-		m.wall = m.mono
+		m.Wall = m.Mono
 	}
 	return m
 }
