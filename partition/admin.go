@@ -80,11 +80,11 @@ func (s *Set) look(ctx context.Context) (*record, error) {
 func (s *Set) refuseMembers(ctx context.Context) error {
 	r, err := s.look(ctx)
 	if err == nil && len(r.Members) > 0 {
-		names := map[string]bool{}
-		for id := range r.Members {
-			names[nameOf(id)] = true
+		names := slices.Sorted(maps.Keys(r.Members))
+		for i, id := range names {
+			names[i] = nameOf(id)
 		}
-		err = fmt.Errorf("%w: %q; stop them first", ErrHasMembers, slices.Sorted(maps.Keys(names)))
+		err = fmt.Errorf("%w: %q; stop them first", ErrHasMembers, names)
 	}
 	return err
 }
@@ -99,7 +99,7 @@ func (s *Set) Delete(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.remove(ctx, infos, 0); err != nil {
+	if err := s.remove(ctx, infos); err != nil {
 		return err
 	}
 	if err := s.js.DeleteKeyValue(ctx, s.bucketName()); err != nil {
@@ -150,7 +150,8 @@ func (s *Set) Resize(ctx context.Context, partitions int) error {
 	if err != nil {
 		return fmt.Errorf("partition: resize set %q: %w", s.cfg.Name, err)
 	}
-	return s.remove(ctx, infos, partitions)
+	maps.DeleteFunc(infos, func(n int, _ *jetstream.ConsumerInfo) bool { return n < partitions })
+	return s.remove(ctx, infos)
 }
 
 func (s *Set) refuseWork(ctx context.Context) error {

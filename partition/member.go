@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,8 +65,10 @@ type sighting struct {
 	at   time.Duration // by the monotonic clock
 }
 
-// overwritten is the value, 0, of the key of a member that is gone.
-const overwritten = "0"
+const (
+	overwritten = "0"      // the value of the key of a member that is gone
+	unseen      = "unseen" // no heartbeat: the key has not been read
+)
 
 func newMember(s *Set, o options, h jetpull.Handler) *member {
 	return &member{
@@ -229,32 +232,32 @@ func (m *member) beat(parent context.Context) {
 // heartbeat for the TTL, and has then overwritten the last one, so no other was stored meanwhile. A value that another process has written has to stay
 // for the TTL.
 func (m *member) remove(ctx context.Context, r *record) (removed bool, next time.Duration) {
-	seen := map[string]sighting{}
-	if next = retryPause; m.joined {
-		next = max(retryPause/4, m.set.cfg.TTL/heartbeats-m.clock().Since(m.sent))
-	}
+	ttl, seen := m.set.cfg.TTL, map[string]sighting{}
+	next = max(retryPause/4, ttl/heartbeats-m.clock().Since(m.sent))
 	_, removed = r.Members[m.former]
 	delete(r.Members, m.former)
 	for id := range r.Members {
 		if id == m.id {
 			continue
 		}
-		key := memberKey + id
-		w, known := m.seen[key]
-		rest := m.set.cfg.TTL - (m.clock().Mono - w.at)
-		if !known || rest <= 0 {
-			rest = retryPause
+		key, now := memberKey+id, m.clock().Mono
+		w, ok := m.seen[key]
+		if !ok {
+			w = sighting{unseen, now - ttl}
+		}
+		if now-w.at >= ttl {
 			value, err := m.table.read(ctx, key)
-			if err == nil && (!known || w.beat != string(value.Data)) {
-				w, known, rest = sighting{string(value.Data), m.clock().Mono}, true, m.set.cfg.TTL
-			} else if err == nil && m.table.write(ctx, key, 0, value.Sequence) == nil {
+			switch {
+			case err != nil:
+			case w.beat != string(value.Data):
+				w = sighting{string(value.Data), m.clock().Mono}
+			case m.table.write(ctx, key, 0, value.Sequence) == nil:
 				delete(r.Members, id)
 				removed, w.beat = true, overwritten
 			}
 		}
-		if next = min(next, rest); known {
-			seen[key] = w
-		}
+		seen[key] = w
+		next = min(next, cmp.Or(max(0, ttl-(now-w.at)), retryPause))
 	}
 	m.seen = seen
 	return removed, next
@@ -264,7 +267,7 @@ func (m *member) remove(ctx context.Context, r *record) (removed bool, next time
 // how its last owner has left it.
 func (m *member) change(r *record) (starts map[int]owner, changed bool) {
 	leaves, in := r.Members[m.id]
-	if !in && (m.leaving || m.beats == 0 || m.clock().Since(m.sent) >= m.set.cfg.TTL/2) {
+	if !in && (m.leaving || m.clock().Since(m.sent) >= m.set.cfg.TTL/2) {
 		return nil, false
 	}
 	changed = !in || leaves != m.leaving

@@ -111,7 +111,7 @@ func TestMembersAndWhatIsGone(t *testing.T) {
 	leave, other := joined(t, set, "a", ignore, partition.OnAssign(func(n int, _ string) { assigned <- n }))
 	<-assigned
 	<-assigned
-	require.ErrorContains(t, set.Delete(t.Context()), `the set has members: ["a"]`)
+	require.ErrorContains(t, set.Delete(t.Context()), `the set has members: ["a" "a"]`)
 	leave()
 	require.NoError(t, <-other)
 	<-assigned
