@@ -14,9 +14,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/jsstream"
+	"github.com/jetpull/jetpull/internal/stored"
 	"github.com/jetpull/jetpull/internal/systems"
 )
 
@@ -51,13 +53,11 @@ const (
 type table interface {
 	// read returns the last value of a key. Its revision is its sequence; 0: there is none.
 	read(ctx context.Context, key string) (*jetstream.RawStreamMsg, error)
-	// write fails with errChanged if the last value has another revision, unless that is anyRevision.
+	// write fails with [stored.ErrConflict] if the last value has another revision, unless that is anyRevision.
 	write(ctx context.Context, key string, value any, revision uint64) error
 }
 
 const anyRevision = math.MaxUint64
-
-var errChanged = errors.New("partition: the key was changed meanwhile")
 
 // ghost is the member that owns all partitions of a set without a record. It sends no heartbeat, so its partitions are free after the TTL: until then, members that have not
 // noticed that the record is gone may handle messages.
@@ -153,7 +153,7 @@ func (s *Set) openBucket(ctx context.Context, stream *jetstream.StreamInfo) erro
 		if _, err = s.js.CreateStream(ctx, s.bucketConfig(stream)); err == nil { // without a record, members wait for the TTL
 			err = s.write(ctx, recordKey, newRecord(s.cfg.Partitions), 0)
 		}
-		if err == nil || !errors.Is(err, errChanged) && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		if err == nil || !errors.Is(err, stored.ErrConflict) && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return err
 		}
 		made, err = s.made(ctx) // of another process, which was faster
@@ -220,9 +220,6 @@ func (s *Set) write(ctx context.Context, key string, value any, revision uint64)
 	if revision != anyRevision {
 		opts = append(opts, jetstream.WithExpectLastSequencePerSubject(revision))
 	}
-	_, err := s.js.Publish(ctx, s.subject(key), text, opts...)
-	if jsstream.Refused(err) {
-		return errChanged
-	}
+	_, err := jsstream.Write(ctx, s.js, &nats.Msg{Subject: s.subject(key), Data: text}, opts...)
 	return err
 }

@@ -100,11 +100,9 @@ func (c *Config) checkSubjects(stream *jetstream.StreamConfig) error {
 		switch {
 		case !overlap(have, want):
 			continue
-		case len(number) > 1 && number[1] != strconv.Itoa(c.Partitions):
-			return invalid("Partitions %d: stream %q makes %s of them in %q; open the set with that number",
-				c.Partitions, stream.Name, number[1], subject)
-		case number != nil && slices.Index(have, placeholder) != slices.Index(want, placeholder):
-			return invalid("Subject %q: stream %q has the partition at another place, in %q; put {partition} there", c.Subject, stream.Name, subject)
+		case number != nil && (number[1] != strconv.Itoa(c.Partitions) || slices.Index(have, placeholder) != slices.Index(want, placeholder)):
+			return invalid("Partitions %d of Subject %q: stream %q makes %s of them in %q; open the set with that number, and {partition} at that place",
+				c.Partitions, c.Subject, stream.Name, number[1], subject)
 		}
 		return nil
 	}

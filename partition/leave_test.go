@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/stored"
 )
 
 // The server restarts, and is away for longer than a lease. A member is to leave meanwhile, and its first write of the record after that fails,
 // since another member was faster, or it gets no answer. The other member has its partitions within 300 ms, and does not wait for the TTL.
 func TestALeaveAfterARestart(t *testing.T) {
-	for name, failure := range map[string]error{"refused": errChanged, "unanswered": errSim} {
+	for name, failure := range map[string]error{"refused": stored.ErrConflict, "unanswered": errSim} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(20) {
 				synctest.Test(t, func(t *testing.T) { leaveAfterARestart(t, seed, failure) })

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/lease"
+	"github.com/jetpull/jetpull/internal/stored"
 )
 
 // ErrMembershipLost is the cause with which the contexts of handlers end if this member stored no heartbeat within the TTL, because its process was
@@ -189,7 +190,7 @@ func (m *member) look(parent context.Context) (next time.Duration, done bool) {
 	if changed || removed {
 		if err := m.table.write(ctx, recordKey, r, r.revision); err != nil {
 			m.log.Debug("partition: the record is changed again", "error", err)
-			if m.refused++; errors.Is(err, errChanged) {
+			if m.refused++; errors.Is(err, stored.ErrConflict) {
 				return m.spread(), false
 			}
 			return retryPause, false

@@ -96,11 +96,8 @@ func Open(ctx context.Context, js jetstream.JetStream, stream string, cfg Config
 // Load returns a Set by its name, after any process has opened it. It creates and changes nothing.
 func Load(ctx context.Context, js jetstream.JetStream, name string) (*Set, error) {
 	s, err := newSet(ctx, js, "", Config{Name: name})
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case !validName(name):
-		return nil, invalid("Name %q: use 1 to 64 letters, digits, '-' and '_'", name)
 	}
 	made, err := s.made(ctx)
 	if err != nil {

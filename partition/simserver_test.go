@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/lease"
+	"github.com/jetpull/jetpull/internal/stored"
 )
 
 // world is a server with the bucket and the consumers of a set, and the history of what handlers did. The members run the real code
@@ -182,7 +183,7 @@ func (p *process) write(ctx context.Context, key string, v any, revision uint64)
 			have = *last
 		}
 		if revision != anyRevision && have.Sequence != revision && (p.plant != staleView || key != recordKey) {
-			return errChanged
+			return stored.ErrConflict
 		}
 		if p.plant == leaveWaits {
 			value = leaves.ReplaceAll(value, []byte("$1:false"))
