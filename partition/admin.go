@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,14 +97,14 @@ func (s *Set) Delete(ctx context.Context) error {
 		return err
 	}
 	_, infos, err := s.infos(ctx)
+	if err == nil {
+		err = s.remove(ctx, infos)
+	}
+	if err == nil {
+		err = s.js.DeleteKeyValue(ctx, s.bucketName())
+	}
 	if err != nil {
-		return err
-	}
-	if err := s.remove(ctx, infos); err != nil {
-		return err
-	}
-	if err := s.js.DeleteKeyValue(ctx, s.bucketName()); err != nil {
-		return fmt.Errorf("partition: delete bucket %q: %w", s.bucketName(), err)
+		return fmt.Errorf("partition: delete set %q: %w", s.cfg.Name, err)
 	}
 	return nil
 }
@@ -116,10 +117,7 @@ func (s *Set) Delete(ctx context.Context) error {
 func (s *Set) Resize(ctx context.Context, partitions int) error {
 	to := &Set{js: s.js, stream: s.stream, cfg: s.cfg}
 	to.cfg.Partitions = partitions
-	if err := to.cfg.complete(); err != nil {
-		return err
-	}
-	if err := s.refuseWork(ctx); err != nil {
+	if err := cmp.Or(to.cfg.complete(), s.refuseWork(ctx)); err != nil {
 		return err
 	}
 	stream, infos, err := s.infos(ctx)

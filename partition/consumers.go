@@ -69,9 +69,9 @@ func (s *Set) create(ctx context.Context, have infos, start uint64) error {
 		if c.AckWait, c.MaxAckPending, c.PinnedTTL = s.cfg.AckWait, s.cfg.MaxAckPending, s.cfg.TTL; same {
 			continue
 		}
-		one, err := call(ctx, s.stream, c)
+		_, err := call(ctx, s.stream, c)
 		if err == nil && have[n] == nil {
-			created[n] = one.CachedInfo()
+			created[n] = nil
 		}
 		if _, refused := errors.AsType[*jetstream.APIError](err); refused { // or else it may be there: another Open goes on from here
 			err = errors.Join(err, s.remove(ctx, created))

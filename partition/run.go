@@ -73,10 +73,7 @@ func (m *member) start(n int, before owner) {
 	}
 	r.ctx, r.stop = context.WithCancelCause(r.lease)
 	m.runs[n] = r
-	go func() {
-		r.own(why)
-		m.ended <- r
-	}()
+	go r.own(why)
 }
 
 // own consumes the partition until the run is stopped.
@@ -109,6 +106,7 @@ func (r *run) own(why string) {
 	why = context.Cause(r.ctx).Error()
 	log.Info("partition: this member has ended its work on a partition", "why", why)
 	m.options.onRevoke(r.partition, why)
+	m.ended <- r
 }
 
 // consume handles messages in order until the run is stopped or a delivery is missed, and waits for the last handler, also for one that ignores the
