@@ -59,8 +59,8 @@ type table interface {
 
 const anyRevision = math.MaxUint64
 
-// ghost is the member that owns all partitions of a set without a record. It sends no heartbeat, so its partitions are free after the TTL: until then, members that have not
-// noticed that the record is gone may handle messages.
+// ghost is the member that owns all partitions of a set without a record. It sends no heartbeat, so they are free after the TTL: until then, members
+// that have not noticed that the record is gone may handle messages.
 const ghost = "lost.record"
 
 func load(ctx context.Context, t table, partitions int) (*record, error) {

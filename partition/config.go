@@ -100,7 +100,7 @@ func (c *Config) checkSubjects(stream *jetstream.StreamConfig) error {
 		switch {
 		case !overlap(have, want):
 			continue
-		case number != nil && (number[1] != strconv.Itoa(c.Partitions) || slices.Index(have, placeholder) != slices.Index(want, placeholder)):
+		case len(number) > 1 && (number[1] != strconv.Itoa(c.Partitions) || slices.Index(have, placeholder) != slices.Index(want, placeholder)):
 			return invalid("Partitions %d of Subject %q: stream %q makes %s of them in %q; open the set with that number, and {partition} at that place",
 				c.Partitions, c.Subject, stream.Name, number[1], subject)
 		}

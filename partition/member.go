@@ -230,8 +230,8 @@ func (m *member) beat(parent context.Context) {
 }
 
 // remove removes the members that are gone from the record, and returns when to look again. One is gone if this process has known of no newer
-// heartbeat for the TTL, and has then overwritten the last one, so no other was stored meanwhile. A value that another process has written has to stay
-// for the TTL.
+// heartbeat for the TTL, and has then overwritten the last one, so no other was stored meanwhile. A value that another process has written has to
+// stay for the TTL.
 func (m *member) remove(ctx context.Context, r *record) (removed bool, next time.Duration) {
 	ttl, seen := m.set.cfg.TTL, map[string]sighting{}
 	next = max(retryPause/4, ttl/heartbeats-m.clock().Since(m.sent))

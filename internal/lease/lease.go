@@ -18,14 +18,14 @@ func Now() Moment {
 	return Moment{now.Sub(started), time.Duration(now.UnixNano())}
 }
 
-// Since is how much time can have passed since another moment. A right of this process ends by that. What a process knows of others ages by the
-// monotonic clock, which is never ahead.
+// Since is how much time can have passed since another moment. A right of this process ends by that. A process waits for others by the monotonic
+// clock, which is never ahead.
 func (m Moment) Since(before Moment) time.Duration {
 	return max(m.Mono-before.Mono, m.Wall-before.Wall)
 }
 
-// Lease is a right that lasts for 9/10 of a TTL after a request was sent, if its answer says that the right is stored. Others take the right after the
-// TTL. The lease is a context that ends with it, and does not begin again. It may be used by several goroutines.
+// Lease is a right that lasts for 9/10 of a TTL after a request was sent, if its answer says that the right is stored. Others take it after the TTL.
+// The lease is a context that ends with it, and does not begin again. It may be used by several goroutines.
 type Lease struct {
 	context.Context
 	End context.CancelCauseFunc // ends it early
