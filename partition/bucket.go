@@ -46,7 +46,10 @@ func nameOf(id string) string {
 
 const (
 	recordKey = "state"
-	memberKey = "member." // and the ID: a number that each heartbeat changes
+	memberKey = "member."   // and the ID: a number that each heartbeat changes
+	madeKey   = "partition" // of the metadata
+
+	anyRevision = math.MaxUint64
 )
 
 // table is the bucket of a set. Its leader answers.
@@ -56,8 +59,6 @@ type table interface {
 	// write fails with [stored.ErrConflict] if the last value has another revision, unless that is anyRevision.
 	write(ctx context.Context, key string, value any, revision uint64) error
 }
-
-const anyRevision = math.MaxUint64
 
 // ghost is the member that owns all partitions of a set without a record. It sends no heartbeat, so they are free after the TTL: until then, members
 // that have not noticed that the record is gone may handle messages.
@@ -131,8 +132,6 @@ type made struct {
 	Created time.Time // of the stream: one that was recreated has the same name
 	Config
 }
-
-const madeKey = "partition"
 
 func (s *Set) bucketName() string { return systems.PartitionBucket + s.cfg.Name }
 

@@ -170,14 +170,12 @@ func Of(key string, partitions int) int {
 func Transform(partitions int, source string) jetstream.SubjectTransformConfig {
 	tokens, wildcards := strings.Split(source, "."), 0
 	for i, token := range tokens {
-		if token != "*" {
-			continue
-		}
-		wildcards++
-		tokens[i] = fmt.Sprintf("{{wildcard(%d)}}", wildcards)
-		if wildcards == 1 {
-			tokens[i] = fmt.Sprintf("{{partition(%d,1)}}.%s", partitions, tokens[i])
+		if token == "*" {
+			wildcards++
+			tokens[i] = fmt.Sprintf("{{wildcard(%d)}}", wildcards)
 		}
 	}
-	return jetstream.SubjectTransformConfig{Source: source, Destination: strings.Join(tokens, ".")}
+	const first = "{{wildcard(1)}}"
+	destination := strings.Replace(strings.Join(tokens, "."), first, fmt.Sprintf("{{partition(%d,1)}}.%s", partitions, first), 1)
+	return jetstream.SubjectTransformConfig{Source: source, Destination: destination}
 }
