@@ -47,6 +47,7 @@ type member struct {
 	err     error        // why it leaves
 	refused uint         // how many writes of the record in a row
 	runs    map[int]*run
+	before  map[int]owner // how the last owner has left each partition that this member takes
 
 	id     string       // the member's name, and what no other membership has
 	former string       // the ID of the membership before, of which no handler runs
@@ -75,6 +76,7 @@ func newMember(s *Set, o options, h jetpull.Handler) *member {
 	return &member{
 		set: s, options: o, handler: h, clock: lease.Now, log: o.logger.With("set", s.cfg.Name, "member", o.name),
 		ended: make(chan *run, s.cfg.Partitions), hints: make(chan hint, 256), runs: map[int]*run{},
+		before: map[int]owner{},
 	}
 }
 
@@ -203,8 +205,8 @@ func (m *member) look(parent context.Context) (next time.Duration, done bool) {
 	} else if m.joined {
 		m.lease.End(nil)
 	}
-	for n, before := range starts {
-		m.start(n, before)
+	for _, n := range starts {
+		m.start(n)
 	}
 	return next, true
 }
@@ -264,16 +266,14 @@ func (m *member) remove(ctx context.Context, r *record) (removed bool, next time
 	return removed, next
 }
 
-// change changes the record by what this member has to change, stops runs, and returns those to start when the record is stored: for each partition,
-// how its last owner has left it.
-func (m *member) change(r *record) (starts map[int]owner, changed bool) {
+// change changes the record by what this member has to change, stops runs, and returns the partitions of those to start when the record is stored.
+func (m *member) change(r *record) (starts []int, changed bool) {
 	leaves, in := r.Members[m.id]
 	if !in && (m.leaving || m.clock().Since(m.sent) >= m.set.cfg.TTL/2) {
 		return nil, false
 	}
 	changed = !in || leaves != m.leaving
 	r.Members[m.id] = m.leaving
-	starts = map[int]owner{}
 	for n, target := range r.targets() {
 		o, run, id := &r.Owners[n], m.runs[n], r.owner(n)
 		switch {
@@ -282,8 +282,11 @@ func (m *member) change(r *record) (starts map[int]owner, changed bool) {
 			return nil, false
 		case run != nil && target != m.id:
 			run.stop(fmt.Errorf("it goes to member %s", nameOf(target)))
-		case run == nil && target == m.id && (id == "" || id == m.id): // or the answer to the write was lost
-			starts[n] = *o
+		case run == nil && target == m.id && (id == "" || id == m.id):
+			if id == "" { // or else the answer to the write that took it was lost
+				m.before[n] = *o
+			}
+			starts = append(starts, n)
 			*o, changed = owner{ID: m.id, Since: time.Now().UnixMilli()}, true
 		case run == nil && id == m.id:
 			o.Released, changed = true, true

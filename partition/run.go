@@ -61,11 +61,13 @@ type run struct {
 	err error // why the member must leave: read when the run is in ended
 }
 
-// start begins a run of a partition that the record gives to this member. before is how its last owner has left it.
-func (m *member) start(n int, before owner) {
+// start begins a run of a partition that the record gives to this member.
+func (m *member) start(n int) {
+	before := m.before[n]
+	m.before[n] = owner{ID: m.id, Released: true} // if the partition goes elsewhere and back before that is stored
 	r, why := &run{member: m, partition: n, lease: m.lease, answered: time.Now()}, "it had no owner"
 	switch {
-	case before.Released || before.ID == m.id:
+	case before.Released:
 		why = fmt.Sprintf("member %s released it", nameOf(before.ID))
 	case before.ID != "":
 		m.set.counts.takeovers.Add(1)
@@ -194,6 +196,8 @@ func (r *run) gather(ctx context.Context, c consumer, whole bool) error {
 	}
 	if err == nil && len(held) > 0 {
 		slices.SortFunc(held, func(a, b *jetpull.Msg) int { return cmp.Compare(a.Sequence(), b.Sequence()) })
+		// One is there twice if a former owner has handed it back meanwhile.
+		held = slices.CompactFunc(held, func(a, b *jetpull.Msg) bool { return a.Sequence() == b.Sequence() })
 		err = c.handBack(ctx, held)
 	}
 	if err == nil && whole && pending > len(held) {
