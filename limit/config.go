@@ -26,7 +26,6 @@ const (
 	slicesPerWindow = 20 // a process takes so many at most, unless it gets only one begin with each
 	mergesPerWindow = 50 // slices that are nearer to each other become one
 	renewals        = 3  // within the TTL
-	leaseChecks     = 20 // within the TTL
 	longestBase     = 100 * time.Millisecond
 	longestKey      = 128
 )
@@ -60,9 +59,6 @@ func (c *Config) String() string {
 
 // kept is how long a begin counts. It is longer than the window, for the moment between Acquire and the handler.
 func (c *Config) kept() time.Duration { return c.Window + c.Window/mergesPerWindow }
-
-// lease is how long a process uses what it has after it sent its last write that was stored. Others remove it after the TTL.
-func (c *Config) lease() time.Duration { return c.TTL / 10 * 9 }
 
 // base is the shortest time between two writes of a process that take several begins, and how long it keeps a slot that another one waits for.
 func (c *Config) base() time.Duration {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/jetpull/jetpull/internal/lease"
 )
 
 // never is the time until something that is not due.
@@ -27,12 +29,8 @@ type key struct {
 	running int
 	peak    int // the most that ran since the last write
 
-	held  bool            // the last write that was stored has this process in it, and none that may have been stored since takes it out
-	lease moment          // when that was sent
-	right context.Context // of handlers that run
-	end   context.CancelCauseFunc
-
-	checked bool // check is due
+	held  bool         // the last write that was stored has this process in it, and none that may have been stored since takes it out
+	lease *lease.Lease // of handlers that run; extended by that write
 
 	known     bool // rec is the newest record that this process can know of
 	rec       record
@@ -50,9 +48,9 @@ func (l *Limiter) keyOf(text string) *key {
 	bucketKey := bucketKey(l.name, text)
 	k := l.keys[bucketKey]
 	if k == nil {
-		now := l.clock().mono
+		now := l.clock().Mono
 		k = &key{bucketKey: bucketKey, woken: make(chan struct{}, 1), wrote: now - l.cfg.TTL, retry: now}
-		k.right, k.end = context.WithCancelCause(context.Background())
+		k.lease = l.newLease()
 		l.keys[bucketKey] = k
 		l.tasks.Go(func() { l.run(k) })
 	}
@@ -66,12 +64,16 @@ func (k *key) notify() {
 	}
 }
 
-func (l *Limiter) valid(k *key, now moment) bool { return k.held && now.since(k.lease) < l.cfg.lease() }
+func (l *Limiter) newLease() *lease.Lease {
+	return lease.New(context.Background(), l.clock, l.cfg.TTL, ErrLost)
+}
+
+func (k *key) valid() bool { return k.held && k.lease.Valid() }
 
 // ready reports whether a handler may begin. If another process waits for a slot, the turn of this one ends a while after its last write.
-func (l *Limiter) ready(k *key, now moment) bool {
-	yields := k.contended && now.mono-k.wrote >= l.cfg.base()
-	return l.valid(k, now) && (l.cfg.Rate == 0 || k.hand > 0) && (l.cfg.Concurrent == 0 || k.running < k.slots && !yields)
+func (l *Limiter) ready(k *key, now lease.Moment) bool {
+	yields := k.contended && now.Mono-k.wrote >= l.cfg.base()
+	return k.valid() && (l.cfg.Rate == 0 || k.hand > 0) && (l.cfg.Concurrent == 0 || k.running < k.slots && !yields)
 }
 
 // free is how many handlers may begin, as long as this process has its right.
@@ -86,18 +88,15 @@ func (k *key) free(c *Config) int {
 }
 
 // begin begins a handler. The caller of Acquire does that itself when it returns, so that the time is right.
-func (l *Limiter) begin(k *key, now moment) (release func()) {
+func (l *Limiter) begin(k *key, now lease.Moment) (release func()) {
 	if l.cfg.Rate > 0 {
-		k.hand, k.used, k.last = k.hand-1, k.used+1, now.mono
+		k.hand, k.used, k.last = k.hand-1, k.used+1, now.Mono
 	}
 	if l.cfg.Concurrent == 0 {
 		return func() {}
 	}
 	k.running++
-	if k.peak = max(k.peak, k.running); !k.checked {
-		k.checked = true
-		time.AfterFunc(l.cfg.TTL/leaseChecks, func() { l.check(k) })
-	}
+	k.peak = max(k.peak, k.running)
 	released := false
 	return func() {
 		l.mu.Lock()
@@ -111,20 +110,6 @@ func (l *Limiter) begin(k *key, now moment) (release func()) {
 		if k.contended || l.closing {
 			k.notify()
 		}
-	}
-}
-
-// check ends the contexts of handlers when this process may not run them any more. It repeats that while some run: a timer stops while the machine
-// sleeps, as the monotonic clock does. The key's goroutine may wait for an answer meanwhile.
-func (l *Limiter) check(k *key) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if k.running > 0 && !l.valid(k, l.clock()) {
-		k.end(ErrLost)
-		k.right, k.end = context.WithCancelCause(context.Background())
-	}
-	if k.checked = k.running > 0; k.checked {
-		time.AfterFunc(l.cfg.TTL/leaseChecks, func() { l.check(k) })
 	}
 }
 
@@ -162,10 +147,10 @@ func (k *key) accepted() {
 }
 
 // await waits for the caller's turn, and begins a handler. It is called with the lock, which it releases while it waits.
-func (l *Limiter) await(ctx context.Context, k *key, begin func(moment)) error {
+func (l *Limiter) await(ctx context.Context, k *key, begin func(lease.Moment)) error {
 	w := make(chan struct{}, 1)
 	if k.waiters = append(k.waiters, w); len(k.waiters) == 1 {
-		k.waiting = l.clock().mono
+		k.waiting = l.clock().Mono
 	}
 	k.notify()
 	defer func() {
@@ -202,7 +187,7 @@ func (l *Limiter) run(k *key) {
 		write, look := l.due(k, now)
 		if look == never {
 			delete(l.keys, k.bucketKey)
-			k.end(nil)
+			k.lease.End(nil)
 		}
 		l.mu.Unlock()
 		switch {
@@ -223,7 +208,7 @@ func (l *Limiter) run(k *key) {
 }
 
 // due reports whether the record has to be written now, or else when to look again.
-func (l *Limiter) due(k *key, now moment) (write bool, look time.Duration) {
+func (l *Limiter) due(k *key, now lease.Moment) (write bool, look time.Duration) {
 	c, mine := &l.cfg, k.rec.of(l.id)
 	waits := len(k.waiters) > 0 && !l.closing && !l.ready(k, now)
 	p := l.plan(k, now)
@@ -246,20 +231,20 @@ func (l *Limiter) due(k *key, now moment) (write bool, look time.Duration) {
 	}
 	switch {
 	case at != never:
-		look = max(at-(now.mono-k.wrote), k.retry-now.mono)
+		look = max(at-(now.Mono-k.wrote), k.retry-now.Mono)
 	case len(k.waiters) == 0 && k.running == 0:
 		return false, never
 	default:
 		look = c.TTL
 	}
 	if !k.known && (waits || at != never) {
-		look = k.retry - now.mono
+		look = k.retry - now.Mono
 	}
 	if look <= 0 {
 		return true, 0
 	}
 	if waits {
-		look = min(look, max(time.Millisecond, k.rec.later(now.mono-k.read, l.id, c).next(l.id, c)))
+		look = min(look, max(time.Millisecond, k.rec.later(now.Mono-k.read, l.id, c).next(l.id, c)))
 	}
 	return false, look
 }

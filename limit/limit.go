@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+
+	"github.com/jetpull/jetpull/internal/lease"
 )
 
 // The errors of a Limiter, for use with [errors.Is].
@@ -31,7 +33,7 @@ type Limiter struct {
 	cfg    Config
 	ttl    time.Duration // of the bucket; 0: none
 	id     string
-	clock  func() moment
+	clock  func() lease.Moment
 	ctx    context.Context // of all that it writes and follows
 	stop   context.CancelFunc
 	tasks  sync.WaitGroup // run of each key, and follow
@@ -79,7 +81,7 @@ func prepare(ctx context.Context, kv jetstream.KeyValue, name string, c Config) 
 			kv.Bucket(), status.TTL(), least)
 	}
 	l := &Limiter{
-		kv: kv, name: name, cfg: c, ttl: status.TTL(), id: nuid.Next(), clock: clock, closed: make(chan struct{}),
+		kv: kv, name: name, cfg: c, ttl: status.TTL(), id: nuid.Next(), clock: lease.Now, closed: make(chan struct{}),
 		keys: map[string]*key{},
 	}
 	if err := l.configure(ctx); err != nil {
@@ -140,7 +142,7 @@ func (l *Limiter) Acquire(ctx context.Context, key string) (release func(), err 
 	if now := l.clock(); len(k.waiters) == 0 && l.ready(k, now) {
 		return l.begin(k, now), nil
 	}
-	err = l.await(ctx, k, func(now moment) { release = l.begin(k, now) })
+	err = l.await(ctx, k, func(now lease.Moment) { release = l.begin(k, now) })
 	return release, err
 }
 
@@ -174,7 +176,7 @@ func (l *Limiter) Await(ctx context.Context, key string) error {
 		return ErrClosed
 	}
 	k := l.keyOf(key)
-	return l.await(ctx, k, func(moment) { l.offered(k) })
+	return l.await(ctx, k, func(lease.Moment) { l.offered(k) })
 }
 
 // Context returns a copy of ctx for a handler of the key that Acquire has let begin. It also ends, with the cause [ErrLost], when other processes
@@ -192,11 +194,11 @@ func (l *Limiter) Context(ctx context.Context, key string) (context.Context, con
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.keys[bucketKey(l.name, key)]
-	if k == nil || !l.valid(k, l.clock()) {
+	if k == nil || !k.valid() {
 		cancel(ErrLost)
 		return ctx, done
 	}
-	unlink := context.AfterFunc(k.right, func() { cancel(ErrLost) })
+	unlink := context.AfterFunc(k.lease, func() { cancel(ErrLost) })
 	return ctx, func() { unlink(); done() }
 }
 
@@ -282,20 +284,4 @@ func (l *Limiter) watch() (<-chan jetstream.KeyValueEntry, context.CancelFunc) {
 		return nil, cancel
 	}
 	return w.Updates(), cancel
-}
-
-// moment is the time of two clocks of this process. The monotonic one stops while the machine sleeps, and the wall clock can be set.
-type moment struct{ mono, wall time.Duration }
-
-var started = time.Now()
-
-func clock() moment {
-	now := time.Now()
-	return moment{now.Sub(started), time.Duration(now.UnixNano())}
-}
-
-// since is how much time can have passed since another moment. The right of this process ends by that. The ages of records grow by the monotonic
-// clock, which is never ahead.
-func (m moment) since(before moment) time.Duration {
-	return max(m.mono-before.mono, m.wall-before.wall)
 }

@@ -1,6 +1,10 @@
 package limit
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/jetpull/jetpull/internal/lease"
+)
 
 // plan is a record to be written, with this process's part of it.
 type plan struct {
@@ -10,16 +14,16 @@ type plan struct {
 }
 
 // plan returns the record that this process wants. Each of the other processes that has waited longer gets one of what is free.
-func (l *Limiter) plan(k *key, now moment) (p plan) {
-	c, waiters, waited := &l.cfg, len(k.waiters), now.mono-k.waiting
+func (l *Limiter) plan(k *key, now lease.Moment) (p plan) {
+	c, waiters, waited := &l.cfg, len(k.waiters), now.Mono-k.waiting
 	if waiters == 0 || l.closing {
 		waiters, waited = 0, 0
 	}
-	p.record = k.rec.later(now.mono-k.read, l.id, c)
+	p.record = k.rec.later(now.Mono-k.read, l.id, c)
 	p.Holders = slices.DeleteFunc(p.Holders, func(h holder) bool { return h.ID == l.id })
 	p.holders = len(p.Holders) + 1
 	if k.used > 0 {
-		p.Used = append(p.Used, slice{N: k.used, Age: max(0, now.mono-k.last)})
+		p.Used = append(p.Used, slice{N: k.used, Age: max(0, now.Mono-k.last)})
 	}
 	begins, slots := c.Rate, c.Concurrent
 	for _, s := range p.Used {

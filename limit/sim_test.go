@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/lease"
 )
 
 var simulations = flag.Int("limit.count", 60, "schedules of TestSimulation")
@@ -43,8 +45,8 @@ type process struct {
 	kill    context.CancelFunc
 	workers sync.WaitGroup
 	mu      sync.Mutex
-	ahead   moment  // of its clocks
-	asleep  *moment // when its monotonic clock stopped; nil: it goes
+	ahead   lease.Moment  // of its clocks
+	asleep  *lease.Moment // when its monotonic clock stopped; nil: it goes
 }
 
 func (f *fleet) now() time.Duration { return time.Since(f.begun) }
@@ -57,15 +59,15 @@ func (f *fleet) start(work time.Duration, workers int) *process {
 		p.l, _ = prepare(ctx, p.link, "calls", f.cfg)
 		cancel()
 	}
-	p.l.clock = func() moment {
+	p.l.clock = func() lease.Moment {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		now := clock()
-		mono := now.mono
+		now := lease.Now()
+		mono := now.Mono
 		if p.asleep != nil {
-			mono = p.asleep.mono
+			mono = p.asleep.Mono
 		}
-		return moment{mono + p.ahead.mono, now.wall + p.ahead.wall}
+		return lease.Moment{Mono: mono + p.ahead.Mono, Wall: now.Wall + p.ahead.Wall}
 	}
 	if f.plant != nil && !f.planted {
 		f.planted = true
@@ -209,17 +211,17 @@ func (f *fleet) fault(draw *rand.Rand, ps []*process, work time.Duration) {
 		}
 	case 3: // its clock is set
 		p.mu.Lock()
-		p.ahead.wall += time.Duration(draw.IntN(3)-1) * 10 * time.Minute
+		p.ahead.Wall += time.Duration(draw.IntN(3)-1) * 10 * time.Minute
 		p.mu.Unlock()
 	case 4: // the machine sleeps
 		p.freeze()
 		p.mu.Lock()
-		slept := clock()
+		slept := lease.Now()
 		p.asleep = &slept
 		p.mu.Unlock()
 		time.Sleep(long)
 		p.mu.Lock()
-		p.ahead.mono, p.asleep = p.ahead.mono-(clock().mono-slept.mono), nil
+		p.ahead.Mono, p.asleep = p.ahead.Mono-(lease.Now().Mono-slept.Mono), nil
 		p.mu.Unlock()
 		p.goOn()
 	case 5:
@@ -252,9 +254,9 @@ func TestSimulationFindsPlantedBugs(t *testing.T) {
 		"a clock is fast": func(f *fleet, _ *rand.Rand) {
 			f.plant = func(l *Limiter) {
 				right, begun := l.clock, l.clock()
-				l.clock = func() moment {
+				l.clock = func() lease.Moment {
 					now := right()
-					return moment{now.mono + (now.mono - begun.mono), now.wall}
+					return lease.Moment{Mono: now.Mono + (now.Mono - begun.Mono), Wall: now.Wall}
 				}
 			}
 		},

@@ -49,13 +49,17 @@ func (l *Limiter) write(k *key) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	k.held, k.lease, k.wrote, k.refused = p.mine.ID != "", sent, sent.mono, 0
+	k.held, k.wrote, k.refused = p.mine.ID != "", sent.Mono, 0
+	if k.lease.Err() != nil {
+		k.lease = l.newLease()
+	}
+	k.lease.Extend(sent)
 	k.used, k.hand, k.slots, k.peak = k.used-used, k.hand+more, p.mine.Run, k.running
 	if p.mine.Lacks == "" {
-		k.waiting = sent.mono
+		k.waiting = sent.Mono
 	}
 	if revision > k.revision {
-		l.know(k, p.record, revision, sent.mono)
+		l.know(k, p.record, revision, sent.Mono)
 	}
 	k.signal()
 }
@@ -70,7 +74,7 @@ func (k *key) isKnown(l *Limiter) bool {
 func (l *Limiter) failed(k *key, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.clock().mono
+	now := l.clock().Mono
 	k.known = false
 	if errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
 		k.refused = min(k.refused+1, 5)
@@ -90,7 +94,7 @@ func (l *Limiter) read(ctx context.Context, k *key) error {
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.know(k, record{}, 0, l.clock().mono)
+		l.know(k, record{}, 0, l.clock().Mono)
 		return nil
 	}
 	if err != nil {
@@ -115,20 +119,21 @@ func (l *Limiter) seen(entry jetstream.KeyValueEntry) bool {
 		slog.Warn("limit: the record of a key cannot be read, so its handlers wait for TTL and Window", "key", k.bucketKey, "error", err)
 		r = record{Holders: []holder{l.cfg.unknown()}}
 	}
-	l.know(k, r, entry.Revision(), l.clock().mono)
+	l.know(k, r, entry.Revision(), l.clock().Mono)
 	return true
 }
 
 // know takes note of a record that is newer than the last one.
 func (l *Limiter) know(k *key, r record, revision uint64, at time.Duration) {
-	if now := l.clock(); k.held && r.of(l.id).ID == "" {
-		if l.valid(k, now) { // Nobody removes this process so early.
+	if k.held && r.of(l.id).ID == "" {
+		if k.valid() { // Nobody removes this process so early.
 			slog.Warn("limit: another hand has changed or deleted the record of a key, so its handlers wait for TTL and Window", "key", k.bucketKey)
 			r.Holders = append(r.Holders, l.cfg.unknown())
 		} else {
 			k.used = 0 // The process that removed this one has counted them.
 		}
 		k.held, k.hand, k.slots = false, 0, k.running
+		k.lease.End(ErrLost)
 	}
 	k.known, k.rec, k.revision, k.read = true, r, revision, at
 	k.contended = slices.ContainsFunc(r.Holders, func(h holder) bool { return h.ID != l.id && h.Lacks == lacksRun })

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,8 +49,8 @@ func (s *Set) Status(ctx context.Context) ([]Partition, error) {
 			return nil, fmt.Errorf("partition: consumer %q on stream %q: %w; open the set again to create it",
 				s.consumer(n), s.stream, jetstream.ErrConsumerNotFound)
 		}
-		all[n] = Partition{Number: n, Member: o.Member, Pending: info.NumPending, AckPending: uint64(max(0, info.NumAckPending))}
-		if o.Member != "" {
+		all[n] = Partition{Number: n, Member: nameOf(r.owner(n)), Pending: info.NumPending, AckPending: uint64(max(0, info.NumAckPending))}
+		if all[n].Member != "" {
 			all[n].Since = time.UnixMilli(o.Since)
 		}
 	}
@@ -65,13 +66,13 @@ func (s *Set) look(ctx context.Context) (*record, error) {
 	if err != nil {
 		return nil, err
 	}
-	for name, seat := range r.Members {
-		last, err := s.read(ctx, memberKey+seat.ID)
+	for id := range r.Members {
+		last, err := s.read(ctx, memberKey+id)
 		if err != nil {
 			return nil, fmt.Errorf("partition: read the bucket: %w", err)
 		}
 		if beat := string(last.Data); beat == "" || beat == overwritten {
-			r.expel(name)
+			delete(r.Members, id)
 		}
 	}
 	return r, nil
@@ -80,7 +81,11 @@ func (s *Set) look(ctx context.Context) (*record, error) {
 func (s *Set) refuseMembers(ctx context.Context) error {
 	r, err := s.look(ctx)
 	if err == nil && len(r.Members) > 0 {
-		err = fmt.Errorf("%w: %q; stop them first", ErrHasMembers, slices.Sorted(maps.Keys(r.Members)))
+		names := slices.Sorted(maps.Keys(r.Members))
+		for i, id := range names {
+			names[i] = nameOf(id)
+		}
+		err = fmt.Errorf("%w: %q; stop them first", ErrHasMembers, names)
 	}
 	return err
 }
@@ -92,14 +97,14 @@ func (s *Set) Delete(ctx context.Context) error {
 		return err
 	}
 	_, infos, err := s.infos(ctx)
+	if err == nil {
+		err = s.remove(ctx, infos)
+	}
+	if err == nil {
+		err = s.js.DeleteKeyValue(ctx, s.bucketName())
+	}
 	if err != nil {
-		return err
-	}
-	if err := s.remove(ctx, infos, 0); err != nil {
-		return err
-	}
-	if err := s.js.DeleteKeyValue(ctx, s.bucketName()); err != nil {
-		return fmt.Errorf("partition: delete bucket %q: %w", s.bucketName(), err)
+		return fmt.Errorf("partition: delete set %q: %w", s.cfg.Name, err)
 	}
 	return nil
 }
@@ -112,10 +117,7 @@ func (s *Set) Delete(ctx context.Context) error {
 func (s *Set) Resize(ctx context.Context, partitions int) error {
 	to := &Set{js: s.js, stream: s.stream, cfg: s.cfg}
 	to.cfg.Partitions = partitions
-	if err := to.cfg.complete(); err != nil {
-		return err
-	}
-	if err := s.refuseWork(ctx); err != nil {
+	if err := cmp.Or(to.cfg.complete(), s.refuseWork(ctx)); err != nil {
 		return err
 	}
 	stream, infos, err := s.infos(ctx)
@@ -146,7 +148,8 @@ func (s *Set) Resize(ctx context.Context, partitions int) error {
 	if err != nil {
 		return fmt.Errorf("partition: resize set %q: %w", s.cfg.Name, err)
 	}
-	return s.remove(ctx, infos, partitions)
+	maps.DeleteFunc(infos, func(n int, _ *jetstream.ConsumerInfo) bool { return n < partitions })
+	return s.remove(ctx, infos)
 }
 
 func (s *Set) refuseWork(ctx context.Context) error {

@@ -12,10 +12,10 @@ import (
 func assign(owners, members []string) []string {
 	r := newRecord(len(owners))
 	for n, o := range owners {
-		r.Owners[n].Member = o
+		r.Owners[n].ID = o
 	}
 	for _, m := range members {
-		r.Members[m] = seat{}
+		r.Members[m] = false
 	}
 	return r.targets()
 }

@@ -1,11 +1,16 @@
 package partition
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,8 +18,113 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/jsstream"
+	"github.com/jetpull/jetpull/internal/stored"
 	"github.com/jetpull/jetpull/internal/systems"
 )
+
+// record is who the members of a set are, and who took what last. It is one value in the bucket, which only compare-and-swap changes.
+type record struct {
+	Owners  []owner         `json:"owners"`  // by partition
+	Members map[string]bool `json:"members"` // by the ID of a membership, which begins with the member's name: whether it leaves
+
+	revision uint64 // of the value in the bucket; 0: there is none
+	bad      error  // the value is no record of the set
+}
+
+// owner is the last owner of a partition. Without Released it has the partition as long as it is a member. After that it is gone.
+type owner struct {
+	ID       string `json:"m,omitempty"`
+	Since    int64  `json:"t,omitempty"` // Unix time in milliseconds, by the owner's clock
+	Released bool   `json:"r,omitempty"`
+}
+
+// nameOf returns the name of the member with an ID.
+func nameOf(id string) string {
+	name, _, _ := strings.Cut(id, ".")
+	return name
+}
+
+const (
+	recordKey = "state"
+	memberKey = "member."   // and the ID: a number that each heartbeat changes
+	madeKey   = "partition" // of the metadata
+
+	anyRevision = math.MaxUint64
+)
+
+// table is the bucket of a set. Its leader answers.
+type table interface {
+	// read returns the last value of a key. Its revision is its sequence; 0: there is none.
+	read(ctx context.Context, key string) (*jetstream.RawStreamMsg, error)
+	// write fails with [stored.ErrConflict] if the last value has another revision, unless that is anyRevision.
+	write(ctx context.Context, key string, value any, revision uint64) error
+}
+
+// ghost is the member that owns all partitions of a set without a record. It sends no heartbeat, so they are free after the TTL: until then, members
+// that have not noticed that the record is gone may handle messages.
+const ghost = "lost.record"
+
+func load(ctx context.Context, t table, partitions int) (*record, error) {
+	value, err := t.read(ctx, recordKey)
+	if err != nil {
+		return nil, fmt.Errorf("partition: read the bucket: %w", err)
+	}
+	r := &record{}
+	if err := json.Unmarshal(value.Data, r); err != nil || len(r.Owners) != partitions || r.Members == nil {
+		r = &record{Owners: slices.Repeat([]owner{{ID: ghost}}, partitions), Members: map[string]bool{ghost: false}}
+		r.bad = fmt.Errorf("partition: the bucket has no record of %d partitions, but %.100q", partitions, value.Data)
+	}
+	r.revision = value.Sequence
+	// Anybody who may write to the bucket writes it, and an ID is part of a subject.
+	maps.DeleteFunc(r.Members, func(id string, _ bool) bool { return !validID(id) })
+	return r, nil
+}
+
+// validID reports whether an ID is of the form of those of members, or of ghost.
+var validID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}\.[a-zA-Z0-9]{1,22}$`).MatchString
+
+func newRecord(partitions int) *record {
+	return &record{Owners: make([]owner, partitions), Members: map[string]bool{}}
+}
+
+// owner returns the ID of a partition's owner, or "" if it has none.
+func (r *record) owner(n int) string {
+	o := r.Owners[n]
+	if _, member := r.Members[o.ID]; !member || o.Released {
+		return ""
+	}
+	return o.ID
+}
+
+// targets returns the member that is to own each partition. Counts differ by at most one, and a partition moves only where its owner has too many.
+// All members compute the same from the same record.
+func (r *record) targets() []string {
+	target, owned := make([]string, len(r.Owners)), map[string]int{}
+	for n := range target {
+		owned[r.owner(n)]++
+	}
+	// Members that own the most get the larger shares, so that the fewest partitions move.
+	members := slices.SortedFunc(maps.Keys(r.Members), func(a, b string) int { return cmp.Or(cmp.Compare(owned[b], owned[a]), cmp.Compare(a, b)) })
+	members = slices.DeleteFunc(members, func(id string) bool { return r.Members[id] })
+	share := map[string]int{}
+	for i, id := range members {
+		share[id] = (len(target) + len(members) - 1 - i) / len(members)
+	}
+	for n := range target {
+		if id := r.owner(n); share[id] > 0 {
+			target[n] = id
+			share[id]--
+		}
+	}
+	for n := range target {
+		members = slices.DeleteFunc(members, func(id string) bool { return share[id] == 0 })
+		if target[n] == "" && len(members) > 0 {
+			target[n] = members[0]
+			share[members[0]]--
+		}
+	}
+	return target
+}
 
 // made is what a set was made of. It is in the metadata of the bucket.
 type made struct {
@@ -22,8 +132,6 @@ type made struct {
 	Created time.Time // of the stream: one that was recreated has the same name
 	Config
 }
-
-const madeKey = "partition"
 
 func (s *Set) bucketName() string { return systems.PartitionBucket + s.cfg.Name }
 
@@ -44,7 +152,7 @@ func (s *Set) openBucket(ctx context.Context, stream *jetstream.StreamInfo) erro
 		if _, err = s.js.CreateStream(ctx, s.bucketConfig(stream)); err == nil { // without a record, members wait for the TTL
 			err = s.write(ctx, recordKey, newRecord(s.cfg.Partitions), 0)
 		}
-		if err == nil || !errors.Is(err, errChanged) && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		if err == nil || !errors.Is(err, stored.ErrConflict) && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return err
 		}
 		made, err = s.made(ctx) // of another process, which was faster
@@ -111,18 +219,6 @@ func (s *Set) write(ctx context.Context, key string, value any, revision uint64)
 	if revision != anyRevision {
 		opts = append(opts, jetstream.WithExpectLastSequencePerSubject(revision))
 	}
-	_, err := s.js.Publish(ctx, s.subject(key), text, opts...)
-	if jsstream.Refused(err) {
-		return errChanged
-	}
+	_, err := jsstream.Write(ctx, s.js, &nats.Msg{Subject: s.subject(key), Data: text}, opts...)
 	return err
-}
-
-func (s *Set) hear(f func(key string, value []byte)) (stop func(), err error) {
-	all := s.subject(">")
-	sub, err := s.js.Conn().Subscribe(all, func(m *nats.Msg) { f(strings.TrimPrefix(m.Subject, s.subject("")), m.Data) })
-	if err != nil {
-		return nil, fmt.Errorf("partition: subscribe to %s: %w", all, err)
-	}
-	return func() { _ = sub.Unsubscribe() }, nil
 }

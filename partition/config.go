@@ -100,11 +100,9 @@ func (c *Config) checkSubjects(stream *jetstream.StreamConfig) error {
 		switch {
 		case !overlap(have, want):
 			continue
-		case len(number) > 1 && number[1] != strconv.Itoa(c.Partitions):
-			return invalid("Partitions %d: stream %q makes %s of them in %q; open the set with that number",
-				c.Partitions, stream.Name, number[1], subject)
-		case number != nil && slices.Index(have, placeholder) != slices.Index(want, placeholder):
-			return invalid("Subject %q: stream %q has the partition at another place, in %q; put {partition} there", c.Subject, stream.Name, subject)
+		case len(number) > 1 && (number[1] != strconv.Itoa(c.Partitions) || slices.Index(have, placeholder) != slices.Index(want, placeholder)):
+			return invalid("Partitions %d of Subject %q: stream %q makes %s of them in %q; open the set with that number, and {partition} at that place",
+				c.Partitions, c.Subject, stream.Name, number[1], subject)
 		}
 		return nil
 	}
@@ -172,14 +170,12 @@ func Of(key string, partitions int) int {
 func Transform(partitions int, source string) jetstream.SubjectTransformConfig {
 	tokens, wildcards := strings.Split(source, "."), 0
 	for i, token := range tokens {
-		if token != "*" {
-			continue
-		}
-		wildcards++
-		tokens[i] = fmt.Sprintf("{{wildcard(%d)}}", wildcards)
-		if wildcards == 1 {
-			tokens[i] = fmt.Sprintf("{{partition(%d,1)}}.%s", partitions, tokens[i])
+		if token == "*" {
+			wildcards++
+			tokens[i] = fmt.Sprintf("{{wildcard(%d)}}", wildcards)
 		}
 	}
-	return jetstream.SubjectTransformConfig{Source: source, Destination: strings.Join(tokens, ".")}
+	const first = "{{wildcard(1)}}"
+	destination := strings.Replace(strings.Join(tokens, "."), first, fmt.Sprintf("{{partition(%d,1)}}.%s", partitions, first), 1)
+	return jetstream.SubjectTransformConfig{Source: source, Destination: destination}
 }

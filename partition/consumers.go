@@ -69,16 +69,15 @@ func (s *Set) create(ctx context.Context, have infos, start uint64) error {
 		if c.AckWait, c.MaxAckPending, c.PinnedTTL = s.cfg.AckWait, s.cfg.MaxAckPending, s.cfg.TTL; same {
 			continue
 		}
-		one, err := call(ctx, s.stream, c)
+		_, err := call(ctx, s.stream, c)
 		if err == nil && have[n] == nil {
-			created[n] = one.CachedInfo()
+			created[n] = nil
+		}
+		if _, refused := errors.AsType[*jetstream.APIError](err); refused { // or else it may be there: another Open goes on from here
+			err = errors.Join(err, s.remove(ctx, created))
 		}
 		if errors.Is(err, jetstream.ErrConsumerExists) {
 			err = invalid("consumer %q on stream %q is not of this set; delete it, or use another Name: %v", c.Name, s.stream, err)
-		}
-		_, refused := errors.AsType[*jetstream.APIError](err)
-		if refused || errors.Is(err, jetpull.ErrInvalidOption) { // or else it may be there: another Open goes on from here
-			err = errors.Join(err, s.remove(ctx, created, 0))
 		}
 		if err != nil {
 			return fmt.Errorf("partition: create consumer %q on stream %q: %w", c.Name, s.stream, err)
@@ -87,12 +86,9 @@ func (s *Set) create(ctx context.Context, have infos, start uint64) error {
 	return nil
 }
 
-// remove deletes consumers of partitions from a number on.
-func (s *Set) remove(ctx context.Context, some infos, from int) error {
+// remove deletes consumers.
+func (s *Set) remove(ctx context.Context, some infos) error {
 	for n := range some {
-		if n < from {
-			continue
-		}
 		if err := s.js.DeleteConsumer(ctx, s.stream, s.consumer(n)); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 			return fmt.Errorf("partition: delete consumer %q on stream %q: %w", s.consumer(n), s.stream, err)
 		}
@@ -122,13 +118,13 @@ func (c *session) reset(ctx context.Context) error {
 	return err
 }
 
-func (c *session) state(ctx context.Context) (delivered uint64, pending int, err error) {
+func (c *session) pending(ctx context.Context) (int, error) {
 	consumer, err := c.set.js.Consumer(ctx, c.set.stream, c.name)
 	if err != nil {
-		return 0, 0, fmt.Errorf("partition: consumer %q on stream %q: %w", c.name, c.set.stream, err)
+		return 0, fmt.Errorf("partition: consumer %q on stream %q: %w", c.name, c.set.stream, err)
 	}
 	c.delivered = max(c.delivered, consumer.CachedInfo().Delivered.Stream)
-	return consumer.CachedInfo().Delivered.Consumer, consumer.CachedInfo().NumAckPending, nil
+	return consumer.CachedInfo().NumAckPending, nil
 }
 
 func (c *session) subscribe(ctx context.Context) (err error) {

@@ -22,7 +22,7 @@
 // For each key, the handler of a message begins only after the handler of the previous message has succeeded, or after that message was given up
 // (dead letter, Terminate), whichever members handle the messages. Handled means acknowledged on the server. The key is the subject, unless [With]
 // sets an OrderedBy. Delivery is at least once. No key waits for a key of another partition. A handler that hands its message back itself (Nak)
-// releases its key.
+// releases its key. [Set.Resize] changes the number of partitions.
 //
 // A member that leaves gives up each partition as soon as its handlers have returned, and the next owner repeats no message that was acknowledged. It
 // begins as after a crash if messages are left that it does not get within a second: they were lost with a connection, their handlers ran for longer
@@ -38,21 +38,13 @@
 //
 // A member whose process was stopped, or whose machine slept, for longer than 9/10 of the TTL has lost its membership. The contexts of its handlers
 // are cancelled with [ErrMembershipLost] as their cause. It joins again when they have returned. A handler that ignores its context can run at the
-// same time as a handler of the successor. This is the only exception to the order.
-//
-// No clocks are compared. A member stops 9/10 of the TTL after it sent its last successful heartbeat, by that of its clocks that says more. Another
-// member removes it when it has known of no newer heartbeat for the TTL, by a clock that is never ahead.
+// same time as a handler of the successor. This is the only exception to the order. No clocks are compared.
 //
 // # Permissions
 //
 // [The page on permissions] lists the subjects that a member needs. It asks for them before it joins. Without an answer on one of them it owns
 // nothing, logs that at level warn with the subject, and tries again. A user that may write to the bucket can stop the set, and can have two members
 // handle a partition for up to the TTL. Nothing in the bucket acknowledges a message.
-//
-// # Changing the number of partitions
-//
-// With another number of partitions, keys belong to other partitions. So stop the publishers, wait until [Set.Status] shows nothing pending, stop the
-// members, call [Set.Resize], and open the set with the new number. [Open] refuses a number that differs from that of the set.
 //
 // [The page on permissions]: https://github.com/jetpull/jetpull/blob/main/docs/permissions.md#partitions
 package partition

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,16 +14,13 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/lease"
+	"github.com/jetpull/jetpull/internal/stored"
 )
 
-// The errors of a member, for use with [errors.Is].
-var (
-	// ErrMembershipLost is the cause with which the contexts of handlers end if this member stored no heartbeat within the TTL, because its process
-	// was stopped or the server could not be reached, or if the set's record no longer names it.
-	ErrMembershipLost = errors.New("partition: membership lost")
-	// ErrMemberInUse says that another member of the set has the same name.
-	ErrMemberInUse = errors.New("partition: member name in use")
-)
+// ErrMembershipLost is the cause with which the contexts of handlers end if this member stored no heartbeat within the TTL, because its process was
+// stopped or the server could not be reached, or if the set's record no longer names it. It is for use with [errors.Is].
+var ErrMembershipLost = errors.New("partition: membership lost")
 
 const (
 	heartbeats = 3                      // are sent within the TTL
@@ -39,24 +37,24 @@ type member struct {
 	options  options
 	handler  jetpull.Handler
 	log      *slog.Logger
-	clock    func() moment
+	clock    func() lease.Moment
 	ended    chan *run
 	hints    chan hint
 
-	known   moment // when the bucket was read last
-	rival   string // the ID of the member that has the name
+	known   lease.Moment // when the bucket was read last
 	leaving bool
-	left    moment // since when this member leaves
-	err     error  // why it leaves
-	refused uint   // how many writes of the record in a row
+	left    lease.Moment // since when this member leaves
+	err     error        // why it leaves
+	refused uint         // how many writes of the record in a row
 	runs    map[int]*run
+	before  map[int]owner // how the last owner has left each partition that this member takes
 
-	id     string
-	former string // the ID of the membership before, of which no handler runs
-	lease  *lease // begins when the member has joined
+	id     string       // the member's name, and what no other membership has
+	former string       // the ID of the membership before, of which no handler runs
+	lease  *lease.Lease // begins when the member has joined
 	joined bool
-	beats  uint64 // heartbeats that were sent
-	sent   moment // when the last one that was stored was sent
+	beats  uint64       // heartbeats that were sent
+	sent   lease.Moment // when the last one that was stored was sent
 	seen   map[string]sighting
 }
 
@@ -66,39 +64,40 @@ type hint struct{ key, value string }
 // sighting is what this process knows of another membership: the value of its key, and since when it has known of no other.
 type sighting struct {
 	beat string
-	at   moment
+	at   time.Duration // by the monotonic clock
 }
 
-// overwritten is the value, 0, of the key of a member that is gone.
-const overwritten = "0"
+const (
+	overwritten = "0"      // the value of the key of a member that is gone
+	unseen      = "unseen" // no heartbeat: the key has not been read
+)
 
 func newMember(s *Set, o options, h jetpull.Handler) *member {
 	return &member{
-		set: s, options: o, handler: h, clock: clock, log: o.logger.With("set", s.cfg.Name, "member", o.name),
+		set: s, options: o, handler: h, clock: lease.Now, log: o.logger.With("set", s.cfg.Name, "member", o.name),
 		ended: make(chan *run, s.cfg.Partitions), hints: make(chan hint, 256), runs: map[int]*run{},
+		before: map[int]owner{},
 	}
 }
 
 // begin begins a membership. If it follows a lost one, it removes that from the record, also if this member is to leave.
 func (m *member) begin(ctx context.Context) {
-	m.former, m.id = m.id, nuid.Next()
+	m.former, m.id = m.id, m.options.name+"."+nuid.Next()
 	m.joined, m.beats, m.seen = false, 0, map[string]sighting{}
-	m.lease = &lease{clock: m.clock, ttl: m.set.cfg.TTL}
-	m.lease.Context, m.lease.end = context.WithCancelCause(context.WithoutCancel(ctx)) // handlers get the values of ctx
+	over := fmt.Errorf("%w: no heartbeat was stored within the TTL", ErrMembershipLost)
+	m.lease = lease.New(context.WithoutCancel(ctx), m.clock, m.set.cfg.TTL, over) // handlers get the values of ctx
+}
+
+// hear takes in what any process writes to the bucket. It is a hint: a write may be missed, and it may be refused.
+func (m *member) hear(key string, value []byte) {
+	select {
+	case m.hints <- hint{key, string(value)}:
+	default:
+	}
 }
 
 // run is the loop of the member. It returns when the member has left, and no handler runs.
 func (m *member) run(ctx context.Context) error {
-	stop, err := m.table.hear(func(key string, value []byte) {
-		select {
-		case m.hints <- hint{key, string(value)}:
-		default:
-		}
-	})
-	if err != nil {
-		return err
-	}
-	defer stop()
 	m.known = m.clock()
 	m.begin(ctx)
 	look, soon := time.NewTimer(0), true
@@ -109,8 +108,10 @@ func (m *member) run(ctx context.Context) error {
 			done = nil
 			m.leave(nil)
 		case h := <-m.hints:
-			if h.key != recordKey {
-				m.heard(h)
+			if h.key != recordKey { // a heartbeat that was sent before, whether it was stored or not
+				if w, ok := m.seen[h.key]; ok && w.beat != h.value {
+					m.seen[h.key] = sighting{h.value, m.clock().Mono}
+				}
 				continue
 			}
 		case r := <-m.ended:
@@ -120,14 +121,14 @@ func (m *member) run(ctx context.Context) error {
 			}
 		case <-look.C:
 			next, done := m.look(ctx)
-			switch over := m.joined && !m.lease.valid(); {
+			switch over := m.joined && !m.lease.Valid(); {
 			case len(m.runs) > 0:
 			case over && m.err == nil && errors.Is(context.Cause(m.lease), ErrMembershipLost):
 				m.set.counts.lost.Add(1)
 				m.begin(ctx)
 				next = 0
 			// After the TTL, others have removed what this member could not remove.
-			case over, !m.joined && m.leaving && (done || m.err != nil || m.clock().since(m.left) >= m.set.cfg.TTL):
+			case over, !m.joined && m.leaving && (done || m.err != nil || m.clock().Since(m.left) >= m.set.cfg.TTL):
 				return m.err
 			}
 			look.Reset(max(next, together))
@@ -138,16 +139,6 @@ func (m *member) run(ctx context.Context) error {
 			look.Reset(m.spread())
 		}
 		soon = true
-	}
-}
-
-// heard notes a heartbeat. It was sent before, whether it was stored or not.
-func (m *member) heard(h hint) {
-	if w, ok := m.seen[h.key]; ok && w.beat != h.value {
-		m.seen[h.key] = sighting{h.value, m.clock()}
-		if h.key == memberKey+m.rival && h.value != overwritten && !m.leaving {
-			m.leave(fmt.Errorf("%w: %q gets heartbeats of another process; give each process its own name", ErrMemberInUse, m.options.name))
-		}
 	}
 }
 
@@ -164,10 +155,10 @@ func (m *member) leave(why error) {
 // look sends a heartbeat if it is time for it, reads the record, changes it by what this member has to change, and starts and stops runs. If the
 // record cannot be read, or was changed meanwhile, it changes nothing. It returns when to look again, and whether the record is as it has to be.
 func (m *member) look(parent context.Context) (next time.Duration, done bool) {
-	if m.joined {
-		if !m.lease.valid() {
-			return retryPause, false
-		}
+	if m.joined && !m.lease.Valid() {
+		return retryPause, false
+	}
+	if m.joined || !m.leaving {
 		m.beat(parent)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), m.set.cfg.TTL/heartbeats)
@@ -176,9 +167,9 @@ func (m *member) look(parent context.Context) (next time.Duration, done bool) {
 	if err != nil {
 		m.log.Debug("partition: the bucket cannot be read", "error", err)
 		// A server that has just started may not know it.
-		missing := errors.Is(err, jetstream.ErrStreamNotFound) && m.clock().mono-m.known.mono >= m.set.cfg.TTL
+		missing := errors.Is(err, jetstream.ErrStreamNotFound) && m.clock().Mono-m.known.Mono >= m.set.cfg.TTL
 		if missing || errors.Is(err, nats.ErrConnectionClosed) {
-			m.lease.end(fmt.Errorf("%w: the bucket is gone", ErrMembershipLost))
+			m.lease.End(fmt.Errorf("%w: the bucket is gone", ErrMembershipLost))
 			m.leave(fmt.Errorf("partition: the bucket was deleted, or the connection is closed: %w", err))
 		}
 		return retryPause, false
@@ -188,43 +179,34 @@ func (m *member) look(parent context.Context) (next time.Duration, done bool) {
 		m.log.Warn("partition: its partitions have no owner for the TTL", "error", r.bad)
 	}
 	if m.joined {
-		if r.Members[m.options.name].ID != m.id {
-			m.lease.end(fmt.Errorf("%w: the record of the set does not name this member", ErrMembershipLost))
+		if _, named := r.Members[m.id]; !named {
+			m.lease.End(fmt.Errorf("%w: the record of the set does not name this member", ErrMembershipLost))
 		}
-		if !m.lease.valid() { // also if it was over when the heartbeat was stored
+		if !m.lease.Valid() { // also if it was over when the heartbeat was stored
 			return retryPause, false
 		}
-		m.lease.extend(m.sent)
+		m.lease.Extend(m.sent)
 	}
-	gone, next := m.silent(ctx, r)
-	for _, name := range gone {
-		r.expel(name)
-	}
-	own, taken := r.Members[m.options.name]
-	if m.rival = own.ID; !taken && !m.leaving {
-		m.beat(parent)
-	}
+	removed, next := m.remove(ctx, r)
 	starts, changed := m.change(r)
-	if changed || len(gone) > 0 {
+	if changed || removed {
 		if err := m.table.write(ctx, recordKey, r, r.revision); err != nil {
 			m.log.Debug("partition: the record is changed again", "error", err)
-			if m.refused++; errors.Is(err, errChanged) {
+			if m.refused++; errors.Is(err, stored.ErrConflict) {
 				return m.spread(), false
 			}
 			return retryPause, false
 		}
 	}
 	m.refused = 0
-	switch in := r.Members[m.options.name].ID == m.id; {
-	case in && !m.joined:
+	if _, in := r.Members[m.id]; in {
 		m.joined = true
-		m.lease.extend(m.sent)
-		m.lease.watch()
-	case !in && m.joined:
-		m.lease.end(nil)
+		m.lease.Extend(m.sent)
+	} else if m.joined {
+		m.lease.End(nil)
 	}
-	for n, before := range starts {
-		m.start(n, before)
+	for _, n := range starts {
+		m.start(n)
 	}
 	return next, true
 }
@@ -236,7 +218,7 @@ func (m *member) spread() time.Duration {
 
 // beat stores a heartbeat, if it is time for one.
 func (m *member) beat(parent context.Context) {
-	if m.beats > 0 && m.clock().since(m.sent) < m.set.cfg.TTL/heartbeats {
+	if m.beats > 0 && m.clock().Since(m.sent) < m.set.cfg.TTL/heartbeats {
 		return
 	}
 	// A timeout of its own: if the bucket is gone, a write gets no answer, since members hear it.
@@ -249,73 +231,69 @@ func (m *member) beat(parent context.Context) {
 	}
 }
 
-// silent returns the members of the record that are gone, and when to look again. One is gone if this process has known of no newer heartbeat for
-// the TTL, and has then overwritten the last one, so no other was stored meanwhile. A value that another process has written has to stay for the TTL.
-func (m *member) silent(ctx context.Context, r *record) (gone []string, next time.Duration) {
-	seen := map[string]sighting{}
-	if next = retryPause; m.joined {
-		next = max(retryPause/4, m.set.cfg.TTL/heartbeats-m.clock().since(m.sent))
-	}
-	for name, seat := range r.Members {
-		if seat.ID == m.former {
-			gone = append(gone, name)
-		}
-		if seat.ID == m.id || seat.ID == m.former {
+// remove removes the members that are gone from the record, and returns when to look again. One is gone if this process has known of no newer
+// heartbeat for the TTL, and has then overwritten the last one, so no other was stored meanwhile. A value that another process has written has to
+// stay for the TTL.
+func (m *member) remove(ctx context.Context, r *record) (removed bool, next time.Duration) {
+	ttl, seen := m.set.cfg.TTL, map[string]sighting{}
+	next = max(retryPause/4, ttl/heartbeats-m.clock().Since(m.sent))
+	_, removed = r.Members[m.former]
+	delete(r.Members, m.former)
+	for id := range r.Members {
+		if id == m.id {
 			continue
 		}
-		key := memberKey + seat.ID
-		w, known := m.seen[key]
-		rest := m.set.cfg.TTL - (m.clock().mono - w.at.mono)
-		if !known || rest <= 0 {
-			rest = retryPause
+		key, now := memberKey+id, m.clock().Mono
+		w, ok := m.seen[key]
+		if !ok {
+			w = sighting{unseen, now - ttl}
+		}
+		if now-w.at >= ttl {
 			value, err := m.table.read(ctx, key)
-			if err == nil && (!known || w.beat != string(value.Data)) {
-				w, known, rest = sighting{string(value.Data), m.clock()}, true, m.set.cfg.TTL
-			} else if err == nil && m.table.write(ctx, key, 0, value.Sequence) == nil {
-				gone, w.beat = append(gone, name), overwritten
+			switch {
+			case err != nil:
+			case w.beat != string(value.Data):
+				w = sighting{string(value.Data), m.clock().Mono}
+			case m.table.write(ctx, key, 0, value.Sequence) == nil:
+				delete(r.Members, id)
+				removed, w.beat = true, overwritten
 			}
 		}
-		if next = min(next, rest); known {
-			seen[key] = w
-		}
+		seen[key] = w
+		next = min(next, cmp.Or(max(0, ttl-(now-w.at)), retryPause))
 	}
 	m.seen = seen
-	return gone, next
+	return removed, next
 }
 
-// change changes the record by what this member has to change, stops runs, and returns those to start when the record is stored: for each partition,
-// how its last owner has left it.
-func (m *member) change(r *record) (starts map[int]owner, changed bool) {
-	name := m.options.name
-	own, taken := r.Members[name]
-	if taken && own.ID != m.id || !taken && (m.leaving || m.beats == 0 || m.clock().since(m.sent) >= m.set.cfg.TTL/2) {
+// change changes the record by what this member has to change, stops runs, and returns the partitions of those to start when the record is stored.
+func (m *member) change(r *record) (starts []int, changed bool) {
+	leaves, in := r.Members[m.id]
+	if !in && (m.leaving || m.clock().Since(m.sent) >= m.set.cfg.TTL/2) {
 		return nil, false
 	}
-	changed = !taken || own.Leaves != m.leaving
-	r.Members[name] = seat{m.id, m.leaving}
-	starts = map[int]owner{}
-	owns := false
+	changed = !in || leaves != m.leaving
+	r.Members[m.id] = m.leaving
 	for n, target := range r.targets() {
-		o, run := &r.Owners[n], m.runs[n]
+		o, run, id := &r.Owners[n], m.runs[n], r.owner(n)
 		switch {
-		case o.Member == "" && target == name && run == nil:
-			starts[n] = *o
-			*o, changed = owner{Member: name, Since: time.Now().UnixMilli()}, true
-		case o.Member == name && target == name && run == nil:
-			starts[n] = owner{From: name}
-		case o.Member == name && target == name:
-		case o.Member == name && run == nil:
-			*o, changed = owner{From: name}, true
-		case o.Member == name:
-			run.stop(fmt.Errorf("it goes to member %s", target))
-		case run != nil: // whatever the lease says
-			m.lease.end(fmt.Errorf("%w: the record of the set gives partition %d to %q", ErrMembershipLost, n, o.Member))
+		case run != nil && id != m.id: // whatever the lease says
+			m.lease.End(fmt.Errorf("%w: the record of the set gives partition %d to %q", ErrMembershipLost, n, nameOf(id)))
 			return nil, false
+		case run != nil && target != m.id:
+			run.stop(fmt.Errorf("it goes to member %s", nameOf(target)))
+		case run == nil && target == m.id && (id == "" || id == m.id):
+			if id == "" { // or else the answer to the write that took it was lost
+				m.before[n] = *o
+			}
+			starts = append(starts, n)
+			*o, changed = owner{ID: m.id, Since: time.Now().UnixMilli()}, true
+		case run == nil && id == m.id:
+			o.Released, changed = true, true
 		}
-		owns = owns || o.Member == name
 	}
-	if m.leaving && !owns {
-		delete(r.Members, name)
+	if m.leaving && len(m.runs) == 0 {
+		delete(r.Members, m.id)
 		changed = true
 	}
 	return starts, changed

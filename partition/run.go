@@ -7,19 +7,19 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/lease"
 	"github.com/jetpull/jetpull/internal/watch"
 )
 
 // consumer is the consumer of a partition, and a session of this client with it, which subscribe begins.
 type consumer interface {
-	// state returns how many messages the consumer has delivered, and how many of them are not acknowledged.
-	state(ctx context.Context) (delivered uint64, pending int, err error)
+	// pending returns how many messages are delivered and not acknowledged.
+	pending(ctx context.Context) (int, error)
 	// unpin takes the pin from any client.
 	unpin(ctx context.Context) error
 	// reset has the consumer deliver again from its acknowledgement floor.
@@ -49,7 +49,7 @@ const (
 type run struct {
 	member    *member
 	partition int
-	lease     *lease
+	lease     *lease.Lease
 
 	ctx      context.Context // of pulling; stop ends it, and the lease does
 	stop     context.CancelCauseFunc
@@ -61,22 +61,21 @@ type run struct {
 	err error // why the member must leave: read when the run is in ended
 }
 
-// start begins a run of a partition that the record gives to this member. before is how its last owner has left it.
-func (m *member) start(n int, before owner) {
-	r, why := &run{member: m, partition: n, lease: m.lease, missed: before.Gone, answered: time.Now()}, "it had no owner"
+// start begins a run of a partition that the record gives to this member.
+func (m *member) start(n int) {
+	before := m.before[n]
+	m.before[n] = owner{ID: m.id, Released: true} // if the partition goes elsewhere and back before that is stored
+	r, why := &run{member: m, partition: n, lease: m.lease, answered: time.Now()}, "it had no owner"
 	switch {
-	case before.Gone:
+	case before.Released:
+		why = fmt.Sprintf("member %s released it", nameOf(before.ID))
+	case before.ID != "":
 		m.set.counts.takeovers.Add(1)
-		why = fmt.Sprintf("member %s is gone without releasing it", before.From)
-	case before.From != "":
-		why = fmt.Sprintf("member %s released it", before.From)
+		r.missed, why = true, fmt.Sprintf("member %s is gone without releasing it", nameOf(before.ID))
 	}
 	r.ctx, r.stop = context.WithCancelCause(r.lease)
 	m.runs[n] = r
-	go func() {
-		r.own(why)
-		m.ended <- r
-	}()
+	go r.own(why)
 }
 
 // own consumes the partition until the run is stopped.
@@ -109,6 +108,7 @@ func (r *run) own(why string) {
 	why = context.Cause(r.ctx).Error()
 	log.Info("partition: this member has ended its work on a partition", "why", why)
 	m.options.onRevoke(r.partition, why)
+	m.ended <- r
 }
 
 // consume handles messages in order until the run is stopped or a delivery is missed, and waits for the last handler, also for one that ignores the
@@ -136,7 +136,7 @@ func (r *run) consume() error {
 func (r *run) guard(stop func(), c consumer) jetpull.Middleware {
 	return func(next jetpull.Handler) jetpull.Handler {
 		return func(ctx context.Context, msg *jetpull.Msg) error {
-			if !r.lease.valid() || c.missed() {
+			if !r.lease.Valid() || c.missed() {
 				stop()
 				return msg.Nak() // an error could count as an attempt
 			}
@@ -159,16 +159,11 @@ func (r *run) begin(ctx context.Context, c consumer) error {
 	if err := c.unpin(ctx); err != nil {
 		return fmt.Errorf("partition: take the consumer: %w", err)
 	}
-	before, pending, err := c.state(ctx)
-	if err != nil {
-		return err
-	}
+	pending, err := c.pending(ctx)
 	behind := pending > 0 && r.missed
 	if behind && r.member.set.resets {
 		r.member.set.counts.resets.Add(1)
-		if err = c.reset(ctx); err == nil {
-			before, _, err = c.state(ctx)
-		}
+		err = c.reset(ctx)
 	}
 	if err == nil {
 		err = c.subscribe(ctx) // from now on, missed notices a former owner that pulls again
@@ -178,80 +173,35 @@ func (r *run) begin(ctx context.Context, c consumer) error {
 		err = watch.Sleep(r.ctx, r.member.set.cfg.AckWait+gatherMost)
 	}
 	if err == nil {
-		err = r.gather(ctx, c, before, !waits)
+		err = r.gather(ctx, c, !waits)
 	}
 	return err
 }
 
 // gather has the server redeliver in the order of the stream what was handed back. It redelivers in the order of the NAKs, which is that in which
 // handlers ended. So gather takes all of it, and hands it back in order. If it does not get all, a delivery or NAK was lost, a handler has handed its
-// message back with a delay, or a former owner has pulled again. whole says that it has to get all. before is the last delivery
-// of the consumer when this member had taken it, before it was subscribed: missed does not see what was delivered between.
-func (r *run) gather(ctx context.Context, c consumer, before uint64, whole bool) error {
+// message back with a delay, or a former owner has pulled again. whole says that it has to get all.
+func (r *run) gather(ctx context.Context, c consumer, whole bool) error {
 	most := min(gatherMost, r.member.set.cfg.AckWait/2) // no message that is held here expires
 	ctx, cancel := context.WithTimeout(ctx, closeMost+most)
 	defer cancel()
 	var held []*jetpull.Msg
-	now, pending, err := c.state(ctx)
+	pending, err := c.pending(ctx)
 	for begin := time.Now(); err == nil && pending > len(held) && time.Since(begin) < most; _ = watch.Sleep(ctx, retryPause/20) {
 		var msgs []*jetpull.Msg
 		msgs, err = c.fetch(ctx, pending-len(held))
 		if held = append(held, msgs...); err == nil {
-			now, pending, err = c.state(ctx)
+			pending, err = c.pending(ctx)
 		}
 	}
 	if err == nil && len(held) > 0 {
 		slices.SortFunc(held, func(a, b *jetpull.Msg) int { return cmp.Compare(a.Sequence(), b.Sequence()) })
+		// One is there twice if a former owner has handed it back meanwhile.
+		held = slices.CompactFunc(held, func(a, b *jetpull.Msg) bool { return a.Sequence() == b.Sequence() })
 		err = c.handBack(ctx, held)
 	}
-	if err == nil && (now != before+uint64(len(held)) || whole && pending > len(held)) {
+	if err == nil && whole && pending > len(held) {
 		return errMissed
 	}
 	return err
-}
-
-// moment is a time by two clocks. The monotonic clock stops while the machine sleeps, and the wall clock can be set.
-type moment struct{ mono, wall time.Duration }
-
-var started = time.Now()
-
-func clock() moment {
-	now := time.Now()
-	return moment{now.Sub(started), time.Duration(now.UnixNano())}
-}
-
-// since is how much time can have passed since another moment. A member's own right ends by that. It waits for others by the monotonic clock, which
-// is never ahead.
-func (m moment) since(before moment) time.Duration {
-	return max(m.mono-before.mono, m.wall-before.wall)
-}
-
-// lease is the right of a membership to handle messages, for 9/10 of the TTL after its last heartbeat was sent. It is the parent of the handlers'
-// contexts. One that is over does not begin again. The loop of the member extends it, and all runs read it.
-type lease struct {
-	context.Context
-	end   context.CancelCauseFunc
-	sent  atomic.Pointer[moment]
-	clock func() moment
-	ttl   time.Duration
-}
-
-// leaseChecks is how often within the TTL the clocks are compared: a timer stops while the machine sleeps, as the monotonic clock does.
-const leaseChecks = 20
-
-// extend is called when the record names the member, and after its last heartbeat.
-func (l *lease) extend(sent moment) { l.sent.Store(&sent) }
-
-func (l *lease) watch() {
-	if l.valid() {
-		time.AfterFunc(l.ttl/leaseChecks, l.watch)
-	}
-}
-
-// valid reports whether the lease goes on. It is over when this was asked too late.
-func (l *lease) valid() bool {
-	if l.clock().since(*l.sent.Load()) >= l.ttl*9/10 {
-		l.end(fmt.Errorf("%w: no heartbeat was stored within the TTL", ErrMembershipLost))
-	}
-	return l.Err() == nil
 }

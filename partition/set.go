@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"regexp"
+	"strings"
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
@@ -95,11 +96,8 @@ func Open(ctx context.Context, js jetstream.JetStream, stream string, cfg Config
 // Load returns a Set by its name, after any process has opened it. It creates and changes nothing.
 func Load(ctx context.Context, js jetstream.JetStream, name string) (*Set, error) {
 	s, err := newSet(ctx, js, "", Config{Name: name})
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case !validName(name):
-		return nil, invalid("Name %q: use 1 to 64 letters, digits, '-' and '_'", name)
 	}
 	made, err := s.made(ctx)
 	if err != nil {
@@ -148,8 +146,8 @@ func checkServer(version string) (resets bool, err error) {
 //
 // When ctx ends, Consume hands back the messages that no handler has started, waits for the running handlers, and releases its partitions. It cancels
 // the context of a handler that runs for longer than DrainTimeout. It returns when the last handler has returned; until then no other member gets the
-// handler's partition. It returns [ErrMemberInUse] if the name is taken, and an error if the bucket or a consumer was deleted, the set was resized,
-// or an option is not valid. A lost membership does not end Consume: the member joins again.
+// handler's partition. It returns an error if the bucket or a consumer was deleted, the set was resized, or an option is not valid. A lost membership
+// does not end Consume: the member joins again.
 func (s *Set) Consume(ctx context.Context, h jetpull.Handler, opts ...Option) error {
 	if h == nil {
 		return invalid("handler is nil; give the function that handles a message")
@@ -169,6 +167,12 @@ func (s *Set) Consume(ctx context.Context, h jetpull.Handler, opts ...Option) er
 	m := newMember(s, o, h)
 	m.table = s
 	m.consumer = func(n int) consumer { return &session{set: s, name: s.consumer(n), opts: o} }
+	all := s.subject(">")
+	sub, err := s.js.Conn().Subscribe(all, func(msg *nats.Msg) { m.hear(strings.TrimPrefix(msg.Subject, s.subject("")), msg.Data) })
+	if err != nil {
+		return fmt.Errorf("partition: subscribe to %s: %w", all, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
 	return m.run(ctx)
 }
 
@@ -182,9 +186,8 @@ type options struct {
 	logger             *slog.Logger
 }
 
-// Member sets the name of this member, which is unique in the set: 1 to 64 letters, digits, '-' and '_'. The default consists of the host's name, the
-// process ID and a random part. A process that restarts with the same name waits until its predecessor has been silent for [Config].TTL. While
-// another member uses the name, Consume returns [ErrMemberInUse].
+// Member sets the name with which [Set.Status] and reasons show this member: 1 to 64 letters, digits, '-' and '_'. Members with one name are members
+// of their own. The default consists of the host's name, the process ID and a random part.
 func Member(name string) Option { return func(o *options) { o.name = name } }
 
 // OnAssign sets a function that is called when this member gets a partition, before the partition's first message is handled. why is the reason, for

@@ -61,9 +61,15 @@ func (w *world) join(ctx context.Context, name string) *simMember {
 	m := newMember(&Set{cfg: cfg, resets: w.resets}, o, p.work)
 	m.table, m.clock = p, p.clock
 	m.consumer = func(n int) consumer { return &simSession{simConsumer: &simConsumer{p, n}, part: p.parts[n]} }
+	w.mu.Lock()
+	w.ears[p] = m.hear
+	w.mu.Unlock()
 	go func() {
 		defer close(s.left)
 		s.err = m.run(ctx)
+		w.mu.Lock()
+		delete(w.ears, p)
+		w.mu.Unlock()
 	}()
 	return s
 }
@@ -202,11 +208,12 @@ func (s *simulation) unowned(ctx context.Context) {
 		s.mu.Lock()
 		now := s.record()
 		for n := range s.parts {
-			idle := now.Owners[n].Member == ""
+			owner := nameOf(now.owner(n))
+			idle := owner == ""
 			able := false
 			for _, p := range s.all {
 				able = able || !p.dead && !p.leaving && p.cut == nil && p.asleep == nil
-				idle = idle || p.name == now.Owners[n].Member && p.leaving && p.working[n] == 0
+				idle = idle || p.name == owner && p.leaving && p.working[n] == 0
 			}
 			if !idle || !able {
 				since[n] = time.Now()

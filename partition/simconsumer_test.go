@@ -106,15 +106,15 @@ func (c *simConsumer) unpin(ctx context.Context) error {
 	})
 }
 
-func (c *simConsumer) state(ctx context.Context) (delivered uint64, pending int, err error) {
+func (c *simConsumer) pending(ctx context.Context) (pending int, err error) {
 	err = c.call(ctx, func() error {
-		delivered, pending = c.parts[c.n].delivered, len(c.parts[c.n].pending)
+		pending = len(c.parts[c.n].pending)
 		return nil
 	})
 	if c.plant == noReset {
 		pending = 0
 	}
-	return delivered, pending, err
+	return pending, err
 }
 
 func (c *simConsumer) reset(ctx context.Context) error {
@@ -125,7 +125,7 @@ func (c *simConsumer) reset(ctx context.Context) error {
 			n = (n + 1) % len(c.parts)
 		}
 		// A request of a process that was cut off can arrive late.
-		if owner := c.record().Owners[n].Member; owner != c.name && owner != ghost && c.breaks == 0 {
+		if owner := nameOf(c.record().owner(n)); owner != c.name && owner != nameOf(ghost) && c.breaks == 0 {
 			c.fault("%s resets the consumer of partition %d, which belongs to %q", c.name, n, owner)
 		}
 		s := c.parts[n]
@@ -359,7 +359,7 @@ func (p *process) work(ctx context.Context, m *jetpull.Msg) error {
 		return errSim
 	}
 	p.note("%s begins %s %d: %d of %d", p.name, key, number, m.Sequence(), n)
-	if owner := p.record().Owners[n].Member; owner != p.name && owner != ghost {
+	if owner := nameOf(p.record().owner(n)); owner != p.name && owner != nameOf(ghost) {
 		p.fault("%s: %d begins in %s, and its partition belongs to %q", key, number, p.name, owner)
 	}
 	if number > p.next[key] {

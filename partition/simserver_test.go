@@ -1,16 +1,19 @@
 package partition
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/lease"
+	"github.com/jetpull/jetpull/internal/stored"
 )
 
 // world is a server with the bucket and the consumers of a set, and the history of what handlers did. The members run the real code
@@ -55,7 +58,7 @@ type process struct {
 	cut     chan struct{} // nil: connected; closed when it is connected again
 	breaks  uint64        // of its connection
 	dead    bool
-	asleep  *moment // its time, while it sleeps
+	asleep  *lease.Moment // its time, while it sleeps
 	slept   time.Duration
 	own     map[string]int // its part of busy
 	working map[int]int    // handlers by partition
@@ -65,16 +68,16 @@ type process struct {
 var errSim = errors.New("no answer")
 
 // clock is the process's. While it sleeps, no code of it would run, so what runs here sees the time at which it fell asleep.
-func (p *process) clock() moment {
+func (p *process) clock() lease.Moment {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.asleep != nil {
 		return *p.asleep
 	}
 	now := time.Since(p.start)
-	m := moment{now - p.slept, now}
+	m := lease.Moment{Mono: now - p.slept, Wall: now}
 	if p.plant == sleepsLease {
-		m.wall = m.mono
+		m.Wall = m.Mono
 	}
 	return m
 }
@@ -123,24 +126,16 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // record is the record of the set. The world is locked.
-func (w *world) record() (r record) {
-	_ = json.Unmarshal(w.keys[recordKey].Data, &r)
+func (w *world) record() *record {
+	r := &record{}
+	_ = json.Unmarshal(w.keys[recordKey].Data, r)
 	return r
 }
 
-// hear calls f for most writes, also for those that were refused, each some time after it was sent.
-func (p *process) hear(f func(key string, value []byte)) (stop func(), err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.ears[p] = f
-	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.ears, p)
-	}, nil
-}
+// leaves is a member of the record that leaves.
+var leaves = regexp.MustCompile(`(\.\w+"):true`)
 
-// tell is called for each write with the world locked.
+// tell has members hear of most writes, also of those that are refused, each some time after it was sent. The world is locked.
 func (w *world) tell(key string, value []byte) {
 	for p, f := range w.ears {
 		if w.rng.IntN(20) == 0 && !w.reliable {
@@ -188,10 +183,10 @@ func (p *process) write(ctx context.Context, key string, v any, revision uint64)
 			have = *last
 		}
 		if revision != anyRevision && have.Sequence != revision && (p.plant != staleView || key != recordKey) {
-			return errChanged
+			return stored.ErrConflict
 		}
 		if p.plant == leaveWaits {
-			value = bytes.ReplaceAll(value, []byte(`,"leaves":true`), nil)
+			value = leaves.ReplaceAll(value, []byte("$1:false"))
 		}
 		if key == recordKey {
 			p.before = have.Data

@@ -361,7 +361,7 @@ func TestOpenRefusesWhatCannotArrive(t *testing.T) {
 		"no token":      {[]string{"x.*"}, nil, "x.{partition}.*", "", "no message has a partition there"},
 		"more tokens":   {[]string{"x.*.*.*"}, nil, "x.{partition}.*", "", "no message has a partition there"},
 		"fewer tokens":  {[]string{"x.*.*"}, nil, "x.{partition}.*.>", "", "no message has a partition there"},
-		"other token":   {[]string{"x.*"}, transform("x.{{wildcard(1)}}.{{partition(4,1)}}"), "x.{partition}.*", "", "another place"},
+		"other token":   {[]string{"x.*"}, transform("x.{{wildcard(1)}}.{{partition(4,1)}}"), "x.{partition}.*", "", "{partition} at that place"},
 		"other literal": {[]string{"x.*.*"}, nil, "y.{partition}.*", "", "no message has a partition there"},
 		"real subject":  {[]string{"x.>"}, nil, "x.{partition}.*", "x.berlin.a", `"x.berlin.a"`},
 		"out of range":  {[]string{"x.>"}, nil, "x.{partition}.*", "x.4.a", `"x.4.a"`},

@@ -61,7 +61,7 @@ func TestForgedMetadataOfASet(t *testing.T) {
 	made, err := js.Stream(t.Context(), "KV_partition-billing")
 	require.NoError(t, err)
 	honest := made.CachedInfo().Config
-	member := `{"owners":[{"m":"a"},{"m":"a"},{"m":"a"},{"m":"a"}],"members":{"a":{"id":"1"}}}`
+	member := `{"owners":[{"m":"a.1"},{"m":"a.1"},{"m":"a.1"},{"m":"a.1"}],"members":{"a.1":false}}`
 	kv, err := js.KeyValue(t.Context(), "partition-billing")
 	require.NoError(t, err)
 	for user, records := range map[string][]string{
@@ -90,7 +90,7 @@ func TestForgedMetadataOfASet(t *testing.T) {
 			} else {
 				_, err = kv.PutString(t.Context(), "state", member)
 				require.NoError(t, err)
-				_, err = kv.PutString(t.Context(), "member.1", "1")
+				_, err = kv.PutString(t.Context(), "member.a.1", "1")
 				require.NoError(t, err)
 				_, err = attacker.UpdateStream(t.Context(), config)
 			}
