@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -205,7 +206,7 @@ func (r *Runner) Operations(context.Context) ([]Operation, error) {
 			return nil, err
 		}
 		op := Operation{
-			System: r.System(), ID: o.ID, Kind: o.Kind, By: o.By, What: t.What, State: stateWord(o.State),
+			System: r.System(), ID: o.ID, Kind: o.Kind, By: o.By, What: t.What, State: strings.ToLower(string(o.State)),
 			Matched: o.Matched, Done: o.Done, Skipped: o.Skipped, Began: o.CreatedAt, Changed: o.ChangedAt,
 		}
 		if o.State == interrupted {
@@ -226,18 +227,6 @@ func (r *Runner) Operations(context.Context) ([]Operation, error) {
 		all = append(all, op)
 	}
 	return all, nil
-}
-
-func stateWord(s bulk.State) string {
-	switch s {
-	case bulk.Running:
-		return Running
-	case bulk.Cancelled:
-		return "cancelled"
-	case interrupted:
-		return "interrupted"
-	}
-	return "done"
 }
 
 // CancelOperation implements [Source].
