@@ -139,7 +139,8 @@ func newConsole(cfg Config, sessions *sessions, place among) *Console {
 	}
 	runner := operation.NewRunner(c.log)
 	operations := []operation.Source{runner}
-	if j, ok := cfg.NATS.(source.JetStream); ok {
+	j, onNATS := cfg.NATS.(source.JetStream)
+	if onNATS {
 		export := exporter.Config{JS: j.JS, Logins: c.sessions.logins, Loopback: cfg.Loopback, Log: c.log}
 		if cfg.Access != nil {
 			export.Valid = func(token string) bool { return cfg.Access(token).Role != NoAccess }
@@ -186,7 +187,7 @@ func newConsole(cfg Config, sessions *sessions, place among) *Console {
 		c.sampler.Go(func(ctx context.Context) { cfg.Alerts.run(ctx, summaries, cfg.Environment, place.path, c.log) })
 		c.sampler.Go(runner.Run)
 	}
-	if j, ok := cfg.NATS.(source.JetStream); ok && cfg.State != "" {
+	if onNATS && cfg.State != "" {
 		runner.Hold(true)
 		open := func(ctx context.Context) (operation.Keep, error) { return j.Bucket(ctx, cfg.State) }
 		c.sampler.Go(func(ctx context.Context) { c.outlive(ctx, runner, open, begin) })

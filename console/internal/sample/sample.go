@@ -187,18 +187,14 @@ func (l *Latest[T]) run(ask func(context.Context) (T, error)) {
 		l.mu.Unlock()
 		close(ended)
 		l.sampler.announce()
-		l.pause()
-	}
-}
-
-// pause waits for the next request. The interval is computed again when a page is opened, since that kicks. Intervals begin at multiples of
-// their length: however long each source takes to answer, all are asked at the same times, and an open page is rendered once for all answers.
-func (l *Latest[T]) pause() {
-	interval, now := max(l.sampler.interval(), l.Get().rest()), time.Now()
-	select {
-	case <-l.sampler.ctx.Done():
-	case <-l.kick:
-	case <-time.After(now.Truncate(interval).Add(interval).Sub(now)):
+		// The interval is computed again when a page is opened, since that kicks. Intervals begin at multiples of their length: however long each
+		// source takes to answer, all are asked at the same times, and an open page is rendered once for all answers.
+		interval, now := max(l.sampler.interval(), l.Get().rest()), time.Now()
+		select {
+		case <-l.sampler.ctx.Done():
+		case <-l.kick:
+		case <-time.After(now.Truncate(interval).Add(interval).Sub(now)):
+		}
 	}
 }
 

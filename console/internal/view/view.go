@@ -109,6 +109,7 @@ var parsed = template.Must(template.New("").Funcs(template.FuncMap{
 	"when":  func(t time.Time) Value { return Value{Time: t} },
 
 	"version": func() string { return Version },
+	"spans":   func() []string { return Spans },
 }).ParseFS(templates, "templates/*.html"))
 
 // scope is a value of a page with the layout that it is shown in.
@@ -145,8 +146,8 @@ var ofOneAction = []string{"do", "live", "download"}
 // Here is the address of the page, with its filter and without what belongs to one action.
 func (l *Layout) Here() string { return address(l.Path, l.Query, ofOneAction...) }
 
-// with is that address with another parameter.
-func (l *Layout) with(name, value string) string {
+// With is that address with another parameter: "do" for the page that confirms an action, "live" for the page's stream of events.
+func (l *Layout) With(name, value string) string {
 	q := url.Values{}
 	maps.Copy(q, l.Query)
 	for _, other := range ofOneAction {
@@ -158,27 +159,6 @@ func (l *Layout) with(name, value string) string {
 
 // Spans are the spans of charts that can be chosen, in hours.
 var Spans = []string{"1", "6", "24"}
-
-// Choice is a link among several, of which one leads to what is shown.
-type Choice struct {
-	Link
-	Current bool
-}
-
-// Spans are the links to the spans of charts.
-func (l *Layout) Spans() (all []Choice) {
-	for i, hours := range Spans {
-		current := l.Query.Get("hours") == hours || i == 0 && !l.Query.Has("hours")
-		all = append(all, Choice{Link{hours + " h", l.with("hours", hours)}, current})
-	}
-	return all
-}
-
-// Doing is the address of the page that confirms an action.
-func (l *Layout) Doing(name string) string { return l.with("do", name) }
-
-// Live is the address of the page's stream of events.
-func (l *Layout) Live() string { return l.with("live", "1") }
 
 // Order is the address of the list ordered by a column, and in the other direction where it is ordered by it already.
 func (l *List) Order(c Column) string {
