@@ -232,12 +232,3 @@ func (r *Runner) Operations(context.Context) ([]Operation, error) {
 	}
 	return all, nil
 }
-<<<<<<< HEAD
-=======
-
-// CancelOperation implements [Source].
-func (r *Runner) CancelOperation(ctx context.Context, id string) error {
-	_, err := r.bulk.Cancel(ctx, id)
-	return err
-}
->>>>>>> h-conc
