@@ -210,7 +210,7 @@ func (c *Consumers) list(ctx context.Context, r Request) (*view.Page, error) {
 		}}, q),
 		Parts: []view.Part{{ID: "consumers", Source: source("NATS", s), List: list}},
 	}
-	page.Parts[0].Actions = c.all.forAll(s.Stale(), q, page.Filter, shown, len(rows) > len(shown))
+	page.Parts[0].Actions = c.all.forAll(r, s.Stale(), page.Filter, shown, len(rows) > len(shown))
 	return page, nil
 }
 

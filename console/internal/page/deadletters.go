@@ -197,7 +197,7 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 		part.Lines = append(part.Lines, one.words())
 	}
 	if len(found) > 0 {
-		part.Actions = d.allActions(info, f)
+		part.Actions = d.allActions(r, info, f)
 		if f == (letterFilter{Stream: f.Stream}) {
 			part.Actions, part.Lines = part.Actions[:1], append(part.Lines, "To purge many, set a filter first.")
 			present := look{Object: "dead letters of " + f.Stream, Sequence: info.State.LastSeq, Created: info.Created}
@@ -270,7 +270,7 @@ func letterLink(stream string, seq uint64) string {
 }
 
 // allActions are for all dead letters that a filter matches.
-func (d *DeadLetters) allActions(info *jetstream.StreamInfo, f letterFilter) []view.Action {
+func (d *DeadLetters) allActions(r Request, info *jetstream.StreamInfo, f letterFilter) []view.Action {
 	f.Last = info.State.LastSeq
 	count := func(ctx context.Context, see func(context.Context, *jetstream.RawStreamMsg) error) string {
 		n, more, err := d.count(ctx, f, see)
@@ -312,7 +312,7 @@ func (d *DeadLetters) allActions(info *jetstream.StreamInfo, f letterFilter) []v
 				return view.Outcome{}, err
 			}
 			f := f.to(form)
-			return begun(d.runner.Begin(ctx, kind, user(ctx), f.words(), f, rate))
+			return begun(d.runner.Begin(ctx, kind, r.User, f.words(), f, rate))
 		}
 	}
 	return []view.Action{
