@@ -72,7 +72,7 @@ func (c *Console) act(w http.ResponseWriter, r *http.Request, l *view.Layout, u 
 	// A browser that goes away does not end an action halfway.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actionTimeout)
 	defer cancel()
-	outcome, err := action.Do(page.WithUser(ctx, u.name), r.PostForm)
+	outcome, err := action.Do(ctx, r.PostForm)
 	entry := view.Entry{
 		Time: time.Now(), Who: u.name + " from " + u.address, Action: action.Label, Target: action.Target, Count: outcome.Count,
 		Outcome: outcome.Text,

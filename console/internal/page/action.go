@@ -13,19 +13,6 @@ import (
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-type userKey struct{}
-
-// WithUser is a context of an action of a user.
-func WithUser(ctx context.Context, name string) context.Context {
-	return context.WithValue(ctx, userKey{}, name)
-}
-
-// user is the user of an action.
-func user(ctx context.Context) string {
-	name, _ := ctx.Value(userKey{}).(string)
-	return name
-}
-
 // Problem is why a page or an action is refused, in words for the operator.
 type Problem struct {
 	Status int

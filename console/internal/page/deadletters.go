@@ -152,7 +152,7 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 		part.Lines = append(part.Lines, one.words())
 	}
 	if len(found) > 0 {
-		part.Actions = d.allActions(info, f)
+		part.Actions = d.allActions(r, info, f)
 	}
 	if len(found) > 0 && all {
 		part.Lines = append(part.Lines, "To purge many, set a filter first.")
@@ -202,7 +202,7 @@ func letterColumns(stream string) []column[brief] {
 }
 
 // allActions are for all dead letters that a filter matches.
-func (d *DeadLetters) allActions(info *jetstream.StreamInfo, f letterFilter) []view.Action {
+func (d *DeadLetters) allActions(r Request, info *jetstream.StreamInfo, f letterFilter) []view.Action {
 	f.Last = info.State.LastSeq
 	preview := func(ctx context.Context, see letterFunc) string {
 		n, more, err := d.count(ctx, f, see)
@@ -220,7 +220,7 @@ func (d *DeadLetters) allActions(info *jetstream.StreamInfo, f letterFilter) []v
 			if err != nil {
 				return view.Outcome{}, err
 			}
-			return begun(d.runner.Begin(ctx, verb+" dead letters", user(ctx), f.words(), f.to(form), rate))
+			return begun(d.runner.Begin(ctx, verb+" dead letters", r.User, f.words(), f.to(form), rate))
 		}
 		return a
 	}

@@ -253,13 +253,13 @@ func TestLookedAt(t *testing.T) {
 			}
 		}
 		source.letter(1, "the user has not seen this one")
-		outcome, err := open().Action("seen").Do(WithUser(t.Context(), "admin"), form) // a POST builds the page again
+		outcome, err := open().Action("seen").Do(t.Context(), form) // a POST builds the page again
 		require.NoError(t, err)
 		require.Equal(t, "Marked as looked at by ada. Failures that come later are not.", outcome.Text)
 		require.Equal(t, "1 dead letter that nobody has looked at.", next().Sentence)
-		_, err = open().Action("seen").Do(WithUser(t.Context(), "admin"), url.Values{})
+		_, err = open().Action("seen").Do(t.Context(), url.Values{})
 		require.ErrorContains(t, err, "is no sequence that a page has shown")
-		_, err = open().Action("seen").Do(WithUser(t.Context(), "admin"), shown("99"))
+		_, err = open().Action("seen").Do(t.Context(), shown("99"))
 		require.NoError(t, err)
 		require.Equal(t, "Somebody has looked at all of 4 dead letters.", next().Sentence)
 		require.Contains(t, open().Parts[0].Lines[0], "admin has looked at all failures up to number 4, at")
@@ -267,7 +267,7 @@ func TestLookedAt(t *testing.T) {
 		named, err := d.list(t.Context(), Request{Query: url.Values{}, Now: time.Now(), User: "eve"})
 		require.NoError(t, err)
 		form.Set("shown", "4")
-		outcome, err = named.Action("seen").Do(WithUser(t.Context(), "eve"), form)
+		outcome, err = named.Action("seen").Do(t.Context(), form)
 		require.NoError(t, err)
 		require.Equal(t, "Marked as looked at by eve. Failures that come later are not.", outcome.Text, "nobody signs for another")
 		filtered, err := d.list(t.Context(), Request{Query: url.Values{"reason": {"card"}}, Now: time.Now(), User: "eve"})

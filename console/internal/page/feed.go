@@ -152,7 +152,7 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 		searchField(q, "q", "Partition", "its whole name"),
 		choice(q, "status", "Status", feedStates),
 	}}, q)
-	all := f.all.forAll(err != nil, q, filter, shown, list.Next != nil || q.Get("after") != "")
+	all := f.all.forAll(r, err != nil, filter, shown, list.Next != nil || q.Get("after") != "")
 	for i, a := range all {
 		if failedOnly(strings.TrimSuffix(a.Name, "-all")) && !s.Stale() {
 			all[i].Confirm += fmt.Sprintf(" The whole feed has %s in %s.", view.Count(uint64(s.Value.Failed), "failed item"),

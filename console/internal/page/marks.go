@@ -103,7 +103,7 @@ func (m *Marks) action(present look, r Request) view.Action {
 			if err != nil {
 				return view.Outcome{}, invalid("Open the page again.", "%q is no sequence that a page has shown. Nothing was marked.", form.Get("shown"))
 			}
-			shown.Sequence, shown.By, shown.At = min(seq, present.Sequence), user(ctx), r.Now
+			shown.Sequence, shown.By, shown.At = min(seq, present.Sequence), r.User, r.Now
 			if unnamed {
 				shown.By = cmp.Or(strings.TrimSpace(form.Get("by")), shown.By)
 			}

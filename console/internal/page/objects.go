@@ -104,7 +104,7 @@ func (o *objects[T]) page(r Request, title string, from view.Source, list *view.
 	filter := keepOrder(&view.Filter{Path: list.Path, Fields: fields}, r.Query)
 	rows := selected(r.Query, all, o.fits)
 	shown := table(list, r.Query, rows, "state", len(all), o.noun, func(one T) string { return list.Path + "-" + o.name(one) }, columns)
-	part := view.Part{ID: list.Path, Source: from, List: list, Actions: o.forAll(from.Stale, r.Query, filter, shown, len(rows) > len(shown))}
+	part := view.Part{ID: list.Path, Source: from, List: list, Actions: o.forAll(r, from.Stale, filter, shown, len(rows) > len(shown))}
 	return &view.Page{Nav: list.Path, Title: title, Filter: filter, Parts: []view.Part{part}}
 }
 
@@ -150,7 +150,7 @@ func (o *objects[T]) choose(ctx context.Context, q url.Values, action string, mo
 
 // forAll are the actions for all objects that the query of a list selects. The list shows some of these; more: there are others. A stale
 // list has no actions.
-func (o *objects[T]) forAll(stale bool, q url.Values, filter *view.Filter, shown []T, more bool) (all []view.Action) {
+func (o *objects[T]) forAll(r Request, stale bool, filter *view.Filter, shown []T, more bool) (all []view.Action) {
 	rate := rateField("no limit")
 	rate.Value = "50" // each of these actions is a request of its own
 	var filters []string
@@ -172,9 +172,9 @@ func (o *objects[T]) forAll(stale bool, q url.Values, filter *view.Filter, shown
 			Name: each.name + "-all", Label: each.label + " all that match", Target: what, Danger: each.danger,
 			Fields:  append(slices.Clone(each.fields), rate),
 			Confirm: fmt.Sprintf("%s all %s. %s The operation runs in the background, and can be cancelled.", each.label, what, each.confirm),
-			Preview: func(ctx context.Context, _ url.Values) string { return o.preview(ctx, q, each.name) },
+			Preview: func(ctx context.Context, _ url.Values) string { return o.preview(ctx, r.Query, each.name) },
 			Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
-				return o.begin(ctx, q, each, what, form)
+				return o.begin(ctx, r, each, what, form)
 			},
 		})
 		if each.filtered {
@@ -205,7 +205,7 @@ func (o *objects[T]) preview(ctx context.Context, q url.Values, action string) s
 }
 
 // begin starts an operation on all objects for which the action is possible now.
-func (o *objects[T]) begin(ctx context.Context, q url.Values, each offer, what string, form url.Values) (view.Outcome, error) {
+func (o *objects[T]) begin(ctx context.Context, r Request, each offer, what string, form url.Values) (view.Outcome, error) {
 	rate, err := parseRate(form.Get("rate"))
 	if err == nil && each.check != nil {
 		err = each.check(form)
@@ -213,7 +213,7 @@ func (o *objects[T]) begin(ctx context.Context, q url.Values, each offer, what s
 	if err != nil {
 		return view.Outcome{}, err
 	}
-	names, _, _, err := o.choose(ctx, q, each.name, 0)
+	names, _, _, err := o.choose(ctx, r.Query, each.name, 0)
 	switch {
 	case err != nil:
 		return view.Outcome{}, unavailable(err, "Try again.", "Which objects match is not known now. Nothing was changed")
@@ -224,7 +224,7 @@ func (o *objects[T]) begin(ctx context.Context, q url.Values, each offer, what s
 	for _, f := range each.fields {
 		values.Set(f.Name, form.Get(f.Name))
 	}
-	return begun(o.runner.BeginNamed(ctx, o.kind(each), user(ctx), what, names, values, rate))
+	return begun(o.runner.BeginNamed(ctx, o.kind(each), r.User, what, names, values, rate))
 }
 
 // begun is the outcome of an action that has begun an operation of the console.

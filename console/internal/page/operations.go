@@ -3,7 +3,6 @@ package page
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
-	"github.com/jetpull/jetpull/internal/stored"
 )
 
 // Operations are the pages of the operations of all systems.
@@ -143,15 +141,13 @@ func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
 }
 
 func cancelOperation(op operation.Operation) view.Action {
+	refused := func(err error) error {
+		return unavailable(err, "Try again.", "%s did not cancel the operation. It goes on", op.System)
+	}
 	return view.Action{
 		Name: "cancel", Label: "Cancel the operation", Target: op.System + "/" + op.ID,
 		Confirm: fmt.Sprintf("Cancel this operation. %s done already and stays so. The rest is not touched.", view.CountIs(uint64(op.Done), "object")),
-		Do: act(func(err error) error {
-			if errors.Is(err, stored.ErrNotFound) {
-				return notFound("The list of operations shows all that are known.", "There is no operation %q.", op.ID)
-			}
-			return unavailable(err, "Try again.", "%s did not cancel the operation. It goes on", op.System)
-		}, func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+		Do: act(refused, func(ctx context.Context, _ url.Values) (view.Outcome, error) {
 			return done("Cancelled. What was done stays done, and the rest is not touched."), op.Cancel(ctx)
 		}),
 	}
