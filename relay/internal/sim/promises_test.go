@@ -22,7 +22,6 @@ import (
 	"github.com/jetpull/jetpull/internal/service/webhook"
 	"github.com/jetpull/jetpull/natsembed"
 	"github.com/jetpull/jetpull/relay"
-	"github.com/jetpull/jetpull/relay/client"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 	"github.com/jetpull/jetpull/relay/internal/work"
@@ -40,7 +39,7 @@ type peers struct {
 
 	mu  sync.Mutex
 	at  map[string][]time.Time
-	got []client.Result // the results that were reported to the sender
+	got []work.Result // the results that were reported to the sender
 }
 
 // Exchange implements work.Client. n counts the requests to a URL from 1.
@@ -53,7 +52,7 @@ func (p *peers) Exchange(_ context.Context, r webhook.Request) (*webhook.Answer,
 	if answer == nil {
 		return nil, errLost
 	}
-	var body client.Result
+	var body work.Result
 	if r.URL == callbackURL && answer.Code < 300 && json.Unmarshal(r.Body, &body) == nil {
 		p.got = append(p.got, body)
 	}
@@ -67,10 +66,10 @@ func (p *peers) times(url string) []time.Time {
 	return append([]time.Time(nil), p.at[url]...)
 }
 
-func (p *peers) results() []client.Result {
+func (p *peers) results() []work.Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return append([]client.Result(nil), p.got...)
+	return append([]work.Result(nil), p.got...)
 }
 
 func asking(code int, retryAfter string) *webhook.Answer {
@@ -242,7 +241,7 @@ func TestPollDeadline(t *testing.T) {
 		require.Greater(t, polls[len(polls)-1].Sub(begin), deadline-time.Minute, "it is asked until then")
 		results := s.results()
 		require.Len(t, results, 1)
-		require.Equal(t, client.StatusFailed, results[0].Status)
+		require.Equal(t, string(machine.Failed), results[0].Status)
 		require.EqualValues(t, machine.NoResponse, results[0].Error.Code)
 		require.EqualValues(t, machine.FromReceiver, results[0].Error.Stage)
 		items := s.failed()
