@@ -23,9 +23,9 @@ type Index struct {
 	// Clock is the store's. Times of jobs and messages are by it.
 	Clock     *clock.Clock
 	mu        sync.RWMutex
-	channels  map[string]*channelIndex  // by token
-	consumers map[uint32]*consumerIndex // by number
-	orphans   map[uint32][]domain.Job   // records that came before their consumer
+	channels  map[string]*channelIndex // by token
+	consumers consumerIndexes
+	orphans   map[uint32][]domain.Job // records that came before their consumer
 	Queue     *Queue
 }
 
@@ -52,7 +52,7 @@ func (e Entry) less(o Entry) bool { return e.Seq < o.Seq }
 
 // New makes an index of nothing.
 func New() *Index {
-	x := &Index{Clock: &clock.Clock{}, channels: map[string]*channelIndex{}, consumers: map[uint32]*consumerIndex{}, orphans: map[uint32][]domain.Job{}}
+	x := &Index{Clock: &clock.Clock{}, channels: map[string]*channelIndex{}, consumers: consumerIndexes{}, orphans: map[uint32][]domain.Job{}}
 	x.Queue = newQueue(x)
 	return x
 }
@@ -76,11 +76,10 @@ var (
 // at returns the index of a channel to read, given by its token. mu is held.
 func (x *Index) at(token string) *channelIndex { return cmp.Or(x.channels[token], noChannel) }
 
-// known is like at, for the ID of a channel.
-func (x *Index) known(channel string) *channelIndex { return x.at(domain.SubjectToken(channel)) }
+type consumerIndexes map[uint32]*consumerIndex // by number
 
-// of returns the index of a consumer to read. mu is held.
-func (x *Index) of(number uint32) *consumerIndex { return cmp.Or(x.consumers[number], noConsumer) }
+// of returns the index of a consumer to read.
+func (c consumerIndexes) of(number uint32) *consumerIndex { return cmp.Or(c[number], noConsumer) }
 
 func (c *channelIndex) find(seq uint64) (Entry, bool) { return c.messages.get(Entry{Seq: seq}) }
 
@@ -124,7 +123,7 @@ func (c *channelIndex) remove(seq uint64) {
 func (x *Index) Consumer(number uint32) (domain.Consumer, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	k := x.of(number)
+	k := x.consumers.of(number)
 	return k.consumer, k != noConsumer
 }
 
@@ -247,7 +246,7 @@ func statusKey(j domain.Job) key { return key{j.ChangedAt.UnixNano(), j.ID.Seq} 
 func (x *Index) Lookup(id domain.JobID) (j domain.Job, ok bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	k := x.of(id.Consumer)
+	k := x.consumers.of(id.Consumer)
 	if j, ok = k.recorded(id.Seq); ok {
 		return j, true
 	}

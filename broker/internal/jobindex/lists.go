@@ -15,7 +15,7 @@ func (x *Index) JobsOf(channel string, seq uint64) []domain.Job {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	var jobs []domain.Job
-	for _, k := range x.known(channel).consumers {
+	for _, k := range x.at(domain.SubjectToken(channel)).consumers {
 		if j, ok := k.job(seq); ok {
 			jobs = append(jobs, j)
 		}
@@ -27,7 +27,7 @@ func (x *Index) JobsOf(channel string, seq uint64) []domain.Job {
 func (x *Index) ListDead(number uint32, page domain.Page) []domain.Job {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	k := x.of(number)
+	k := x.consumers.of(number)
 	keys := pageOf(&k.settled.dead, page, func(p domain.Position) key { return key{p.At, p.Seq} }, nil)
 	jobs := make([]domain.Job, 0, len(keys))
 	for _, e := range keys {
@@ -43,7 +43,7 @@ func (x *Index) ListDead(number uint32, page domain.Page) []domain.Job {
 func (x *Index) ListJobs(number uint32, status domain.JobStatus, before uint64, limit int) (jobs []domain.Job, next uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	k := x.of(number)
+	k := x.consumers.of(number)
 	next = k.channel.walk(before, limit, func(e Entry) bool {
 		j, ok := k.job(e.Seq)
 		takes := ok && (status == 0 || j.Status == status)
@@ -99,7 +99,7 @@ func pageOf[K ordered[K]](s *orderedSet[K], page domain.Page, at func(domain.Pos
 func (x *Index) MessageSeqs(channel string, page domain.Page) []uint64 {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	entries := pageOf(&x.known(channel).messages, page, func(p domain.Position) Entry { return Entry{Seq: p.Seq} }, nil)
+	entries := pageOf(&x.at(domain.SubjectToken(channel)).messages, page, func(p domain.Position) Entry { return Entry{Seq: p.Seq} }, nil)
 	seqs := make([]uint64, len(entries))
 	for i, e := range entries {
 		seqs[i] = e.Seq
@@ -112,7 +112,7 @@ func (x *Index) MessageSeqs(channel string, page domain.Page) []uint64 {
 func (x *Index) SearchMessages(channel string, s domain.ReplaySpec, eventTypes string, before uint64, limit int) (seqs []uint64, next uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	next = x.known(channel).walk(before, limit, func(e Entry) bool {
+	next = x.at(domain.SubjectToken(channel)).walk(before, limit, func(e Entry) bool {
 		takes := s.TakesTime(FromUnixNano(e.At)) && domain.MatchesEventType(eventTypes, e.eventType.Value())
 		if takes {
 			seqs = append(seqs, e.Seq)
@@ -126,7 +126,7 @@ func (x *Index) SearchMessages(channel string, s domain.ReplaySpec, eventTypes s
 func (x *Index) CountMessages(channel string) int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return x.known(channel).messages.len()
+	return x.at(domain.SubjectToken(channel)).messages.len()
 }
 
 // finishedPage bounds how many messages are checked under one lock.
@@ -240,7 +240,7 @@ func (x *Index) Backlogs() []domain.Backlog {
 func (x *Index) CountJobs(number uint32) [4]domain.StatusCount {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	k := x.of(number)
+	k := x.consumers.of(number)
 	return [...]domain.StatusCount{
 		counted(domain.Queued, k.open.len()-k.inflight.len(), &k.open, k.queuedAt),
 		counted(domain.Inflight, k.inflight.len(), &k.inflight, key.time),

@@ -36,14 +36,14 @@ func newQueue(x *Index) *Queue {
 func (q *Queue) Queued(number uint32, limit int) []domain.Job {
 	q.x.mu.RLock()
 	defer q.x.mu.RUnlock()
-	return q.x.of(number).front(limit)
+	return q.x.consumers.of(number).front(limit)
 }
 
 // Take is like Queued, and hides the jobs from other calls of Queued and Take on this node until they are put or given back.
 func (q *Queue) Take(number uint32, limit int) []domain.Job {
 	q.x.mu.Lock()
 	defer q.x.mu.Unlock()
-	k := q.x.of(number)
+	k := q.x.consumers.of(number)
 	jobs := k.front(limit)
 	for _, j := range jobs {
 		k.queue.remove(queueKey(j))
@@ -57,7 +57,7 @@ func (q *Queue) Take(number uint32, limit int) []domain.Job {
 func (q *Queue) QueuedFrom(consumer uint32, last, upTo, from uint64, jobs []domain.Job, limit int) (_ []domain.Job, next uint64) {
 	q.x.mu.RLock()
 	defer q.x.mu.RUnlock()
-	k := q.x.of(consumer)
+	k := q.x.consumers.of(consumer)
 	before, looked := seqKey(from-1), 0
 	for seq := range k.open.ascend(&before) {
 		if uint64(seq) > last {
@@ -78,7 +78,7 @@ func (q *Queue) QueuedFrom(consumer uint32, last, upTo, from uint64, jobs []doma
 func (q *Queue) Taken(id domain.JobID) bool {
 	q.x.mu.RLock()
 	defer q.x.mu.RUnlock()
-	_, taken := q.x.of(id.Consumer).taken[id.Seq]
+	_, taken := q.x.consumers.of(id.Consumer).taken[id.Seq]
 	return taken
 }
 

@@ -70,7 +70,7 @@ func (x *Index) Waiting(token, subject string) uint64 {
 func (x *Index) ScheduledSeqs(channel string, status domain.MessageStatus, page domain.Page) (seqs []uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	c := x.known(channel)
+	c := x.at(domain.SubjectToken(channel))
 	at := func(p domain.Position) scheduled { return scheduled{seq: p.Seq} }
 	for _, s := range pageOf(&c.scheduled, page, at, func(s scheduled) bool { return status == 0 || s.status() == status }) {
 		seqs = append(seqs, s.seq)
@@ -83,7 +83,7 @@ func (x *Index) CountScheduled(channel string) (counts domain.ScheduledCounts) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	next := int64(0)
-	for s := range x.known(channel).scheduled.ascend(nil) {
+	for s := range x.at(domain.SubjectToken(channel)).scheduled.ascend(nil) {
 		if s.at == 0 {
 			counts.Dispatched++
 			continue

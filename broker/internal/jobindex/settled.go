@@ -86,7 +86,7 @@ func (s *settledJobs) remove(e settledJob) {
 func (x *Index) SettledFrom(consumer uint32, s domain.ReplaySpec, upTo, from uint64, jobs []domain.Job, limit int) (_ []domain.Job, next uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	k := x.of(consumer)
+	k := x.consumers.of(consumer)
 	before, looked := settle(domain.Job{ID: domain.JobID{Seq: from - 1}, Status: domain.Delivered}), 0
 	for e := range k.settled.bySeq.ascend(&before) {
 		if looked++; looked > finishedPage || len(jobs) == limit {
