@@ -197,7 +197,7 @@ func TestTableViolationsFire(t *testing.T) {
 
 // systemLines are the most lines of each system, of the command, the console and package partition, without tests. The feed's test server counts as a
 // test.
-var systemLines = map[string]int{"broker": 12087, "relay": 6800, "feed": 6380, "cmd": 8599, "console": 11340, "partition": 1691}
+var systemLines = map[string]int{"broker": 12087, "relay": 6800, "feed": 6380, "cmd": 8599, "console": 11330, "partition": 1691}
 
 // TestTheSystemsAreSmall holds the code of systemLines against its limits.
 func TestTheSystemsAreSmall(t *testing.T) {
