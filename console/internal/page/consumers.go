@@ -158,10 +158,6 @@ func storedAt(n uint64, at time.Time, none string) view.Value {
 	return view.Ago(at, "It has not been read yet, or is not stored any more")
 }
 
-func (c *consumer) nextValue() view.Value {
-	return storedAt(c.NumPending, c.Next, "Every message is delivered")
-}
-
 const consumersEmpty = "This list shows the consumers of all streams. Create one with `nats consumer add`, or with `jetpull consume STREAM NAME " +
 	"--create SUBJECTS`."
 
@@ -184,7 +180,9 @@ func (c *Consumers) columns(now time.Time) []column[*consumer] {
 		count("Waiting pulls", "waiting", func(one *consumer) int { return one.NumWaiting }).help("Pull requests that wait for messages"),
 		number("Rate", func(one *consumer) view.Value { return view.Rate(one.Rate) }).help("Deliveries in a second, over the last 10 s").
 			by("rate", func(a, b *consumer) int { return cmp.Compare(a.Rate, b.Rate) }),
-		number("Oldest pending", (*consumer).nextValue).help("When the oldest message was stored that was not delivered").
+		number("Oldest pending", func(one *consumer) view.Value {
+			return storedAt(one.NumPending, one.Next, "Every message is delivered")
+		}).help("When the oldest message was stored that was not delivered").
 			by("lag", func(a, b *consumer) int { return cmp.Compare(a.Lag, b.Lag) }),
 		number("Oldest unacked", func(one *consumer) view.Value {
 			return storedAt(uint64(max(0, one.NumAckPending)), one.oldest, "Every delivered message is acknowledged")

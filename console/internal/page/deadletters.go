@@ -246,17 +246,17 @@ func (d *DeadLetters) recipients(ctx context.Context, f letterFilter, preview fu
 	all, known := d.consumers.audience(ctx)
 	text := preview(ctx, func(ctx context.Context, m *jetstream.RawStreamMsg) error {
 		published, err := d.again(ctx, rule, f, m)
-		if err == nil {
-			tally.Add(published.Subject, nil)
-			for _, one := range who(all, m.Header.Get(jetpull.HeaderDeadStream), published.Subject) {
-				reached[one.key] = one
-			}
-			return nil
-		}
-		if _, refused := errors.AsType[requeue.Refusal](err); !refused {
+		if _, refused := errors.AsType[requeue.Refusal](err); err != nil && !refused {
 			return err
 		}
-		tally.Add("", err)
+		subject := ""
+		if err == nil {
+			subject = published.Subject
+			for _, one := range who(all, m.Header.Get(jetpull.HeaderDeadStream), subject) {
+				reached[one.key] = one
+			}
+		}
+		tally.Add(subject, err)
 		return nil
 	})
 	text += " Published to: " + tally.String() + ". "

@@ -172,7 +172,7 @@ func (m *Messages) stream(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	text, err := json.MarshalIndent(c, "", "  ") // it has the names of NATS
 	configuration, _ := printable(text, maxShown)
-	page.Parts = append(page.Parts, m.consumersOf(ctx, name), m.subjects(ctx, info), view.Part{
+	page.Parts = append(page.Parts, m.consumersOf(ctx, r, name), m.subjects(ctx, info), view.Part{
 		ID: "configuration", Title: "Configuration", Texts: []view.Block{{Title: "As JSON", Text: configuration}},
 	})
 	return page, err
@@ -190,25 +190,17 @@ func replicas(c *jetstream.ClusterInfo) view.Part {
 	return view.Part{ID: "replicas", Title: "Replicas", List: list}
 }
 
-func (m *Messages) consumersOf(ctx context.Context, stream string) view.Part {
+// consumersOf has the order and the next page of the list of consumers.
+func (m *Messages) consumersOf(ctx context.Context, r Request, stream string) view.Part {
 	all, known := m.consumers.audience(ctx)
-	list := &view.List{
-		Path: "stream", Empty: "No consumer delivers its messages.",
-		Columns: view.Texts("Consumer", "State").Numbers("Pending", "Oldest pending"),
-	}
+	rows := slices.DeleteFunc(slices.Clone(all), func(one *consumer) bool { return one.Stream != stream })
+	list := &view.List{Path: "consumers", Empty: "No consumer delivers its messages."}
 	if !known {
 		list.Empty = "Its consumers are not known now."
 	}
-	for _, one := range all {
-		if one.Stream == stream {
-			list.Add("c-"+one.key,
-				one.linked(), one.state.Value(), view.Number(one.NumPending), one.nextValue())
-		}
-	}
-	list.Found = view.Bounded(len(list.Rows), false, "consumer")
-	if len(list.Rows) > pageSize {
-		list.Rows, list.Links = list.Rows[:pageSize], []view.Link{{Text: "All consumers", Href: link("consumers", "stream", stream)}}
-	}
+	columns := m.consumers.columns(r.Now)
+	table(list, url.Values{"stream": {stream}}, rows, "state", 0, "consumer", func(one *consumer) string { return "c-" + one.key },
+		append(columns[1:3:3], columns[4], columns[10]))
 	return view.Part{ID: "consumers", Title: "Consumers", List: list}
 }
 
