@@ -54,7 +54,7 @@ type Feed = page.FeedSource
 type FeedWatcher = page.FeedWatcher
 
 // JetStream returns the source for the account of js, with its API prefix and domain.
-func JetStream(js jetstream.JetStream) NATS { return source.JetStream{JS: js} }
+func JetStream(js jetstream.JetStream) NATS { return source.JetStream{JetStream: js} }
 
 // Role is what a token allows its user to do.
 type Role int
@@ -141,7 +141,7 @@ func newConsole(cfg Config, sessions *sessions, place among) *Console {
 	operations := []operation.Source{runner}
 	j, onNATS := cfg.NATS.(source.JetStream)
 	if onNATS {
-		export := exporter.Config{JS: j.JS, Logins: c.sessions.logins, Loopback: cfg.Loopback, Log: c.log}
+		export := exporter.Config{JS: j.JetStream, Logins: c.sessions.logins, Loopback: cfg.Loopback, Log: c.log}
 		if cfg.Access != nil {
 			export.Valid = func(token string) bool { return cfg.Access(token).Role != NoAccess }
 		}

@@ -63,7 +63,7 @@ func (c *Console) restore(ctx context.Context, runner *operation.Runner, open fu
 			return nil, err
 		}
 	}
-	for name, h := range c.sampler.Histories() {
+	for name, h := range c.sampler.Histories {
 		if one, ok := values[keyValues+name]; ok {
 			if err := h.Import(one.Data); err != nil {
 				c.log.Warn("console: the values of charts cannot be read", "source", name, "error", err)
@@ -82,7 +82,7 @@ func (c *Console) warn(what, name string, err error) {
 func (c *Console) keepValues(ctx context.Context, keep operation.Keep) {
 	for ended := false; !ended; {
 		ended = watch.Sleep(ctx, keepInterval) != nil
-		for name, h := range c.sampler.Histories() {
+		for name, h := range c.sampler.Histories {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTime)
 			data, err := h.Export(maxKept)
 			if err == nil {

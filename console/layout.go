@@ -17,7 +17,7 @@ import (
 // askAccount asks for the account of the connection, once for each server that it leads to: a user that may not ask is refused each time, and
 // the header of the pages leaves the account out.
 func (c *Console) askAccount(ctx context.Context, j source.JetStream) {
-	nc := j.JS.Conn()
+	nc := j.Conn()
 	connected := nc.StatusChanged(nats.CONNECTED)
 	defer nc.RemoveStatusListener(connected)
 	for open := true; open; {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jetpull/jetpull/console/internal/state"
 	"github.com/jetpull/jetpull/console/internal/view"
+	"github.com/jetpull/jetpull/internal/watch"
 )
 
 // Object is something that is judged.
@@ -52,21 +53,12 @@ type event struct {
 // Run looks at the samples of all sources from time to time until ctx ends, and sends events. Sources of one name are one source: it is red if one of
 // them is. Pages is the URL of the console; empty: events have no URL. Send reports whether it has taken an event.
 func Run(ctx context.Context, every time.Duration, samples []func() Sample, environment, pages string, send func(any) bool) {
-	w := watch{environment: environment, pages: pages, send: send, at: make([]time.Time, len(samples)), all: map[key]*entry{}}
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for {
-		select {
-		case now := <-ticker.C:
-			w.look(samples, now)
-		case <-ctx.Done():
-			return
-		}
-	}
+	w := watcher{environment: environment, pages: pages, send: send, at: make([]time.Time, len(samples)), all: map[key]*entry{}}
+	watch.Every(ctx, every, func() { w.look(samples, time.Now()) })
 }
 
-// watch is what the last looks have seen.
-type watch struct {
+// watcher is what the last looks have seen.
+type watcher struct {
 	environment string
 	pages       string
 	send        func(any) bool
@@ -89,7 +81,7 @@ type entry struct {
 }
 
 // look looks at the state of each source, and at the objects of each answer that is new. Without an answer, objects stay as they were.
-func (w *watch) look(samples []func() Sample, now time.Time) {
+func (w *watcher) look(samples []func() Sample, now time.Time) {
 	sources := map[string]Object{}
 	for i, latest := range samples {
 		s := latest()
@@ -106,7 +98,7 @@ func (w *watch) look(samples []func() Sample, now time.Time) {
 }
 
 // see looks at all objects of a sample. Only a second look in a row that finds the same reports it. A look at a state that is not known is none.
-func (w *watch) see(sample int, objects []Object, now time.Time) {
+func (w *watcher) see(sample int, objects []Object, now time.Time) {
 	listed := map[key]bool{}
 	for _, o := range objects {
 		k := key{sample, o.Path, o.Name}
@@ -132,7 +124,7 @@ func (w *watch) see(sample int, objects []Object, now time.Time) {
 }
 
 // notRed looks at an object that was red and is not, or is not listed.
-func (w *watch) notRed(k key, e *entry, what, sentence string) {
+func (w *watcher) notRed(k key, e *entry, what, sentence string) {
 	if e.reported && e.next != what {
 		e.next = what
 		return
@@ -143,7 +135,7 @@ func (w *watch) notRed(k key, e *entry, what, sentence string) {
 	delete(w.all, k)
 }
 
-func (w *watch) report(e *entry, what, sentence string) bool {
+func (w *watcher) report(e *entry, what, sentence string) bool {
 	out := event{Type: what, Object: e.Name, Kind: e.Kind, Sentence: sentence, Since: e.since.UTC(), Environment: w.environment}
 	if w.pages != "" {
 		out.URL = w.pages + "/" + e.Path

@@ -28,9 +28,9 @@ func (r *requeued) Stream(ctx context.Context, name string) (*jetstream.StreamIn
 	return r.storedStream.Stream(ctx, name)
 }
 
-func (r *requeued) Publish(_ context.Context, m *nats.Msg) (string, uint64, error) {
+func (r *requeued) PublishMsg(_ context.Context, m *nats.Msg, _ ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
 	r.published = append(r.published, m)
-	return "ORDERS", 91, nil
+	return &jetstream.PubAck{Stream: "ORDERS", Sequence: 91}, nil
 }
 
 func (r *requeued) DeleteMessage(_ context.Context, _ string, seq uint64) error {

@@ -133,7 +133,7 @@ func (c *Consumers) actions(one *consumer) []view.Action {
 		func(ctx context.Context, form url.Values) (view.Outcome, error) {
 			until, err := pauseEnd(time.Now(), form)
 			if err == nil {
-				err = c.source.Pause(ctx, one.Stream, one.Name, until)
+				_, err = c.source.PauseConsumer(ctx, one.Stream, one.Name, until)
 			}
 			return done("Paused. It resumes " + view.At(until) + ". Delivered messages can still be acknowledged."), err
 		})
@@ -157,13 +157,14 @@ func (c *Consumers) actions(one *consumer) []view.Action {
 		Confirm: strings.Join(inWords("delete", one.ConsumerInfo), " "),
 	}, func(ctx context.Context, _ url.Values) (view.Outcome, error) {
 		return view.Outcome{Count: 1, Text: fmt.Sprintf("Deleted consumer %s of stream %s.", one.Name, one.Stream), Then: "consumers"},
-			c.source.Delete(ctx, one.Stream, one.Name)
+			c.source.DeleteConsumer(ctx, one.Stream, one.Name)
 	})
 	if !one.Paused {
 		return []view.Action{pause, reset, remove}
 	}
 	return []view.Action{one.action(view.Action{Name: "resume", Label: "Resume"}, func(ctx context.Context, _ url.Values) (view.Outcome, error) {
-		return done("Resumed. Messages are delivered again."), c.source.Resume(ctx, one.Stream, one.Name)
+		_, err := c.source.ResumeConsumer(ctx, one.Stream, one.Name)
+		return done("Resumed. Messages are delivered again."), err
 	}), pause, reset, remove}
 }
 

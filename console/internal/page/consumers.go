@@ -23,12 +23,13 @@ type ConsumerSource interface {
 	Consumers(ctx context.Context) ([]*jetstream.ConsumerInfo, error)
 	// StoredAfter is when the first message for a consumer after a sequence was stored; zero: there is none.
 	StoredAfter(ctx context.Context, c *jetstream.ConsumerInfo, sequence uint64) (time.Time, error)
-	Pause(ctx context.Context, stream, consumer string, until time.Time) error
-	Resume(ctx context.Context, stream, consumer string) error
+	// PauseConsumer, ResumeConsumer and DeleteConsumer are those of a [jetstream.JetStream].
+	PauseConsumer(ctx context.Context, stream, consumer string, until time.Time) (*jetstream.ConsumerPauseResponse, error)
+	ResumeConsumer(ctx context.Context, stream, consumer string) (*jetstream.ConsumerPauseResponse, error)
+	DeleteConsumer(ctx context.Context, stream, consumer string) error
 	Unpin(ctx context.Context, stream, consumer, group string) error
 	// Reset has the consumer begin again at a sequence; 0: after the messages that are acknowledged.
 	Reset(ctx context.Context, stream, consumer string, sequence uint64) error
-	Delete(ctx context.Context, stream, consumer string) error
 	// Running are the workers of the consumer that answer in time, with the messages that they handle. Others are not known.
 	Running(ctx context.Context, stream, consumer string) ([]workers.List, error)
 	// Cancel has the workers cancel the handler of a message. It returns the answers of all that answer in time.

@@ -44,14 +44,14 @@ func (d *DeadLetters) oneActions(ctx context.Context, stream string, m *jetstrea
 				if f.Subject == h.Get(jetpull.HeaderDeadSubject) {
 					f.Subject = ""
 				}
-				to, seq, err := d.publishAgain(ctx, requeue.New(d.source.Stream, d.source.Inbox()), f, m)
+				ack, err := d.publishAgain(ctx, requeue.New(d.source.Stream, d.source.Inbox()), f, m)
 				if err != nil {
 					return view.Outcome{}, unavailable(err, "The stream of its origin must take its subject. Correct that, or give another subject.",
 						"The dead letter was not requeued, and stays here")
 				}
 				return view.Outcome{
-					Count: 1, Text: fmt.Sprintf("Requeued: stream %s has it as message %d. The dead letter is deleted.", to, seq),
-					Then: link("message", "stream", to, "seq", strconv.FormatUint(seq, 10), "outcome", "1"),
+					Count: 1, Text: fmt.Sprintf("Requeued: stream %s has it as message %d. The dead letter is deleted.", ack.Stream, ack.Sequence),
+					Then: link("message", "stream", ack.Stream, "seq", strconv.FormatUint(ack.Sequence, 10), "outcome", "1"),
 				}, nil
 			},
 		},
@@ -87,20 +87,19 @@ func (d *DeadLetters) again(ctx context.Context, rule *requeue.Rule, f letterFil
 
 // publishAgain publishes the message of a dead letter, and deletes the dead letter when a stream has confirmed it. It returns where the
 // message is now.
-func (d *DeadLetters) publishAgain(ctx context.Context, rule *requeue.Rule, f letterFilter, m *jetstream.RawStreamMsg) (stream string, seq uint64,
-	err error,
-) {
+func (d *DeadLetters) publishAgain(ctx context.Context, rule *requeue.Rule, f letterFilter, m *jetstream.RawStreamMsg) (*jetstream.PubAck, error) {
 	message, err := d.again(ctx, rule, f, m)
 	if err != nil {
-		return "", 0, err
+		return nil, err
 	}
-	if stream, seq, err = d.source.Publish(ctx, message); err != nil {
-		return "", 0, fmt.Errorf("publish to %s: %w", message.Subject, err)
+	ack, err := d.source.PublishMsg(ctx, message)
+	if err != nil {
+		return nil, fmt.Errorf("publish to %s: %w", message.Subject, err)
 	}
 	if err := d.source.DeleteMessage(ctx, f.Stream, m.Sequence); err != nil {
-		return "", 0, fmt.Errorf("it was published to %s, but not deleted here: %w", message.Subject, err)
+		return nil, fmt.Errorf("it was published to %s, but not deleted here: %w", message.Subject, err)
 	}
-	return stream, seq, nil
+	return ack, nil
 }
 
 // letterFunc is what is done to each of many dead letters.

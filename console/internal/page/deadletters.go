@@ -40,7 +40,7 @@ func NewDeadLetters(s *sample.Sampler, source MessageSource, runner *operation.R
 	d.addKind("requeue dead letters", func(f letterFilter) letterFunc {
 		rule := requeue.New(d.source.Stream, d.source.Inbox()) // it is made for each window, because it remembers the streams
 		return func(ctx context.Context, m *jetstream.RawStreamMsg) error {
-			_, _, err := d.publishAgain(ctx, rule, f, m)
+			_, err := d.publishAgain(ctx, rule, f, m)
 			return err
 		}
 	})

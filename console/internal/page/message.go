@@ -115,12 +115,12 @@ func (m *Messages) copyAction(stream string, one *jetstream.RawStreamMsg) view.A
 			if err := requeue.Subject(subject, m.source.Inbox()); err != nil {
 				return view.Outcome{}, invalid("Give a subject without wildcards and blanks, such as orders.new.", "The copy was not published: %v.", err)
 			}
-			to, seq, err := m.source.Publish(ctx, &nats.Msg{Subject: subject, Header: requeue.Headers(one.Header, "Nats-"), Data: one.Data})
+			ack, err := m.source.PublishMsg(ctx, &nats.Msg{Subject: subject, Header: requeue.Headers(one.Header, "Nats-"), Data: one.Data})
 			if err != nil {
 				return view.Outcome{}, unavailable(err, "A stream must take the subject "+subject+". The original is unchanged.",
 					"The copy was not stored")
 			}
-			return done(fmt.Sprintf("Published a copy to %s. Stream %s has it as message %d.", subject, to, seq)), nil
+			return done(fmt.Sprintf("Published a copy to %s. Stream %s has it as message %d.", subject, ack.Stream, ack.Sequence)), nil
 		},
 	}
 }

@@ -32,10 +32,10 @@ type MessageSource interface {
 	Message(ctx context.Context, stream string, seq uint64) (*jetstream.RawStreamMsg, error)
 	// Count is how many messages from a sequence on have subjects that match; empty: all.
 	Count(ctx context.Context, stream *jetstream.StreamInfo, from uint64, subject string) (uint64, error)
-	// Publish stores a message in the stream that takes its subject.
-	Publish(ctx context.Context, m *nats.Msg) (stream string, seq uint64, err error)
-	// Subjects are the numbers of messages of each subject.
-	Subjects(ctx context.Context, stream string) (map[string]uint64, error)
+	// PublishMsg is that of a [jetstream.JetStream].
+	PublishMsg(ctx context.Context, m *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error)
+	// Subjects are the numbers of messages of each subject that matches a filter.
+	Subjects(ctx context.Context, stream, filter string) (map[string]uint64, error)
 	// Inbox is the prefix of the connection's inboxes.
 	Inbox() string
 	// DeleteMessage deletes a message. One that is gone is no error.

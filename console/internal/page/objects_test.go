@@ -64,19 +64,19 @@ func (a *account) change(verb, name string, do func(i int)) error {
 	return nil
 }
 
-func (a *account) Pause(_ context.Context, _, name string, until time.Time) error {
-	return a.change("pause until "+until.UTC().Format(time.TimeOnly), name, func(i int) { a.all[i].Paused = true })
+func (a *account) PauseConsumer(_ context.Context, _, name string, until time.Time) (*jetstream.ConsumerPauseResponse, error) {
+	return nil, a.change("pause until "+until.UTC().Format(time.TimeOnly), name, func(i int) { a.all[i].Paused = true })
 }
 
-func (a *account) Resume(_ context.Context, _, name string) error {
-	return a.change("resume", name, func(i int) { a.all[i].Paused = false })
+func (a *account) ResumeConsumer(_ context.Context, _, name string) (*jetstream.ConsumerPauseResponse, error) {
+	return nil, a.change("resume", name, func(i int) { a.all[i].Paused = false })
 }
 
 func (a *account) Reset(_ context.Context, _, name string, seq uint64) error {
 	return a.change(fmt.Sprintf("reset to %d", seq), name, func(int) {})
 }
 
-func (a *account) Delete(_ context.Context, _, name string) error {
+func (a *account) DeleteConsumer(_ context.Context, _, name string) error {
 	return a.change("delete", name, func(i int) { a.all = slices.Delete(a.all, i, i+1) })
 }
 

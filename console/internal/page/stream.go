@@ -213,7 +213,7 @@ func (m *Messages) subjects(ctx context.Context, info *jetstream.StreamInfo) vie
 		part.Lines = []string{fmt.Sprintf("The stream has %s, which are not counted. The list of messages counts those of one.", view.Count(n, "subject"))}
 		return part
 	}
-	counts, err := m.source.Subjects(ctx, info.Config.Name)
+	counts, err := m.source.Subjects(ctx, info.Config.Name, ">")
 	if err != nil {
 		part.Lines = []string{"How many messages each subject has is not known now: " + err.Error()}
 		return part

@@ -121,7 +121,7 @@ func (s *storedStream) Message(ctx context.Context, _ string, seq uint64) (*jets
 	return found[0], nil
 }
 
-func (s *storedStream) Subjects(context.Context, string) (map[string]uint64, error) {
+func (s *storedStream) Subjects(context.Context, string, string) (map[string]uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	counts := map[string]uint64{}

@@ -45,10 +45,8 @@ func NewHistory(width int) *History {
 
 // History makes a history that has a name among those of the sampler.
 func (s *Sampler) History(name string, width int) *History {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.histories[name] = NewHistory(width)
-	return s.histories[name]
+	s.Histories[name] = NewHistory(width)
+	return s.Histories[name]
 }
 
 // Put records the values of an object at a time. Of several within a step the last stay.

@@ -4,7 +4,6 @@ package sample
 
 import (
 	"context"
-	"maps"
 	"sync"
 	"time"
 )
@@ -29,18 +28,18 @@ type Sampler struct {
 	ctx     context.Context
 	stop    context.CancelFunc
 	running sync.WaitGroup
+	// Histories are those of the sources, by name. They do not change after the pages were made.
+	Histories map[string]*History
 
 	mu       sync.Mutex
 	watchers int
 	changed  chan struct{}
 	kicks    []kick
-	// histories are those of the sources, by name.
-	histories map[string]*History
 }
 
 // New makes a sampler. The caller closes it.
 func New() *Sampler {
-	s := &Sampler{changed: make(chan struct{}), histories: map[string]*History{}}
+	s := &Sampler{changed: make(chan struct{}), Histories: map[string]*History{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
 }
@@ -53,13 +52,6 @@ func (s *Sampler) Close() {
 
 // Go runs a function until Close, which ends its context and waits for it.
 func (s *Sampler) Go(run func(context.Context)) { s.running.Go(func() { run(s.ctx) }) }
-
-// Histories are the histories of the sources by name.
-func (s *Sampler) Histories() map[string]*History {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return maps.Clone(s.histories)
-}
 
 // Watch has the sources asked more often until the returned function is called.
 func (s *Sampler) Watch() (end func()) {

@@ -25,15 +25,15 @@ type bucket struct {
 
 // Bucket opens a key-value bucket, and creates it if there is none.
 func (j JetStream) Bucket(ctx context.Context, name string) (operation.Keep, error) {
-	kv, err := j.JS.KeyValue(ctx, name)
+	kv, err := j.KeyValue(ctx, name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		cfg := jetstream.KeyValueConfig{
 			Bucket: name, TTL: keptFor, Description: "the log, the operations and the charts of a jetpull console", Replicas: 3,
 		}
 		var refused *jetstream.APIError
-		if kv, err = j.JS.CreateKeyValue(ctx, cfg); errors.As(err, &refused) { // there are fewer servers
+		if kv, err = j.CreateKeyValue(ctx, cfg); errors.As(err, &refused) { // there are fewer servers
 			cfg.Replicas = 1
-			kv, err = j.JS.CreateKeyValue(ctx, cfg)
+			kv, err = j.CreateKeyValue(ctx, cfg)
 		}
 	}
 	if err != nil {

@@ -24,8 +24,8 @@ import (
 	"github.com/jetpull/jetpull/partition"
 )
 
-// JetStream is the source of consumers and messages that an account of a NATS server is.
-type JetStream struct{ JS jetstream.JetStream }
+// JetStream is the source of consumers and messages that an account of a NATS server is. Actions of one request are those of its client.
+type JetStream struct{ jetstream.JetStream }
 
 // listed is a page of a list of the JetStream API. Missing are the names of those that no server leads, or whose leader did not answer.
 type listed struct {
@@ -71,7 +71,7 @@ func list(ctx context.Context, js jetstream.JetStream, subject string) (all list
 
 // Streams implements [page.MessageSource]. Those that no server leads have a name alone, and a cluster without a leader.
 func (j JetStream) Streams(ctx context.Context) ([]*jetstream.StreamInfo, error) {
-	found, err := list(ctx, j.JS, "STREAM.LIST")
+	found, err := list(ctx, j.JetStream, "STREAM.LIST")
 	if err != nil {
 		return nil, inWords(fmt.Errorf("streams: %w", err))
 	}
@@ -95,7 +95,7 @@ func (j JetStream) Consumers(ctx context.Context) (all []*jetstream.ConsumerInfo
 		if led := info.Cluster == nil || info.Cluster.Leader != ""; led && info.State.Consumers == 0 { // without a leader, its state is not known
 			continue
 		}
-		found, err := list(ctx, j.JS, "CONSUMER.LIST."+info.Config.Name)
+		found, err := list(ctx, j.JetStream, "CONSUMER.LIST."+info.Config.Name)
 		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) { // it may have been deleted since it was listed
 			return nil, inWords(fmt.Errorf("consumers of stream %s: %w", info.Config.Name, err))
 		}
@@ -126,39 +126,22 @@ func limit(metadata map[string]string) {
 
 // StoredAfter implements [page.ConsumerSource].
 func (j JetStream) StoredAfter(ctx context.Context, c *jetstream.ConsumerInfo, sequence uint64) (time.Time, error) {
-	return jsstream.StoredAfter(ctx, j.JS, c, sequence)
-}
-
-// Pause implements [page.ConsumerSource].
-func (j JetStream) Pause(ctx context.Context, stream, consumer string, until time.Time) error {
-	_, err := j.JS.PauseConsumer(ctx, stream, consumer, until)
-	return err
-}
-
-// Resume implements [page.ConsumerSource].
-func (j JetStream) Resume(ctx context.Context, stream, consumer string) error {
-	_, err := j.JS.ResumeConsumer(ctx, stream, consumer)
-	return err
+	return jsstream.StoredAfter(ctx, j.JetStream, c, sequence)
 }
 
 // Unpin implements [page.ConsumerSource].
 func (j JetStream) Unpin(ctx context.Context, stream, consumer, group string) error {
-	return jetpull.Unpin(ctx, j.JS, stream, consumer, group)
+	return jetpull.Unpin(ctx, j.JetStream, stream, consumer, group)
 }
 
 // Reset implements [page.ConsumerSource].
 func (j JetStream) Reset(ctx context.Context, stream, consumer string, sequence uint64) error {
 	if sequence == 0 {
-		_, err := j.JS.ResetConsumer(ctx, stream, consumer)
+		_, err := j.ResetConsumer(ctx, stream, consumer)
 		return err
 	}
-	_, err := j.JS.ResetConsumerToSequence(ctx, stream, consumer, sequence)
+	_, err := j.ResetConsumerToSequence(ctx, stream, consumer, sequence)
 	return err
-}
-
-// Delete implements [page.ConsumerSource].
-func (j JetStream) Delete(ctx context.Context, stream, consumer string) error {
-	return j.JS.DeleteConsumer(ctx, stream, consumer)
 }
 
 // workersAnswer is how long workers may take to answer. A page that is open waits for all of it, if there is any worker.
@@ -166,13 +149,13 @@ const workersAnswer = 500 * time.Millisecond
 
 // Running implements [page.ConsumerSource].
 func (j JetStream) Running(ctx context.Context, stream, consumer string) ([]running.List, error) {
-	all, err := running.Ask[running.List](ctx, j.JS.Conn(), running.ListSubject(stream, consumer), "", workersAnswer)
+	all, err := running.Ask[running.List](ctx, j.Conn(), running.ListSubject(stream, consumer), "", workersAnswer)
 	return all, inWords(err)
 }
 
 // Cancel implements [page.ConsumerSource].
 func (j JetStream) Cancel(ctx context.Context, stream, consumer string, sequence uint64) ([]running.Cancelled, error) {
-	all, err := running.Ask[running.Cancelled](ctx, j.JS.Conn(), running.CancelSubject(stream, consumer), strconv.FormatUint(sequence, 10),
+	all, err := running.Ask[running.Cancelled](ctx, j.Conn(), running.CancelSubject(stream, consumer), strconv.FormatUint(sequence, 10),
 		2*workersAnswer)
 	return all, inWords(err)
 }
@@ -182,7 +165,7 @@ func (j JetStream) Stream(ctx context.Context, name string) (*jetstream.StreamIn
 	if len(name) > wire.MaxName { // the server would end the connection
 		return nil, jetstream.ErrStreamNotFound
 	}
-	stream, err := j.JS.Stream(ctx, name)
+	stream, err := j.JetStream.Stream(ctx, name)
 	if err != nil {
 		return nil, inWords(err)
 	}
@@ -202,7 +185,7 @@ func (j JetStream) Messages(ctx context.Context, info *jetstream.StreamInfo, fro
 		return all, err
 	}
 	for len(all) < n {
-		m, err := jsstream.Next(ctx, j.JS, info.Config.Name, from, subject)
+		m, err := jsstream.Next(ctx, j.JetStream, info.Config.Name, from, subject)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			break
 		}
@@ -218,7 +201,7 @@ func (j JetStream) Messages(ctx context.Context, info *jetstream.StreamInfo, fro
 func (j JetStream) direct(ctx context.Context, info *jetstream.StreamInfo, from uint64, subject string, n int) (all []*jetstream.RawStreamMsg,
 	matching uint64, err error,
 ) {
-	nc, options := j.JS.Conn(), j.JS.Options()
+	nc, options := j.Conn(), j.Options()
 	inbox := nc.NewRespInbox()
 	sub, err := nc.SubscribeSync(inbox)
 	if err != nil {
@@ -226,22 +209,19 @@ func (j JetStream) direct(ctx context.Context, info *jetstream.StreamInfo, from 
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	request, err := json.Marshal(map[string]any{"seq": max(from, 1), "next_by_subj": subject, "batch": n, "max_bytes": batchBytes})
-	if err != nil {
-		return nil, 0, err
+	if err == nil {
+		err = nc.PublishRequest(wire.APIPrefix(options.APIPrefix, options.Domain)+"DIRECT.GET."+info.Config.Name, inbox, request)
 	}
-	if err := nc.PublishRequest(wire.APIPrefix(options.APIPrefix, options.Domain)+"DIRECT.GET."+info.Config.Name, inbox, request); err != nil {
-		return nil, 0, err
-	}
-	for {
-		m, err := sub.NextMsgWithContext(ctx)
-		if err != nil {
-			return all, matching, fmt.Errorf("messages of stream %s: %w", info.Config.Name, err)
+	for err == nil {
+		var m *nats.Msg
+		if m, err = sub.NextMsgWithContext(ctx); err != nil {
+			break
 		}
-		one, ok, err := jsstream.Direct(m)
+		one, ok, failed := jsstream.Direct(m)
 		status := m.Header.Get("Status")
 		switch {
-		case err != nil:
-			return all, matching, fmt.Errorf("messages of stream %s: %w", info.Config.Name, err)
+		case failed != nil:
+			err = failed
 		case ok:
 			if all = append(all, one); len(all) == 1 {
 				// The server states how many messages match after each one, behind the message's own headers.
@@ -254,9 +234,10 @@ func (j JetStream) direct(ctx context.Context, info *jetstream.StreamInfo, from 
 			// The end of the answer, and no message.
 			return all, matching, nil
 		default:
-			return all, matching, fmt.Errorf("messages of stream %s: the server answered %s %s", info.Config.Name, status, m.Header.Get("Description"))
+			err = fmt.Errorf("the server answered %s %s", status, m.Header.Get("Description"))
 		}
 	}
+	return all, matching, fmt.Errorf("messages of stream %s: %w", info.Config.Name, err)
 }
 
 // Count implements [page.MessageSource].
@@ -270,7 +251,7 @@ func (j JetStream) Count(ctx context.Context, info *jetstream.StreamInfo, from u
 		return n, err
 	}
 	if from <= info.State.FirstSeq { // no other request of the server counts messages
-		counts, err := j.counts(ctx, info.Config.Name, subject)
+		counts, err := j.Subjects(ctx, info.Config.Name, subject)
 		for _, of := range counts {
 			n += of
 		}
@@ -284,40 +265,27 @@ func (j JetStream) Message(ctx context.Context, name string, seq uint64) (*jetst
 	if len(name) > wire.MaxName {
 		return nil, jetstream.ErrStreamNotFound
 	}
-	return jsstream.Next(ctx, j.JS, name, seq, "")
-}
-
-// Publish implements [page.MessageSource].
-func (j JetStream) Publish(ctx context.Context, m *nats.Msg) (stream string, seq uint64, err error) {
-	ack, err := j.JS.PublishMsg(ctx, m)
-	if err != nil {
-		return "", 0, err
-	}
-	return ack.Stream, ack.Sequence, nil
+	return jsstream.Next(ctx, j.JetStream, name, seq, "")
 }
 
 // Inbox implements [page.MessageSource].
-func (j JetStream) Inbox() string { return j.JS.Conn().Opts.InboxPrefix }
+func (j JetStream) Inbox() string { return j.Conn().Opts.InboxPrefix }
 
 // DeleteMessage implements [page.MessageSource].
 func (j JetStream) DeleteMessage(ctx context.Context, name string, seq uint64) error {
-	stream, err := j.JS.Stream(ctx, name)
-	if err != nil {
-		return err
+	stream, err := j.JetStream.Stream(ctx, name)
+	if err == nil {
+		err = jsstream.Delete(ctx, j.JetStream, stream, seq)
 	}
-	if err := jsstream.Delete(ctx, j.JS, stream, seq); !errors.Is(err, jetstream.ErrMsgNotFound) {
-		return err
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // Subjects implements [page.MessageSource].
-func (j JetStream) Subjects(ctx context.Context, stream string) (map[string]uint64, error) {
-	return j.counts(ctx, stream, ">")
-}
-
-func (j JetStream) counts(ctx context.Context, name, subject string) (map[string]uint64, error) {
-	stream, err := j.JS.Stream(ctx, name)
+func (j JetStream) Subjects(ctx context.Context, name, subject string) (map[string]uint64, error) {
+	stream, err := j.JetStream.Stream(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -330,14 +298,14 @@ func (j JetStream) counts(ctx context.Context, name, subject string) (map[string
 
 // PartitionSets implements [page.PartitionSource].
 func (j JetStream) PartitionSets(ctx context.Context) (all []page.PartitionSet, err error) {
-	buckets := j.JS.KeyValueStoreNames(ctx)
+	buckets := j.KeyValueStoreNames(ctx)
 	for bucket := range buckets.Name() {
 		name, ok := strings.CutPrefix(bucket, systems.PartitionBucket)
 		if !ok {
 			continue
 		}
 		s := page.PartitionSet{Name: name}
-		set, err := partition.Load(ctx, j.JS, name)
+		set, err := partition.Load(ctx, j.JetStream, name)
 		if s.Err = err; err == nil {
 			s.Stream, s.Subject, s.TTL = set.Stream(), set.Config().Subject, set.Config().TTL
 			s.Partitions, s.Err = set.Status(ctx)

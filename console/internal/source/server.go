@@ -28,7 +28,7 @@ func inWords(err error) error {
 // Server is the name of the server that the connection leads to, and its URL without what authenticates. They are empty while there is no connection.
 // A server without a name of its own has its ID as its name, which no user knows: then it is the address.
 func (j JetStream) Server() (name, url string) {
-	nc := j.JS.Conn()
+	nc := j.Conn()
 	name, url = nc.ConnectedServerName(), mask.URL(nc.ConnectedUrl())
 	if name == nc.ConnectedServerId() {
 		name = nc.ConnectedAddr()
@@ -47,7 +47,7 @@ const (
 
 // Account implements [page.AccountSource].
 func (j JetStream) Account(ctx context.Context) (info page.AccountInfo, err error) {
-	nc := j.JS.Conn()
+	nc := j.Conn()
 	if !nc.IsConnected() {
 		return info, errNotConnected
 	}
@@ -55,7 +55,7 @@ func (j JetStream) Account(ctx context.Context) (info page.AccountInfo, err erro
 	info.Version, info.Cluster = nc.ConnectedServerVersion(), nc.ConnectedClusterName()
 	ctx, cancel := context.WithTimeout(ctx, infoTime)
 	defer cancel()
-	if info.Info, info.Err = j.JS.AccountInfo(ctx); errors.Is(info.Err, context.DeadlineExceeded) {
+	if info.Info, info.Err = j.AccountInfo(ctx); errors.Is(info.Err, context.DeadlineExceeded) {
 		info.Err = fmt.Errorf("the server did not answer within %s, or the user may not publish to $JS.API.INFO", infoTime)
 	}
 	return info, nil
@@ -65,7 +65,7 @@ func (j JetStream) Account(ctx context.Context) (info page.AccountInfo, err erro
 func (j JetStream) AccountName(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, accountTime)
 	defer cancel()
-	m, err := j.JS.Conn().RequestWithContext(ctx, "$SYS.REQ.USER.INFO", nil)
+	m, err := j.Conn().RequestWithContext(ctx, "$SYS.REQ.USER.INFO", nil)
 	if err != nil {
 		return "", fmt.Errorf("account of the connection: %w", err)
 	}

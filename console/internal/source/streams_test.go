@@ -79,7 +79,7 @@ accounts {SHOP {jetstream: {max_streams: 5}, users: [
 	_, err = of("eve").Streams(t.Context())
 	require.ErrorContains(t, err, "not enabled for account")
 	gone := of("ada")
-	gone.JS.Conn().Close()
+	gone.Conn().Close()
 	_, err = gone.Account(t.Context())
 	require.ErrorContains(t, err, "no connection")
 }

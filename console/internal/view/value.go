@@ -150,10 +150,8 @@ func Rate(perSecond float64) Value {
 		return Value{Text: "0/s", Tone: Muted}
 	case perSecond < 10:
 		return Value{Text: strconv.FormatFloat(perSecond, 'f', 1, 64) + "/s", Title: exact}
-	case perSecond < 1_000_000:
-		return Value{Text: group(uint64(perSecond+0.5)) + "/s", Title: exact}
 	}
-	return Value{Text: scaled(perSecond/1e6, 1000, 2, "M", "G", "T") + "/s", Title: exact}
+	return Value{Text: Number(uint64(perSecond+0.5)).Text + "/s", Title: exact}
 }
 
 // Bytes is a size.

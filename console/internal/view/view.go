@@ -128,33 +128,29 @@ func Render(template string, data any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// address is the address of a page with some parameters less.
-func address(path string, q url.Values, without ...string) string {
-	q = maps.Clone(q)
+// address is the address of a page with some parameters less, and with others.
+func address(path string, q url.Values, without []string, with url.Values) string {
+	all := url.Values{}
+	maps.Copy(all, q)
 	for _, name := range without {
-		q.Del(name)
+		all.Del(name)
 	}
-	if path = cmp.Or(path, "./"); len(q) == 0 {
+	maps.Copy(all, with)
+	if path = cmp.Or(path, "./"); len(all) == 0 {
 		return path
 	}
-	return path + "?" + q.Encode()
+	return path + "?" + all.Encode()
 }
 
 // ofOneAction are the parameters that belong to one action or request.
 var ofOneAction = []string{"do", "live", "download"}
 
 // Here is the address of the page, with its filter and without what belongs to one action.
-func (l *Layout) Here() string { return address(l.Path, l.Query, ofOneAction...) }
+func (l *Layout) Here() string { return address(l.Path, l.Query, ofOneAction, nil) }
 
 // With is that address with another parameter: "do" for the page that confirms an action, "live" for the page's stream of events.
 func (l *Layout) With(name, value string) string {
-	q := url.Values{}
-	maps.Copy(q, l.Query)
-	for _, other := range ofOneAction {
-		q.Del(other)
-	}
-	q.Set(name, value)
-	return address(l.Path, q)
+	return address(l.Path, l.Query, ofOneAction, url.Values{name: {value}})
 }
 
 // Spans are the spans of charts that can be chosen, in hours.
@@ -162,15 +158,12 @@ var Spans = []string{"1", "6", "24"}
 
 // Order is the address of the list ordered by a column, and in the other direction where it is ordered by it already.
 func (l *List) Order(c Column) string {
-	q := url.Values{}
-	maps.Copy(q, l.Query)
-	q.Set("sort", c.Sort)
-	q.Del("desc")
+	order := url.Values{"sort": {c.Sort}}
 	// Numbers begin with the greatest, names with the first.
 	if c.Sort == l.Sorted && !l.Descending || c.Sort != l.Sorted && c.Number {
-		q.Set("desc", "1")
+		order.Set("desc", "1")
 	}
-	return address(l.Path, q, "from", "after", "stage", "do", "live")
+	return address(l.Path, l.Query, []string{"desc", "from", "after", "stage", "do", "live"}, order)
 }
 
 // Arrow shows the direction in which a column is ordered; empty: the list is not ordered by it.
@@ -185,7 +178,7 @@ func (l *List) Arrow(c Column) string {
 }
 
 // To is the address of another page of the list.
-func (l *List) To(q url.Values) string { return address(l.Path, q, "do", "live") }
+func (l *List) To(q url.Values) string { return address(l.Path, q, []string{"do", "live"}, nil) }
 
 // ID is the ID of the action's form. A form is morphed into no other: what a user has typed into it stays, and is sent with the action that
 // the user saw.
