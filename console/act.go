@@ -32,42 +32,36 @@ func gone(action string) error {
 
 // act runs the action that the form's field "do" names. The page is built again for it, so that an action runs only if the page
 // offers it at this moment.
-func (c *Console) act(w http.ResponseWriter, r *http.Request, l *view.Layout, u user, build page.Func) {
+func (c *Console) act(w http.ResponseWriter, r *http.Request, l *view.Layout, u user, build page.Func) error {
 	const maxForm = 1 << 20
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {
-		c.fail(w, r, l, &page.Problem{
+		return &page.Problem{
 			Status: http.StatusBadRequest, Text: "The form cannot be read. Nothing was changed", Err: err,
 			Fix: "Open the page again, and send at most 1 MiB.",
-		})
-		return
+		}
 	}
 	if l.ReadOnly {
-		c.fail(w, r, l, errReadOnly)
-		return
+		return errReadOnly
 	}
-	p, err := build(r.Context(), c.request(r, u, l.Now))
+	p, err := c.build(build, r, u, l.Now)
 	if err != nil {
-		c.fail(w, r, l, err)
-		return
+		return err
 	}
-	name := r.PostForm.Get("do")
+	name, word := r.PostForm.Get("do"), r.PostForm.Get("word")
 	action := p.Action(name)
-	if action == nil {
-		c.fail(w, r, l, gone(name))
-		return
-	}
-	if action.Preview != nil && r.PostForm.Has("count") {
+	switch {
+	case action == nil:
+		return gone(name)
+	case action.Preview != nil && r.PostForm.Has("count"):
 		l.Page, l.Confirm, l.Preview = p, action.Filled(r.PostForm), action.Preview(r.Context(), r.PostForm)
 		c.write(w, r, http.StatusOK, "layout", l)
-		return
-	}
-	if word := r.PostForm.Get("word"); word != action.Word && action.Word != "" {
-		c.fail(w, r, l, &page.Problem{
+		return nil
+	case word != action.Word && action.Word != "":
+		return &page.Problem{
 			Status: http.StatusBadRequest, Text: "Nothing was changed: the word to confirm this is " + strconv.Quote(action.Word) + ", not " +
 				strconv.Quote(word) + ".", Fix: "Go back, and type it.",
-		})
-		return
+		}
 	}
 	// A browser that goes away does not end an action halfway.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actionTimeout)
@@ -85,12 +79,12 @@ func (c *Console) act(w http.ResponseWriter, r *http.Request, l *view.Layout, u 
 	c.log.LogAttrs(ctx, slog.LevelInfo, "console: action", slog.String("who", entry.Who), slog.String("action", entry.Action),
 		slog.String("target", entry.Target), slog.Int("count", entry.Count), slog.String("outcome", entry.Outcome))
 	if err != nil {
-		c.fail(w, r, l, err)
-		return
+		return err
 	}
 	then := cmp.Or(outcome.Then, l.Here())
 	http.SetCookie(w, didCookie(r, then, key, outcomeTime))
 	redirect(w, then)
+	return nil
 }
 
 // record adds an entry to the log of actions, and returns its key.
@@ -107,14 +101,7 @@ func (c *Console) record(ctx context.Context, e view.Entry) (key string) {
 
 // entries are those of the log of actions, newest first.
 func (c *Console) entries() []view.Entry {
-	all := c.actions.All()
-	entries := make([]view.Entry, 0, len(all))
-	for _, key := range slices.Backward(slices.Sorted(maps.Keys(all))) {
-		one := all[key]
-		one.Key = key
-		entries = append(entries, one)
-	}
-	return entries
+	return slices.SortedFunc(maps.Values(c.actions.All()), func(a, b view.Entry) int { return b.Time.Compare(a.Time) })
 }
 
 // outcomeTime is how long the outcome of an action waits for the next page.

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -134,7 +135,8 @@ func Handler(cfg Config) *Console {
 
 func newConsole(cfg Config, sessions *sessions, place among) *Console {
 	c := &Console{
-		cfg: cfg, log: cfg.Log, sessions: sessions, among: place, renders: renders{all: map[string]*render{}}, sampler: sample.New(), pages: map[string]page.Func{}, marks: page.NewMarks(),
+		cfg: cfg, log: cfg.Log, sessions: sessions, among: place, renders: renders{all: map[string]*render{}},
+		sampler: sample.New(), pages: map[string]page.Func{}, marks: page.NewMarks(),
 		actions: operation.NewStore("log.", maxEntries, func(_, _ view.Entry) bool { return false }),
 	}
 	runner := operation.NewRunner(c.log)
@@ -197,18 +199,13 @@ func newConsole(cfg Config, sessions *sessions, place among) *Console {
 	c.pages["overview"] = page.Overview(summaries)
 	c.add("Operations", "operations", page.NewOperations(c.sampler, operations).Pages())
 	c.add("Log of actions", "log", map[string]page.Func{"log": page.Log(c.entries)})
-	for name, build := range c.pages {
-		c.pages[name] = build.Within(sample.Patience)
-	}
 	return c
 }
 
 // add registers a family of pages, of which first is in the navigation.
 func (c *Console) add(title, first string, pages map[string]page.Func) {
 	c.nav = append(c.nav, view.Link{Text: title, Href: first})
-	for name, f := range pages {
-		c.pages[name] = f
-	}
+	maps.Copy(c.pages, pages)
 }
 
 // Close ends the samples and waits for them. Streams of open pages end with the HTTP server.
@@ -263,7 +260,11 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	user, ok := c.sessions.user(r)
 	switch {
 	case name == "":
-		redirect(w, c.first(r))
+		first := c.nav[0].Href
+		if c.among.path == "" { // the address of a console on its own may lack the slash behind its path
+			first = httpserve.Here(r, first)
+		}
+		redirect(w, first)
 		return
 	case !ok && r.URL.Query().Has("live"):
 		// The page that is open becomes the one that asks for a token.
@@ -276,17 +277,21 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	build := c.pages[name]
 	l := c.layout(r, user)
+	var err error
 	switch {
 	case name == "login":
 		redirect(w, "./")
 	case build == nil:
-		c.fail(w, r, l, &page.Problem{Status: http.StatusNotFound, Text: "There is no such page.", Fix: "The navigation above has all pages."})
+		err = &page.Problem{Status: http.StatusNotFound, Text: "There is no such page.", Fix: "The navigation above has all pages."}
 	case r.Method == http.MethodPost:
-		c.act(w, r, l, user, build)
+		err = c.act(w, r, l, user, build)
 	case r.URL.Query().Has("live"):
 		c.stream(w, r, user, build)
 	default:
-		c.show(w, r, l, user, build)
+		err = c.show(w, r, l, user, build)
+	}
+	if err != nil {
+		c.fail(w, r, l, err)
 	}
 }
 
@@ -301,21 +306,22 @@ func (c *Console) exported(name string) bool {
 	return c.exporter != nil && (name == "metrics" || strings.HasPrefix(name, "v1/scale/"))
 }
 
-// request is what a page is built for.
-func (c *Console) request(r *http.Request, u user, now time.Time) page.Request {
-	return page.Request{Query: r.URL.Query(), Now: now, User: u.name, Payloads: u.role == Admin || c.cfg.ReaderPayloads}
+// build builds a page, which waits for all of its sources together for up to [sample.Patience].
+func (c *Console) build(f page.Func, r *http.Request, u user, now time.Time) (*view.Page, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), sample.Patience)
+	defer cancel()
+	return f(ctx, page.Request{Query: r.URL.Query(), Now: now, User: u.name, Payloads: u.role == Admin || c.cfg.ReaderPayloads})
 }
 
 // show answers with a page, or with the page that confirms an action.
-func (c *Console) show(w http.ResponseWriter, r *http.Request, l *view.Layout, u user, build page.Func) {
-	p, err := build(r.Context(), c.request(r, u, l.Now))
+func (c *Console) show(w http.ResponseWriter, r *http.Request, l *view.Layout, u user, build page.Func) error {
+	p, err := c.build(build, r, u, l.Now)
 	if err != nil {
-		c.fail(w, r, l, err)
-		return
+		return err
 	}
 	if p.Download != nil {
 		download(w, p.Download)
-		return
+		return nil
 	}
 	l.Page = p
 	if did, err := r.Cookie(didCookie(r, here(r), "", 0).Name); err == nil {
@@ -328,16 +334,15 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, l *view.Layout, u
 		l.Confirm = p.Action(name)
 		switch {
 		case l.ReadOnly:
-			c.fail(w, r, l, errReadOnly)
-			return
+			return errReadOnly
 		case l.Confirm == nil:
-			c.fail(w, r, l, gone(name))
-			return
+			return gone(name)
 		case l.Confirm.Preview != nil:
 			l.Preview = l.Confirm.Preview(r.Context(), url.Values{})
 		}
 	}
 	c.write(w, r, http.StatusOK, "layout", l)
+	return nil
 }
 
 // fail answers with a page that states an error in words.

@@ -72,38 +72,23 @@ func (s *Consoles) Close() {
 
 // ServeHTTP implements http.Handler.
 func (s *Consoles) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	r = httpserve.Within(r, func(r *http.Request) bool {
-		c, _, _ := s.of(r)
-		return c != nil
-	})
-	switch c, name, inside := s.of(r); {
+	r = httpserve.Within(r, func(r *http.Request) bool { return s.of(r) != nil })
+	switch c := s.of(r); {
 	case strings.TrimPrefix(r.URL.Path, "/") == "":
 		redirect(w, httpserve.Here(r, "c/"+s.first+"/")) // the address may lack the slash at its end
 	case c == nil:
 		http.Error(w, "There is no such page. The consoles are below c/, by the names of their contexts.", http.StatusNotFound)
-	case !inside:
-		redirect(w, name+"/")
+	case r.URL.Path == c.among.path:
+		redirect(w, c.cfg.Environment+"/")
 	default:
 		http.StripPrefix(c.among.path, c).ServeHTTP(w, r)
 	}
 }
 
-// of finds the console that a request is for; nil: there is none. Inside is false where the path lacks the slash behind the name.
-func (s *Consoles) of(r *http.Request) (c *Console, name string, inside bool) {
-	path, below := strings.CutPrefix(r.URL.Path, "/c/")
-	name, _, inside = strings.Cut(path, "/")
-	if !below {
-		return nil, "", false
-	}
-	return s.all[name], name, inside
-}
-
-// first is the address of the first page. The request for a console on its own may lack the slash behind its path.
-func (c *Console) first(r *http.Request) string {
-	if c.among.path != "" {
-		return c.nav[0].Href
-	}
-	return httpserve.Here(r, c.nav[0].Href)
+// of finds the console that a request is for; nil: there is none.
+func (s *Consoles) of(r *http.Request) *Console {
+	name, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/c/"), "/")
+	return s.all[name]
 }
 
 // cookiePath is the path of the cookie of a session; empty: that of the console itself. The session of several consoles is for the path that

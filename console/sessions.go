@@ -222,9 +222,5 @@ func (c *Console) logout(w http.ResponseWriter, r *http.Request) {
 
 // askLogin answers with the form for a token. The page that was asked for follows it.
 func (c *Console) askLogin(w http.ResponseWriter, r *http.Request, status int, problem string) {
-	next := here(r)
-	if r.Method == http.MethodPost {
-		next = r.PostFormValue("next")
-	}
-	c.write(w, r, status, "login", view.Login{Problem: problem, Next: c.local(next)})
+	c.write(w, r, status, "login", view.Login{Problem: problem, Next: c.local(cmp.Or(r.PostFormValue("next"), here(r)))})
 }

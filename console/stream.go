@@ -2,7 +2,6 @@ package console
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -73,15 +72,14 @@ func (r *renders) join(key string) (one *render, leave func()) {
 }
 
 // update renders the page unless another stream has done so in the last leastRender.
-func (r *render) update(ctx context.Context, l *view.Layout, build page.Func, req page.Request) (frame, error) {
+func (r *render) update(l *view.Layout, build func() (*view.Page, error)) (frame, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if req.Now.Sub(r.at) < leastRender {
+	if l.Now.Sub(r.at) < leastRender {
 		return r.shown, r.err
 	}
-	r.at = req.Now
-	p, err := build(ctx, req)
-	p, err = r.orLast(p, err)
+	r.at = l.Now
+	p, err := r.orLast(build())
 	if r.err = err; err != nil {
 		return frame{}, err
 	}
@@ -148,13 +146,12 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request, u user, build p
 	sentAt := time.Time{}
 	for {
 		sampled := c.sampler.Changed()
-		now := time.Now()
 		if again, ok := c.sessions.user(r); !ok || again.role != u.role {
 			_ = send(out, w, event("reload", nil))
 			return
 		}
 		l := c.layout(r, u)
-		next, err := one.update(r.Context(), l, build, c.request(r, u, now))
+		next, err := one.update(l, func() (*view.Page, error) { return c.build(build, r, u, l.Now) })
 		problem, isProblem := errors.AsType[*page.Problem](err)
 		switch {
 		case isProblem && problem.Status == http.StatusNotFound:
@@ -163,31 +160,25 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request, u user, build p
 			return
 		case err != nil && r.Context().Err() == nil:
 			c.log.Warn("console: page", "path", r.URL.Path, "error", err)
-		case err == nil && (!bytes.Equal(next.html, sent.html) || !bytes.Equal(next.asked, sent.asked) || now.Sub(sentAt) >= quiet):
+		case err == nil && (!bytes.Equal(next.html, sent.html) || !bytes.Equal(next.asked, sent.asked) || l.Now.Sub(sentAt) >= quiet):
 			messages := [][]byte{next.html, next.asked}
 			if bytes.Equal(next.html, sent.html) {
 				messages = messages[1:]
 			}
-			sent, sentAt = next, now
+			sent, sentAt = next, l.Now
 			if send(out, w, messages...) != nil {
 				return
 			}
 		}
-		if !await(r.Context(), sampled) {
+		select {
+		case <-r.Context().Done():
 			return
+		case <-time.After(mostRender):
+		case <-sampled:
+			if watch.Sleep(r.Context(), settle) != nil {
+				return
+			}
 		}
-	}
-}
-
-// await waits for the next sample. It is false when the page is closed.
-func await(ctx context.Context, sampled <-chan struct{}) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(mostRender):
-		return true
-	case <-sampled:
-		return watch.Sleep(ctx, settle) == nil
 	}
 }
 

@@ -87,11 +87,13 @@ func (f *fakeNATS) change(verb, what string) error {
 	return f.failure()
 }
 
-func (f *fakeNATS) Pause(_ context.Context, _, name string, _ time.Time) error {
-	return f.change("pause", name)
+func (f *fakeNATS) PauseConsumer(_ context.Context, _, name string, _ time.Time) (*jetstream.ConsumerPauseResponse, error) {
+	return nil, f.change("pause", name)
 }
 
-func (f *fakeNATS) Resume(_ context.Context, _, name string) error { return f.change("resume", name) }
+func (f *fakeNATS) ResumeConsumer(_ context.Context, _, name string) (*jetstream.ConsumerPauseResponse, error) {
+	return nil, f.change("resume", name)
+}
 
 func (f *fakeNATS) Unpin(_ context.Context, _, name, _ string) error { return f.change("unpin", name) }
 
@@ -99,7 +101,7 @@ func (f *fakeNATS) Reset(_ context.Context, _, name string, _ uint64) error {
 	return f.change("reset", name)
 }
 
-func (f *fakeNATS) Delete(_ context.Context, _, name string) error { return f.change("delete", name) }
+func (f *fakeNATS) DeleteConsumer(_ context.Context, _, name string) error { return f.change("delete", name) }
 
 var errAway = errors.New("nats: no servers available for connection")
 
@@ -148,7 +150,7 @@ func (f *fakeNATS) Count(context.Context, *jetstream.StreamInfo, uint64, string)
 	return uint64(len(f.messages)), f.failure()
 }
 
-func (f *fakeNATS) Subjects(context.Context, string) (map[string]uint64, error) {
+func (f *fakeNATS) Subjects(context.Context, string, string) (map[string]uint64, error) {
 	return map[string]uint64{f.streams[0].Config.Name: uint64(len(f.messages))}, f.failure()
 }
 
@@ -186,8 +188,8 @@ func (f *fakeNATS) name() string {
 
 func (f *fakeNATS) Inbox() string { return nats.InboxPrefix }
 
-func (f *fakeNATS) Publish(_ context.Context, m *nats.Msg) (string, uint64, error) {
-	return f.streams[0].Config.Name, 1, f.change("publish", m.Subject)
+func (f *fakeNATS) PublishMsg(_ context.Context, m *nats.Msg, _ ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	return &jetstream.PubAck{Stream: f.streams[0].Config.Name, Sequence: 1}, f.change("publish", m.Subject)
 }
 
 func (f *fakeNATS) DeleteMessage(_ context.Context, _ string, seq uint64) error {

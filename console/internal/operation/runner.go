@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/url"
 	"strings"
 	"sync"
@@ -200,6 +201,10 @@ func (r *Runner) Operations(context.Context) ([]Operation, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []Operation
+	maps.DeleteFunc(r.refused, func(id string, _ []string) bool {
+		_, known := r.records.Get(id)
+		return !known
+	})
 	for _, o := range r.records.All() {
 		var t task
 		if err := json.Unmarshal(o.Spec, &t); err != nil {

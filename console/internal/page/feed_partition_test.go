@@ -43,15 +43,20 @@ func TestAVastPartition(t *testing.T) {
 		s := sample.New()
 		defer s.Close()
 		v := &vast{shelf: newShelf(3)}
-		build := NewFeed(s, func(context.Context) (FeedSource, error) { return v, nil }, nil, operation.NewRunner(slog.New(slog.DiscardHandler))).
-			Pages()["partition"].Within(sample.Patience)
-		p, err := build(t.Context(), Request{Query: url.Values{"id": {"p00001"}}, Now: time.Now()})
+		pages := NewFeed(s, func(context.Context) (FeedSource, error) { return v, nil }, nil, operation.NewRunner(slog.New(slog.DiscardHandler))).
+			Pages()
+		build := func(q url.Values) (*view.Page, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), sample.Patience)
+			defer cancel()
+			return pages["partition"](ctx, Request{Query: q, Now: time.Now()})
+		}
+		p, err := build(url.Values{"id": {"p00001"}})
 		require.NoError(t, err)
 		require.Equal(t, view.Bad, p.Parts[0].ProblemTone)
 		require.Contains(t, p.Parts[0].List.Found, "more than 10,000 items")
 		require.Equal(t, "10,000+", p.Parts[0].List.Rows[0].Cells[3].Text)
 		require.Equal(t, "waits", p.Parts[1].List.Rows[0].Cells[0].Text)
-		complete, err := build(t.Context(), Request{Query: url.Values{"id": {"p00001"}, "status": {"Complete"}}, Now: time.Now()})
+		complete, err := build(url.Values{"id": {"p00001"}, "status": {"Complete"}})
 		require.NoError(t, err)
 		require.Contains(t, complete.Parts[1].Source.Error, "too many items")
 		skip := p.Action("skip")

@@ -208,7 +208,7 @@ func Log(all func() []view.Entry) Func {
 		list := &view.List{
 			Path: "log", Empty: "This list shows who did what on this console since it was started. The process's log has each action too.",
 		}
-		table(list, q, rows, "", len(entries), "action", func(e view.Entry) string { return "a-" + e.Key }, logColumns)
+		table(list, q, rows, "", len(entries), "action", func(e view.Entry) string { return fmt.Sprint("a-", e.Time.UnixNano()) }, logColumns)
 		return &view.Page{
 			Nav: "log", Title: "Log of actions",
 			Filter: &view.Filter{Path: "log", Fields: []view.Field{

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
 )
@@ -72,10 +73,7 @@ func (r rings) put(at time.Time, key string, values []float64) {
 	now, width := r.at(at), len(values)
 	one := r.all[key]
 	if one == nil {
-		one = &ring{now - r.points, make([]float32, int(r.points)*width)}
-		for i := range one.Values {
-			one.Values[i] = gap
-		}
+		one = &ring{now - r.points, slices.Repeat([]float32{gap}, int(r.points)*width)}
 		r.all[key] = one
 	}
 	if now < one.Last {

@@ -117,16 +117,13 @@ func (t Trend) Next(now time.Time, backlog uint64) Trend {
 	if len(t.lows) == 0 || passed >= 2*lowSpan || passed < 0 {
 		return Trend{lows: []uint64{backlog}, began: now.Truncate(lowSpan)}
 	}
-	lows := append([]uint64(nil), t.lows...)
+	lows := slices.Clone(t.lows)
 	if passed < lowSpan {
 		lows[len(lows)-1] = min(lows[len(lows)-1], backlog)
 		return Trend{lows, t.began}
 	}
 	lows = append(lows, backlog)
-	if spans := int(longGrowth/lowSpan) + 1; len(lows) > spans {
-		lows = lows[len(lows)-spans:]
-	}
-	return Trend{lows, t.began.Add(lowSpan)}
+	return Trend{lows[max(0, len(lows)-int(longGrowth/lowSpan)-1):], t.began.Add(lowSpan)}
 }
 
 // Growth is how the backlog develops.

@@ -53,17 +53,11 @@ func (s State) Trouble() bool { return s.Level <= Amber }
 
 // Sum is the state of many objects together. Noun is that of one object.
 func Sum(noun string, all []State) State {
-	n := map[Level]int{}
+	n := map[Level]uint64{}
 	for _, s := range all {
 		n[s.Level]++
 	}
 	of := view.Count(uint64(len(all)), noun)
-	is := func(n int) string {
-		if n == 1 {
-			return "is"
-		}
-		return "are"
-	}
 	rest := ""
 	if n[Red] > 0 && n[Amber] > 0 {
 		rest += fmt.Sprintf(" %d more should be looked at.", n[Amber])
@@ -75,7 +69,7 @@ func Sum(noun string, all []State) State {
 	case len(all) == 0:
 		return State{Idle, "none", "There is no " + noun + "."}
 	case n[Red] > 0:
-		return State{Red, "in trouble", fmt.Sprintf("%d of %s %s in trouble.", n[Red], of, is(n[Red])) + rest}
+		return State{Red, "in trouble", fmt.Sprintf("%d of %s %s in trouble.", n[Red], of, view.Is(n[Red])) + rest}
 	case n[Amber] > 0:
 		return State{Amber, "look at it", fmt.Sprintf("%d of %s should be looked at.", n[Amber], of) + rest}
 	case n[Unknown] > 0:

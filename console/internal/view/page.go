@@ -273,7 +273,6 @@ func (a *Action) Filled(form url.Values) *Action {
 
 // Entry is a line of the log of actions.
 type Entry struct {
-	Key     string `json:"-"` // orders the entries by time
 	Time    time.Time
 	Who     string
 	Action  string

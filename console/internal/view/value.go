@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jetpull/jetpull/console/internal/chart"
 )
@@ -75,10 +74,11 @@ const (
 // Text is a value that is shown as it is. A long one is cut, and the title has more of it.
 func Text(s string) Value {
 	s = strings.ToValidUTF8(s, "\uFFFD")
-	if utf8.RuneCountInString(s) <= maxText {
-		return Value{Text: s}
+	v := Value{Text: cut(s, maxText)}
+	if v.Text != s {
+		v.Title = cut(s, maxTitle)
 	}
-	return Value{Text: cut(s, maxText), Title: cut(s, maxTitle)}
+	return v
 }
 
 // cut shortens a text to n characters, and states how long it is.
@@ -231,13 +231,16 @@ func Count(n uint64, noun string) string {
 	return group(n) + " " + noun + "s"
 }
 
-// CountIs is a number with its noun and verb, such as "1 message is".
-func CountIs(n uint64, noun string) string {
+// Is is the verb for a number of objects.
+func Is(n uint64) string {
 	if n == 1 {
-		return Count(n, noun) + " is"
+		return "is"
 	}
-	return Count(n, noun) + " are"
+	return "are"
 }
+
+// CountIs is a number with its noun and verb, such as "1 message is".
+func CountIs(n uint64, noun string) string { return Count(n, noun) + " " + Is(n) }
 
 // Span is a duration in one or two units, such as "1 min 30 s".
 func Span(d time.Duration) string {
