@@ -55,7 +55,7 @@ func (j jobs) target() target {
 
 // judged sets what a consumer is judged by, but for its jobs.
 func (j jobs) judged(r *state.Receiver) {
-	r.Noun, r.Gone, r.Known, r.Since, r.Breaker, r.Paused, r.Disabled = "job", "dead job", true, j.FailingSince, breakers[j.Breaker], "", ""
+	r.Noun, r.Gone, r.Known, r.Since, r.Breaker, r.Paused, r.Disabled = "job", "dead job", true, j.FailingSince, j.Breaker, "", ""
 	switch {
 	case j.State == "paused" && j.PausedBy == "failing":
 		r.Disabled = "The broker has paused it, since its callbacks fail"

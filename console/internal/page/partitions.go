@@ -108,11 +108,8 @@ func (s judgedSet) next(set PartitionSet, states map[string]state.State, now tim
 		}
 		next.judged = append(next.judged, judged)
 	}
-	v := state.Set{TTL: set.TTL, Pending: next.pending, Counts: slices.Collect(maps.Values(next.members)), Partitions: next.judged}
-	if set.Err != nil {
-		v.Err = set.Err.Error()
-	}
-	next.state = v.Of()
+	counts := slices.Collect(maps.Values(next.members))
+	next.state = state.Set{Err: set.Err, TTL: set.TTL, Pending: next.pending, Counts: counts, Partitions: next.judged}.Of()
 	return next
 }
 

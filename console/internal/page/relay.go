@@ -113,14 +113,11 @@ func (y *Relay) ask(ctx context.Context) (found targetSample, err error) {
 	return found, nil
 }
 
-// breakers are the states of circuit breakers, as relay and broker name them.
-var breakers = map[string]state.Breaker{"open": state.Open, "half_open": state.Probing, "half-open": state.Probing}
-
 // state is what the receiver is judged by, but for its failures.
 func (r receiver) state() state.Receiver {
 	v := state.Receiver{
 		Noun: "message", Gone: "failed message", Known: !r.State.unknown, Backlog: r.State.Backlog, InFlight: r.State.InFlight, Refused: state.NotKnown,
-		Since: r.State.RefusedSince, Breaker: breakers[r.State.Breaker],
+		Since: r.State.RefusedSince, Breaker: r.State.Breaker,
 	}
 	switch {
 	case r.State.Refused != nil:

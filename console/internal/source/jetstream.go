@@ -260,11 +260,8 @@ func (j JetStream) Count(ctx context.Context, info *jetstream.StreamInfo, from u
 	return 0, errors.New("the stream does not allow direct get")
 }
 
-// Message implements [page.MessageSource].
+// Message implements [page.MessageSource]. Its caller has found the stream.
 func (j JetStream) Message(ctx context.Context, name string, seq uint64) (*jetstream.RawStreamMsg, error) {
-	if len(name) > wire.MaxName {
-		return nil, jetstream.ErrStreamNotFound
-	}
 	return jsstream.Next(ctx, j.JetStream, name, seq, "")
 }
 

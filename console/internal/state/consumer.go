@@ -154,8 +154,8 @@ func (t Trend) over(d time.Duration) Growth {
 
 // Set is a set of partitions of a stream.
 type Set struct {
-	// Err is why the partitions are not known; empty: they are.
-	Err     string
+	// Err is why the partitions are not known; nil: they are.
+	Err     error
 	TTL     time.Duration
 	Pending uint64
 	// Partitions are the partitions that are known, and Counts how many of them each member has.
@@ -190,8 +190,8 @@ func (s Set) Of() State {
 	as := State{worst.Level, cmp.Or(worst.Word, "not known"), ""}
 	as.Sentence = fmt.Sprintf("Partition %d: %s", bad.Number, cmp.Or(worst.Sentence, "Its state is not known now."))
 	switch {
-	case s.Err != "":
-		return State{Unknown, "not known", "The state of the partitions is not known: " + s.Err}
+	case s.Err != nil:
+		return State{Unknown, "not known", "The state of the partitions is not known: " + s.Err.Error()}
 	case len(s.Counts) == 0 && s.Pending > 0:
 		return State{Red, "no member", "No member works on the partitions, and " + waiting + "."}
 	case len(s.Counts) == 0:

@@ -22,21 +22,11 @@ type Receiver struct {
 	Since   time.Time
 	// Disabled and Paused are why nothing is sent, in a sentence without its end; empty: it is not.
 	Disabled, Paused string
-	// Breaker is that of its circuit breaker.
-	Breaker Breaker
+	// Breaker is the state of its circuit breaker, in the word of its system.
+	Breaker string
 	// Full is why the window of its rate limit is full, in a sentence without its end; empty: it is not.
 	Full string
 }
-
-// Breaker is the state of a circuit breaker.
-type Breaker int
-
-// The states of a circuit breaker.
-const (
-	Closed Breaker = iota
-	Open
-	Probing
-)
 
 // refusals is how many failed calls in a row are red.
 const refusals = 5
@@ -61,9 +51,9 @@ func (r Receiver) Of() State {
 		return State{Red, r.Gone + "s", view.Count(uint64(r.Failed), r.Gone) + ". Requeue them when the cause is gone." + paused}
 	case !r.Known:
 		return State{Unknown, "not known", "Its state is not known now."}
-	case r.Breaker == Open:
+	case r.Breaker == "open":
 		return State{Amber, "breaker open", "The circuit breaker is open, since calls fail; " + waiting + "." + since}
-	case r.Breaker == Probing:
+	case r.Breaker == "half_open", r.Breaker == "half-open": // of the relay, and of the broker
 		return State{Amber, "probing", "Calls failed, and it is tried whether one succeeds again; " + waiting + "." + since}
 	case r.Paused != "":
 		return State{Amber, "paused by operator", r.Paused + "; " + waiting + "."}

@@ -104,7 +104,7 @@ func TestSet(t *testing.T) {
 		{"no member", Set{Partitions: free(1)}.Of(), Idle, "no member", "Nothing waits"},
 		{"counts differ by more than one", Set{Partitions: partitions(works), Counts: []int{3, 1}}.Of(), Amber, "uneven", "3 partitions, and another has 1"},
 		{"counts differ by one", Set{Partitions: partitions(works), Counts: []int{2, 1}}.Of(), Green, "working", ""},
-		{"not known", Set{Err: "no answer", Counts: []int{1}}.Of(), Unknown, "not known", "no answer"},
+		{"not known", Set{Err: errors.New("no answer"), Counts: []int{1}}.Of(), Unknown, "not known", "no answer"},
 	})
 }
 
@@ -123,8 +123,9 @@ func TestReceiver(t *testing.T) {
 		{"disabled", of(func(r *Receiver) { r.Disabled = "It answered 410" }), Red, "disabled", "It answered 410; 2 messages wait."},
 		{"each of the last 5 calls failed", of(func(r *Receiver) { r.Refused = 5 }), Red, "failing", "last 5 calls"},
 		{"4 calls failed", of(func(r *Receiver) { r.Refused = 4 }), Green, "working", ""},
-		{"breaker open", of(func(r *Receiver) { r.Breaker = Open }), Amber, "breaker open", ""},
-		{"breaker half open", of(func(r *Receiver) { r.Breaker = Probing }), Amber, "probing", ""},
+		{"breaker open", of(func(r *Receiver) { r.Breaker = "open" }), Amber, "breaker open", ""},
+		{"breaker of the relay half open", of(func(r *Receiver) { r.Breaker = "half_open" }), Amber, "probing", ""},
+		{"breaker of the broker half open", of(func(r *Receiver) { r.Breaker = "half-open" }), Amber, "probing", ""},
 		{"window full", of(func(r *Receiver) { r.Full = "10 in 1 s" }), Amber, "at its limit", "10 in 1 s; 2 messages wait."},
 		{"window full and nothing waits", Receiver{Known: true, Full: "x"}.Of(), Idle, "idle", ""},
 		{"paused", of(func(r *Receiver) { r.Paused = "Paused by an operator" }), Amber, "paused by operator", "Paused by an operator; 2"},
