@@ -101,7 +101,9 @@ func (f *fakeNATS) Reset(_ context.Context, _, name string, _ uint64) error {
 	return f.change("reset", name)
 }
 
-func (f *fakeNATS) DeleteConsumer(_ context.Context, _, name string) error { return f.change("delete", name) }
+func (f *fakeNATS) DeleteConsumer(_ context.Context, _, name string) error {
+	return f.change("delete", name)
+}
 
 var errAway = errors.New("nats: no servers available for connection")
 
