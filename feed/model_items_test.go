@@ -1,7 +1,6 @@
 package feed
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -201,8 +200,8 @@ func (c *client) insert(ctx context.Context, partition string, items ...Item) er
 		if p.Sealed || p.Status == sqlstore.Complete {
 			return ErrClosed
 		}
-		rows, err := newRows(p.ID, items)
-		if err = cmp.Or(err, atGate(p, rows)); err != nil {
+		rows, err := newRows(p, items)
+		if err != nil {
 			return err
 		}
 		twice := false
