@@ -56,6 +56,7 @@ type pgxTx struct{ pgx.Tx }
 func (t pgxTx) Connect(context.Context) (driver.Conn, error) { return t, nil }
 func (t pgxTx) Driver() driver.Driver                        { return nil }
 func (t pgxTx) Prepare(string) (driver.Stmt, error)          { return nil, driver.ErrSkip }
+func (t pgxTx) CheckNamedValue(*driver.NamedValue) error     { return nil } // pgx takes arrays, too
 func (t pgxTx) Close() error                                 { return nil }
 func (t pgxTx) Begin() (driver.Tx, error)                    { return nil, driver.ErrSkip }
 

@@ -1,9 +1,7 @@
 package sqlstore
 
 import (
-	"fmt"
-	"strings"
-	"sync"
+	"time"
 
 	"gorm.io/gorm"
 )
@@ -12,23 +10,9 @@ import (
 const addStatement = `WITH p AS MATERIALIZED (
 	SELECT id FROM partitions WHERE id = $1 AND gate <= $2 AND status = 'Available' AND NOT sealed FOR UPDATE)
 INSERT INTO items (partition_id, id, gate, status, data, not_before, timer, version)
-SELECT p.id, r.id, r.gate, 'Available', r.data, r.not_before, r.timer, 1 FROM p, (VALUES %s) AS r(n, id, gate, data, not_before, timer) ORDER BY r.n`
-
-// addRows are the statements by the number of items.
-var addRows sync.Map
-
-func addOf(n int) string {
-	if known, ok := addRows.Load(n); ok {
-		return known.(string)
-	}
-	rows := make([]string, n)
-	for i := range rows {
-		rows[i] = fmt.Sprintf("(%d, $%d::text, $%d::bigint, $%d::bytea, $%d::timestamptz, $%d::bigint)", i, 5*i+3, 5*i+4, 5*i+5, 5*i+6, 5*i+7)
-	}
-	statement := fmt.Sprintf(addStatement, strings.Join(rows, ","))
-	addRows.Store(n, statement)
-	return statement
-}
+SELECT p.id, r.id, r.gate, 'Available', r.data, r.not_before, r.timer, 1
+FROM p, unnest($3::text[], $4::bigint[], $5::bytea[], $6::timestamptz[], $7::bigint[]) WITH ORDINALITY AS r(id, gate, data, not_before, timer, n)
+ORDER BY r.n`
 
 // Add inserts items into a partition by one statement, where the database has one for it and the partition takes them. Otherwise
 // it inserts none.
@@ -36,18 +20,23 @@ func Add(s *Store, tx *gorm.DB, id string, rows []Item) (added bool, err error) 
 	if !s.batch || len(rows) == 0 || !Possible(id) {
 		return false, nil
 	}
-	args := make([]any, 2, 2+5*len(rows))
 	lowest := rows[0].Gate
 	for i := range rows {
-		r := &rows[i]
-		lowest = min(lowest, r.Gate)
-		args = append(args, r.ID, r.Gate, r.Data, r.NotBefore, r.Timer)
+		lowest = min(lowest, rows[i].Gate)
 	}
-	args[0], args[1] = id, lowest
-	done, err := tx.Statement.ConnPool.ExecContext(tx.Statement.Context, addOf(len(rows)), args...)
+	done, err := tx.Statement.ConnPool.ExecContext(tx.Statement.Context, addStatement, id, lowest,
+		Map(rows, func(r *Item) string { return r.ID }), Map(rows, func(r *Item) int { return r.Gate }),
+		Map(rows, func(r *Item) []byte { return r.Data }), Map(rows, (*Item).notBefore), Map(rows, func(r *Item) *int64 { return r.Timer }))
 	if err != nil {
 		return false, err
 	}
 	n, err := done.RowsAffected()
 	return n > 0, err
+}
+
+func (r *Item) notBefore() *time.Time {
+	if r.NotBefore == nil {
+		return nil
+	}
+	return &r.NotBefore.Time
 }
