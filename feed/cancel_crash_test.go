@@ -145,7 +145,7 @@ func (h *history) cancelUnderKill(t *testing.T, s *Store, dsn, fault, partition 
 		eventually(t, "its watcher has reported again, and has read what it was asked", func() bool {
 			w, err := s.sql.Dialect.Watching(s.sql.DB, first.Watcher)
 			require.NoError(t, err)
-			return len(w) == 1 && len(w[0].Running) == 1 && w[0].Running[0].For > crashLease
+			return len(w) == 1 && len(w[0].State.Running) == 1 && w[0].State.Running[0].For > crashLease
 		})
 		require.True(t, settled(Available), "the request was for another attempt")
 		cancel()

@@ -34,8 +34,8 @@ func (s *Store) CreatePartition(ctx context.Context, p Partition, items ...Item)
 func (s *Store) CreatePartitionTx(ctx context.Context, tx any, p Partition, items ...Item) (Partition, error) {
 	p.ID = cmp.Or(p.ID, nuid.Next())
 	row := sqlstore.Partition{ID: p.ID, Gate: p.Gate, Status: sqlstore.Available, Sealed: p.Sealed, Version: 1}
-	rows, err := newRows(&row, items)
-	if err = cmp.Or(checkID("Partition.ID", p.ID), err); err == nil {
+	rows, err := newRows(p.ID, items)
+	if err = cmp.Or(checkID("Partition.ID", p.ID), err, atGate(&row, rows)); err == nil {
 		err = inTx(ctx, s.sql, tx, p.ID, func(tx *gorm.DB) error {
 			if err := inserted(tx, "the partition", tx.Create(&row).Error); err != nil {
 				return err
@@ -63,36 +63,35 @@ func (s *Store) Insert(ctx context.Context, partition string, items ...Item) err
 //
 // The transaction locks the row of the partition until it ends, so keep it short: see [Store].
 func (s *Store) InsertTx(ctx context.Context, tx any, partition string, items ...Item) error {
-	rows, malformed := newRows(&sqlstore.Partition{ID: partition, Gate: math.MinInt}, items)
-	err := inTx(ctx, s.sql, tx, partition, func(tx *gorm.DB) error {
-		if malformed == nil && batchOf(rows) == len(rows) {
-			added, err := sqlstore.Add(s.sql, tx, partition, rows)
-			if added || err != nil {
-				return inserted(tx, "one of the items", err)
-			}
-		}
-		return s.sql.Change(tx, partition, func(tx *gorm.DB, p *sqlstore.Partition) error { return insertInto(s, tx, p, items) })
-	})
+	rows, malformed := newRows(partition, items)
+	err := inTx(ctx, s.sql, tx, partition, func(tx *gorm.DB) error { return insertInto(s.sql, tx, partition, rows, malformed) })
 	return wrapped(err, "insert into partition %q", partition)
 }
 
-// insertInto inserts items into a partition whose row is locked.
-func insertInto(s *Store, tx *gorm.DB, p *sqlstore.Partition, items []Item) error {
-	if p.Sealed || p.Status == sqlstore.Complete {
-		return ErrClosed
+// insertInto inserts items into a partition that exists, unless they are malformed.
+func insertInto(s *sqlstore.Store, tx *gorm.DB, partition string, rows []sqlstore.Item, malformed error) error {
+	if malformed == nil && batchOf(rows) == len(rows) {
+		if added, err := sqlstore.Add(s, tx, partition, rows); added || err != nil {
+			return inserted(tx, "one of the items", err)
+		}
 	}
-	rows, err := newRows(p, items)
-	if err != nil {
+	return s.Change(tx, partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
+		if p.Sealed || p.Status == sqlstore.Complete {
+			return ErrClosed
+		}
+		err := cmp.Or(malformed, atGate(p, rows))
+		if err == nil {
+			err = insertRows(tx, rows)
+		}
+		if err == nil {
+			err = unblock(s, tx, p)
+		}
 		return err
-	}
-	if err := insertRows(tx, rows); err != nil {
-		return err
-	}
-	return unblock(s, tx, p)
+	})
 }
 
-// newRows are items as they are inserted into a partition whose row is locked or new.
-func newRows(p *sqlstore.Partition, items []Item) ([]sqlstore.Item, error) {
+// newRows are items as they are inserted.
+func newRows(partition string, items []Item) ([]sqlstore.Item, error) {
 	rows, seen := make([]sqlstore.Item, len(items)), make(map[string]struct{}, len(items))
 	for i := range items {
 		it := &items[i]
@@ -104,13 +103,10 @@ func newRows(p *sqlstore.Partition, items []Item) ([]sqlstore.Item, error) {
 			return nil, fmt.Errorf("item %q: %w", id, ErrDuplicate)
 		}
 		seen[id] = struct{}{}
-		if it.Gate < p.Gate {
-			return nil, fmt.Errorf("item %q at gate %d, partition at %d: %w", id, it.Gate, p.Gate, ErrGatePassed)
-		}
 		if it.timer != nil && (*it.timer < 0 || *it.timer > maxDelay.Milliseconds()) {
 			return nil, invalid("OpenAfter", "%v is not in 0..%v", time.Duration(*it.timer)*time.Millisecond, maxDelay)
 		}
-		rows[i] = sqlstore.Item{PartitionID: p.ID, ID: id, Gate: it.Gate, Status: sqlstore.Available, Data: it.Data, Version: 1, Timer: it.timer}
+		rows[i] = sqlstore.Item{PartitionID: partition, ID: id, Gate: it.Gate, Status: sqlstore.Available, Data: it.Data, Version: 1, Timer: it.timer}
 		if it.Data == nil {
 			rows[i].Data = []byte{}
 		}
@@ -123,6 +119,16 @@ func newRows(p *sqlstore.Partition, items []Item) ([]sqlstore.Item, error) {
 		}
 	}
 	return rows, nil
+}
+
+// atGate returns an error for an item below the gate of its partition.
+func atGate(p *sqlstore.Partition, rows []sqlstore.Item) error {
+	for i := range rows {
+		if r := &rows[i]; r.Gate < p.Gate {
+			return fmt.Errorf("item %q at gate %d, partition at %d: %w", r.ID, r.Gate, p.Gate, ErrGatePassed)
+		}
+	}
+	return nil
 }
 
 // insertRows inserts items by statements of bounded size.

@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -200,8 +201,8 @@ func (c *client) insert(ctx context.Context, partition string, items ...Item) er
 		if p.Sealed || p.Status == sqlstore.Complete {
 			return ErrClosed
 		}
-		rows, err := newRows(p, items)
-		if err != nil {
+		rows, err := newRows(p.ID, items)
+		if err = cmp.Or(err, atGate(p, rows)); err != nil {
 			return err
 		}
 		twice := false

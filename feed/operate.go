@@ -98,7 +98,7 @@ func unfail(ctx context.Context, s *Store, what, partition string, items []strin
 				return err
 			}
 		}
-		return unblock(s, tx, p)
+		return unblock(s.sql, tx, p)
 	})
 	if err != nil {
 		return 0, err
@@ -116,12 +116,12 @@ func unfailAll(ctx context.Context, s *Store, what, partition string, set map[st
 			}
 			step = nil
 			if err := failed().Order("id").Limit(stepRows).Pluck("id", &step).Error; err != nil || len(step) == 0 {
-				return cmp.Or(err, unblock(s, tx, p))
+				return cmp.Or(err, unblock(s.sql, tx, p))
 			}
 			if err := failed().Where("id <= ?", step[len(step)-1]).Updates(set).Error; err != nil {
 				return err
 			}
-			return unblock(s, tx, p)
+			return unblock(s.sql, tx, p)
 		})
 		if err != nil {
 			return n, err
@@ -150,11 +150,11 @@ func unfailOne(tx *gorm.DB, p *sqlstore.Partition, id string, set map[string]any
 }
 
 // unblock makes a partition Available whose gate has items again, or no failed one any more.
-func unblock(s *Store, tx *gorm.DB, p *sqlstore.Partition) error {
+func unblock(s *sqlstore.Store, tx *gorm.DB, p *sqlstore.Partition) error {
 	if p.Status != sqlstore.Failed {
 		return nil
 	}
-	_, some, failed, err := s.sql.Dialect.AtGate(tx, p)
+	_, some, failed, err := s.Dialect.AtGate(tx, p)
 	if err != nil || (failed && !some) {
 		return err
 	}

@@ -117,23 +117,8 @@ func (s *Store) Items(ctx context.Context, q Query) ([]Item, error) {
 
 // Counts returns the numbers of items of a partition by gate and status. The error is [ErrNotFound].
 func (s *Store) Counts(ctx context.Context, partition string) (map[int]Counts, error) {
-	count := func(s Status) string { return countIf("status = '"+string(s)+"'") + " AS " + string(s) }
-	columns := []string{"gate", count(Available), count(Complete), count(Failed)}
-	return read(ctx, s, fmt.Sprintf("count the items of partition %q", partition), func(db *gorm.DB) (map[int]Counts, error) {
-		var rows []struct {
-			Gate int
-			Counts
-		}
-		if _, err := findPartition(db, partition); err != nil {
-			return nil, err
-		}
-		err := db.Table("items").Select(columns).Where("partition_id = ?", partition).Group("gate").Find(&rows).Error
-		counts := map[int]Counts{}
-		for _, row := range rows {
-			counts[row.Gate] = row.Counts
-		}
-		return counts, err
-	})
+	counts, _, err := countsUpTo(ctx, s, partition, 0)
+	return counts, err
 }
 
 // CountsUpTo is like [Store.Counts], and takes a short time however large the partition is. It reads at most most items of each status. Of a
@@ -142,33 +127,39 @@ func (s *Store) CountsUpTo(ctx context.Context, partition string, most int) (cou
 	if most < 1 {
 		return nil, false, invalid("most", "%d is below 1", most)
 	}
+	return countsUpTo(ctx, s, partition, most)
+}
+
+// countsUpTo counts all items for a most of 0.
+func countsUpTo(ctx context.Context, s *Store, partition string, most int) (counts map[int]Counts, more bool, err error) {
+	count := func(s Status) string { return countIf("status = '"+string(s)+"'") + " AS " + string(s) }
+	columns := []string{"gate", count(Available), count(Complete), count(Failed)}
 	counts, err = read(ctx, s, fmt.Sprintf("count the items of partition %q", partition), func(db *gorm.DB) (map[int]Counts, error) {
 		if _, err := findPartition(db, partition); err != nil {
 			return nil, err
 		}
-		var first int64
-		err := db.Table("(?) AS first", db.Table("items").Select("id").Where("partition_id = ?", partition).Limit(most+1)).Count(&first).Error
-		more = first > int64(most)
-		counts := map[int]Counts{}
-		count := func(status Status, add func(c *Counts, n int)) {
-			items := db.Table("items").Where("partition_id = ? AND status = '"+string(status)+"'", partition)
-			if more {
-				items = db.Table("(?) AS lowest", items.Select("gate").Order("gate").Limit(most))
+		items := func() *gorm.DB { return db.Table("items").Where("partition_id = ?", partition) }
+		counted := items()
+		if most > 0 {
+			var first int64
+			if err := db.Table("(?) AS first", items().Select("id").Limit(most+1)).Count(&first).Error; err != nil {
+				return nil, err
 			}
-			var rows []struct{ Gate, N int }
-			if err == nil {
-				err = items.Select("gate, COUNT(*) AS n").Group("gate").Find(&rows).Error
-			}
-			for _, row := range rows {
-				c := counts[row.Gate]
-				add(&c, row.N)
-				counts[row.Gate] = c
+			if more = first > int64(most); more {
+				lowest := func(s Status) *gorm.DB {
+					return items().Where("status = '" + string(s) + "'").Select("gate, status").Order("gate").Limit(most)
+				}
+				counted = db.Table("(SELECT * FROM (?) a UNION ALL SELECT * FROM (?) f) lowest", lowest(Available), lowest(Failed))
 			}
 		}
-		count(Available, func(c *Counts, n int) { c.Available = n })
-		count(Failed, func(c *Counts, n int) { c.Failed = n })
-		if !more {
-			count(Complete, func(c *Counts, n int) { c.Complete = n })
+		var rows []struct {
+			Gate int
+			Counts
+		}
+		err := counted.Select(columns).Group("gate").Find(&rows).Error
+		counts := map[int]Counts{}
+		for _, row := range rows {
+			counts[row.Gate] = row.Counts
 		}
 		return counts, err
 	})

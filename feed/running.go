@@ -37,8 +37,8 @@ func (s *Store) Running(ctx context.Context) ([]Running, error) {
 	return read(ctx, s, "list running items", func(db *gorm.DB) (all []Running, err error) {
 		watchers, err := s.sql.Dialect.Watching(db, "")
 		for _, w := range watchers {
-			for _, r := range w.Running {
-				all = append(all, Running{r.Partition, r.Item, r.Gate, r.Attempt, w.Seen.Add(-r.For), w.Owner, w.Host, w.PID})
+			for _, r := range w.State.Running {
+				all = append(all, Running{r.Partition, r.Item, r.Gate, r.Attempt, w.Seen.Time.Add(-r.For), w.Owner, w.State.Host, w.State.PID})
 			}
 		}
 		slices.SortStableFunc(all, func(a, b Running) int { return a.Since.Compare(b.Since) })
@@ -65,9 +65,9 @@ func (s *Store) Cancel(ctx context.Context, partition, item string) (within time
 				return err
 			}
 			for _, w := range watchers {
-				for _, r := range w.Running {
+				for _, r := range w.State.Running {
 					if r.Partition == partition && r.Item == item {
-						within = w.Every
+						within = w.State.Every
 						return sqlstore.AskToCancel(tx, sqlstore.Cancel{PartitionID: partition, ItemID: item, Owner: w.Owner, Version: r.Version})
 					}
 				}

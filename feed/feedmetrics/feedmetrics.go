@@ -55,13 +55,21 @@ var (
 	items      = desc("items", "Items that are not Complete: ready, delayed until their time, gated until the gate is reached, failed.", "state")
 	oldest     = desc("oldest_item_seconds", "Age of the oldest item that is ready.")
 	blocked    = desc("blocked_partitions", "Partitions with failed items, which block their gate.")
+	running    = desc("running_items", "Items begun and not yet saved by this process.")
+	slow       = desc("slow_handlers", "Handlers that have run for 10 minutes, or for 10 s longer than HandlerTimeout. Each occupies a slot.")
+	leases     = desc("leases", "Partitions held by this process.")
 	attempts   = desc("attempts_total", "Calls of the processor for an item, by result: ok or failed.", "result")
+	handlers   = desc("handler_seconds_total", "Time that these calls took.")
 	ended      = desc("ended_items_total", "Items saved as Complete or Failed.", "status")
+	conflicts  = desc("conflicts_total", "Results that were not saved: the lease was lost, or another program wrote the item.")
 	leaseEvent = desc("lease_events_total", "Leases taken, lost to another watcher after their time, and requested from another one (steal).", "event")
 	gates      = desc("gates_total", "Gates passed, and gates blocked by failed items.", "result")
+	failures   = desc("database_errors_total", "Statements that failed and were tried again.")
 	prunedRows = desc("pruned_total", "Rows of partitions and items that Store.Prune has deleted since this process opened the store. Other "+
 		"processes, such as jetpull feed prune, do not count.", "table")
 )
+
+const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
 
 // counts are what watchers do. Each is the sum over the watchers of a collector.
 var counts = []struct {
@@ -70,36 +78,21 @@ var counts = []struct {
 	labels []string
 	of     func(feed.Stats) float64
 }{
-	{
-		desc("running_items", "Items begun and not yet saved by this process."), prometheus.GaugeValue, nil,
-		func(s feed.Stats) float64 { return float64(s.Running) },
-	},
-	{
-		desc("slow_handlers", "Handlers that have run for 10 minutes, or for 10 s longer than HandlerTimeout. Each occupies a slot."),
-		prometheus.GaugeValue, nil, func(s feed.Stats) float64 { return float64(s.Slow) },
-	},
-	{desc("leases", "Partitions held by this process."), prometheus.GaugeValue, nil, func(s feed.Stats) float64 { return float64(s.Leases) }},
-	{attempts, prometheus.CounterValue, []string{"ok"}, func(s feed.Stats) float64 { return float64(s.Attempts - s.FailedAttempts) }},
-	{attempts, prometheus.CounterValue, []string{"failed"}, func(s feed.Stats) float64 { return float64(s.FailedAttempts) }},
-	{
-		desc("handler_seconds_total", "Time that these calls took."), prometheus.CounterValue, nil,
-		func(s feed.Stats) float64 { return s.HandlerTime.Seconds() },
-	},
-	{ended, prometheus.CounterValue, []string{string(feed.Complete)}, func(s feed.Stats) float64 { return float64(s.Completed) }},
-	{ended, prometheus.CounterValue, []string{string(feed.Failed)}, func(s feed.Stats) float64 { return float64(s.Failed) }},
-	{
-		desc("conflicts_total", "Results that were not saved: the lease was lost, or another program wrote the item."), prometheus.CounterValue, nil,
-		func(s feed.Stats) float64 { return float64(s.Conflicts) },
-	},
-	{leaseEvent, prometheus.CounterValue, []string{"taken"}, func(s feed.Stats) float64 { return float64(s.LeasesTaken) }},
-	{leaseEvent, prometheus.CounterValue, []string{"lost"}, func(s feed.Stats) float64 { return float64(s.LeasesLost) }},
-	{leaseEvent, prometheus.CounterValue, []string{"steal"}, func(s feed.Stats) float64 { return float64(s.Steals) }},
-	{gates, prometheus.CounterValue, []string{"passed"}, func(s feed.Stats) float64 { return float64(s.GatesPassed) }},
-	{gates, prometheus.CounterValue, []string{"blocked"}, func(s feed.Stats) float64 { return float64(s.GatesBlocked) }},
-	{
-		desc("database_errors_total", "Statements that failed and were tried again."), prometheus.CounterValue, nil,
-		func(s feed.Stats) float64 { return float64(s.DatabaseErrors) },
-	},
+	{running, gauge, nil, func(s feed.Stats) float64 { return float64(s.Running) }},
+	{slow, gauge, nil, func(s feed.Stats) float64 { return float64(s.Slow) }},
+	{leases, gauge, nil, func(s feed.Stats) float64 { return float64(s.Leases) }},
+	{attempts, counter, []string{"ok"}, func(s feed.Stats) float64 { return float64(s.Attempts - s.FailedAttempts) }},
+	{attempts, counter, []string{"failed"}, func(s feed.Stats) float64 { return float64(s.FailedAttempts) }},
+	{handlers, counter, nil, func(s feed.Stats) float64 { return s.HandlerTime.Seconds() }},
+	{ended, counter, []string{string(feed.Complete)}, func(s feed.Stats) float64 { return float64(s.Completed) }},
+	{ended, counter, []string{string(feed.Failed)}, func(s feed.Stats) float64 { return float64(s.Failed) }},
+	{conflicts, counter, nil, func(s feed.Stats) float64 { return float64(s.Conflicts) }},
+	{leaseEvent, counter, []string{"taken"}, func(s feed.Stats) float64 { return float64(s.LeasesTaken) }},
+	{leaseEvent, counter, []string{"lost"}, func(s feed.Stats) float64 { return float64(s.LeasesLost) }},
+	{leaseEvent, counter, []string{"steal"}, func(s feed.Stats) float64 { return float64(s.Steals) }},
+	{gates, counter, []string{"passed"}, func(s feed.Stats) float64 { return float64(s.GatesPassed) }},
+	{gates, counter, []string{"blocked"}, func(s feed.Stats) float64 { return float64(s.GatesBlocked) }},
+	{failures, counter, nil, func(s feed.Stats) float64 { return float64(s.DatabaseErrors) }},
 }
 
 // Describe implements prometheus.Collector.
@@ -114,31 +107,29 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	send := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, kind, v, labels...)
 	}
 	if b, err := c.counted(); err != nil {
-		gauge(databaseUp, 0)
+		send(databaseUp, gauge, 0)
 	} else {
-		gauge(databaseUp, 1)
-		gauge(items, float64(b.Ready), "ready")
-		gauge(items, float64(b.Delayed), "delayed")
-		gauge(items, float64(b.Gated), "gated")
-		gauge(items, float64(b.Passed), "passed")
-		gauge(items, float64(b.Failed), "failed")
-		gauge(oldest, b.Oldest.Seconds())
-		gauge(blocked, float64(b.BlockedPartitions))
+		send(databaseUp, gauge, 1)
+		for state, n := range map[string]int{"ready": b.Ready, "delayed": b.Delayed, "gated": b.Gated, "passed": b.Passed, "failed": b.Failed} {
+			send(items, gauge, float64(n), state)
+		}
+		send(oldest, gauge, b.Oldest.Seconds())
+		send(blocked, gauge, float64(b.BlockedPartitions))
 	}
 	for _, m := range counts {
 		sum := 0.0
 		for _, w := range c.watchers {
 			sum += m.of(w.Stats())
 		}
-		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, sum, m.labels...)
+		send(m.desc, m.kind, sum, m.labels...)
 	}
 	pruned := c.pruned()
-	ch <- prometheus.MustNewConstMetric(prunedRows, prometheus.CounterValue, float64(pruned.Partitions), "partitions")
-	ch <- prometheus.MustNewConstMetric(prunedRows, prometheus.CounterValue, float64(pruned.Items), "items")
+	send(prunedRows, counter, float64(pruned.Partitions), "partitions")
+	send(prunedRows, counter, float64(pruned.Items), "items")
 }
 
 // counted is the backlog of now, or of a moment ago.

@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"time"
 
@@ -29,21 +28,15 @@ type RunningReport struct {
 	For       time.Duration `json:"for"` // how long it had run
 }
 
-// Watching is a report with its watcher, and the time of the database at which it was made.
+// Watching is a row of feed_watchers: a report with its watcher, and the time of the database at which it was made.
 type Watching struct {
-	Owner string
-	Seen  time.Time
-	Report
-}
-
-// watcherRow is a row of feed_watchers.
-type watcherRow struct {
 	Owner string `gorm:"primaryKey"`
 	Seen  RowTime
-	State string
+	State Report `gorm:"serializer:json"`
 }
 
-func (watcherRow) TableName() string { return "feed_watchers" }
+// TableName is GORM's hook.
+func (Watching) TableName() string { return "feed_watchers" }
 
 // Cancel asks a watcher to cancel an attempt. It is a row of feed_cancels.
 type Cancel struct {
@@ -93,27 +86,22 @@ func (s *Store) Report(ctx context.Context, t Terms, r Report) (cancels []Cancel
 // Watching returns the reports of the watchers that run, with the items whose attempts have not ended since. Owner restricts it to one watcher,
 // unless it is empty.
 func (d *dialect) Watching(db *gorm.DB, owner string) (all []Watching, err error) {
-	var rows []watcherRow
-	if err := db.Where(&watcherRow{Owner: owner}).Where("NOT " + d.Past("until")).Order("owner").Find(&rows).Error; err != nil {
+	if err := db.Where(&Watching{Owner: owner}).Where("NOT " + d.Past("until")).Order("owner").Find(&all).Error; err != nil {
 		return nil, err
 	}
-	for _, row := range rows {
-		w := Watching{Owner: row.Owner, Seen: row.Seen.Time}
-		if err := json.Unmarshal([]byte(row.State), &w.Report); err != nil {
-			return nil, fmt.Errorf("the row of watcher %q in feed_watchers cannot be read: %w", row.Owner, err)
-		}
+	for i := range all {
+		w, r := &all[i], &all[i].State
 		var now []Item
 		err := db.Table("items i").Select("i.partition_id, i.id, i.version").Joins("JOIN partitions p ON p.id = i.partition_id").
-			Where("p.owner = ? AND NOT "+d.Past("p.until")+" AND i.status = 'Available'", row.Owner).
-			Where("i.partition_id IN ? AND i.id IN ?", Map(w.Running, func(r *RunningReport) string { return r.Partition }),
-				Map(w.Running, func(r *RunningReport) string { return r.Item })).Find(&now).Error
+			Where("p.owner = ? AND NOT "+d.Past("p.until")+" AND i.status = 'Available'", w.Owner).
+			Where("i.partition_id IN ? AND i.id IN ?", Map(r.Running, func(r *RunningReport) string { return r.Partition }),
+				Map(r.Running, func(r *RunningReport) string { return r.Item })).Find(&now).Error
 		if err != nil {
 			return nil, err
 		}
-		w.Running = slices.DeleteFunc(w.Running, func(r RunningReport) bool {
+		r.Running = slices.DeleteFunc(r.Running, func(r RunningReport) bool {
 			return !slices.ContainsFunc(now, func(it Item) bool { return it.PartitionID == r.Partition && it.ID == r.Item && it.Version == r.Version })
 		})
-		all = append(all, w)
 	}
 	return all, nil
 }
