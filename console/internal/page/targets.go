@@ -27,7 +27,7 @@ type target struct {
 	from              time.Time // since when it is in its state, as its system says; zero: it does not
 	now               state.State
 	since             since
-	// What only one of the systems has.
+	// Fields that only one of the systems has.
 	receiver receiver
 	jobs     jobs
 }
