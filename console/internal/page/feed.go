@@ -14,7 +14,6 @@ import (
 
 	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/sample"
-	"github.com/jetpull/jetpull/console/internal/state"
 	"github.com/jetpull/jetpull/console/internal/view"
 	"github.com/jetpull/jetpull/feed"
 )
@@ -101,7 +100,7 @@ func (f *Feed) ready(ctx context.Context) error {
 func (f *Feed) opened(build Func) Func {
 	return func(ctx context.Context, r Request) (*view.Page, error) {
 		if err := f.ready(ctx); err != nil {
-			return nil, feedError(err, "feed")
+			return nil, notShown(feedName, err, "", "tables")
 		}
 		return build(ctx, r)
 	}
@@ -110,10 +109,6 @@ func (f *Feed) opened(build Func) Func {
 // Pages are the functions of the pages by their paths.
 func (f *Feed) Pages() map[string]Func {
 	return map[string]Func{"feed": f.list, "partition": f.opened(f.one), "item": f.opened(f.item)}
-}
-
-func feedState(b feed.Backlog) state.State {
-	return state.Feed{Known: true, Failed: b.Failed, Blocked: b.BlockedPartitions, Ready: b.Ready, Oldest: b.Oldest}.Of()
 }
 
 // partitionColumns are those of the list. The page of a partition has the values from the second on.
@@ -143,11 +138,10 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 		Path: "feed", Query: q, Sorted: cmp.Or(q.Get("sort"), "status"), Descending: q.Has("desc"),
 		Empty: "No partition matches. This list shows the partitions of the feed; `jetpull feed add NAME` makes one of the lines of its input.",
 	}
-	shown := firstPage(list, found, "partition", func(p feed.Partition) string { return "p-" + p.ID }, partitionColumns(r.Now))
-	if list.Next != nil {
-		last := shown[len(shown)-1]
-		list.Next = with(with(q, "after", last.ID), "stage", string(last.Status))
+	next := func(last feed.Partition) url.Values {
+		return with(with(q, "after", last.ID), "stage", string(last.Status))
 	}
+	shown := firstPage(list, found, "partition", func(p feed.Partition) string { return "p-" + p.ID }, next, partitionColumns(r.Now))
 	filter := keepOrder(&view.Filter{Path: "feed", Fields: []view.Field{
 		searchField(q, "q", "Partition", "its whole name"),
 		choice(q, "status", "Status", feedStates),
@@ -208,13 +202,6 @@ func until(p feed.Partition, now time.Time) view.Value {
 		v.Tone, v.Prefix = view.Warn, "ended "
 	}
 	return v
-}
-
-func feedError(err error, what string) error {
-	if errors.Is(err, feed.ErrNotFound) {
-		return notFound("The list of partitions shows all that there are.", "There is no %s.", what)
-	}
-	return unavailable(err, "Try again. If it stays so, look at the database.", "The database of the feed does not answer")
 }
 
 // partitionsPage is how many partitions are read at once.

@@ -31,13 +31,13 @@ func counted(n int) view.Value {
 
 func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 	q, id := r.Query, r.Query.Get("id")
-	p, err := f.source.Partition(ctx, id)
-	if err != nil {
-		return nil, feedError(err, fmt.Sprintf("partition %q", id))
-	}
 	counts, more, err := f.source.CountsUpTo(ctx, id, maxCounted)
+	var p feed.Partition
+	if err == nil {
+		p, err = f.source.Partition(ctx, id)
+	}
 	if err != nil {
-		return nil, feedError(err, fmt.Sprintf("partition %q", id))
+		return nil, notShown(feedName, err, "The list of partitions shows all that there are.", "partition %q", id)
 	}
 	gates := &view.List{
 		Found: view.Bounded(len(counts), false, "gate"), Path: "partition", Empty: "The partition has no items.",
@@ -101,10 +101,8 @@ func (f *Feed) items(ctx context.Context, r Request, title string, query feed.Qu
 	part := view.Part{ID: "items", Title: title, Source: reading(feedName, r, err)}
 	if err == nil {
 		part.List = &view.List{Path: "partition", Query: r.Query, Empty: "No item matches."}
-		shown := firstPage(part.List, found, "item", func(it feed.Item) string { return "i-" + it.ID }, itemColumns(query.Partition))
-		if part.List.Next != nil {
-			part.List.Next = with(r.Query, "after", shown[len(shown)-1].ID)
-		}
+		next := func(last feed.Item) url.Values { return with(r.Query, "after", last.ID) }
+		firstPage(part.List, found, "item", func(it feed.Item) string { return "i-" + it.ID }, next, itemColumns(query.Partition))
 	}
 	return part
 }
@@ -202,7 +200,7 @@ func (f *Feed) item(ctx context.Context, r Request) (*view.Page, error) {
 	partition, id := r.Query.Get("partition"), r.Query.Get("id")
 	it, err := f.source.Item(ctx, partition, id)
 	if err != nil {
-		return nil, feedError(err, fmt.Sprintf("item %q in a partition %q", id, partition))
+		return nil, notShown(feedName, err, "The page of its partition shows all that there are.", "item %q in a partition %q", id, partition)
 	}
 	if r.Query.Has("download") {
 		return download(r, id, it.Data)
@@ -235,12 +233,6 @@ func (f *Feed) item(ctx context.Context, r Request) (*view.Page, error) {
 // attempts lists the failed attempts of an item, newest first. Those of its present step are the last.
 func attempts(it feed.Item) *view.List {
 	all := it.History()
-	if len(all) < len(it.Errors) {
-		all = nil
-		for i, text := range it.Errors {
-			all = append(all, feed.Attempt{Gate: it.Gate, Attempt: max(1, it.Attempt-len(it.Errors)+1+i), Error: text})
-		}
-	}
 	list := &view.List{
 		Found: view.Bounded(len(all), false, "failed attempt"), Path: "item", Empty: "No attempt has failed.",
 		Columns: view.Columns{}.Numbers("When", "Gate", "Attempt").Texts("Step").Wide("Error"),

@@ -191,7 +191,7 @@ func (o *objects[T]) preview(ctx context.Context, q url.Values, action string) s
 	names, n, more, err := o.choose(ctx, q, action, maxScanned)
 	var first []string
 	for _, name := range names[:min(len(names), firstShown)] {
-		first = append(first, short(name))
+		first = append(first, view.Text(name).Text)
 	}
 	if len(names) > firstShown {
 		first = append(first, "…")
@@ -235,14 +235,6 @@ func begun(o operation.Operation, err error) (view.Outcome, error) {
 	return view.Outcome{
 		Count: o.Matched, Then: operationLink(o.System, o.ID), Text: fmt.Sprintf("Began to %s: %s.", o.Kind, view.Count(uint64(o.Matched), "object")),
 	}, nil
-}
-
-// short is a name, cut for a sentence.
-func short(name string) string {
-	if text, cut := printable([]byte(name), 80); cut {
-		return text + "…"
-	}
-	return name
 }
 
 // thenAsk has a source asked again after each action, so that the next page shows its effect.

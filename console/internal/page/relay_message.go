@@ -37,7 +37,7 @@ type relayMessage struct {
 		For   string // empty: for nothing
 		Until time.Time
 	}
-	Response json.RawMessage
+	Response *json.RawMessage // nil: the relay has kept none
 	Error    *struct{ Code, Stage, Message string }
 }
 
@@ -66,15 +66,13 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	request, payload, err := y.request(ctx, r, path, src, id)
 	request.Texts = append(request.Texts, m.answers(r)...)
-	switch kept, which := len(m.Response) > 0 && string(m.Response) != "null", r.Query.Get("download"); {
-	case which == "request" && err != nil:
-		return nil, notShown(relayName, err, "It keeps the payload until the message is DONE.", "payload of message %q", id)
-	case which == "request":
+	switch which := r.Query.Get("download"); {
+	case which == "request" && err == nil:
 		return download(r, id, payload)
-	case which != "" && kept:
-		return download(r, id, m.Response)
-	case kept:
-		block := payloadBlock(m.Response, r, "relaymessage", "source", src, "id", id)
+	case m.Response != nil && which != "" && which != "request":
+		return download(r, id, *m.Response)
+	case m.Response != nil:
+		block := payloadBlock(*m.Response, r, "relaymessage", "source", src, "id", id)
 		block.Title = "Response"
 		if m.Truncated {
 			block.Note = strings.TrimSpace("The relay has kept only the begin of the response. " + block.Note)
