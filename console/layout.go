@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,7 +63,7 @@ const maxURL = 48 << 10
 func known(r *http.Request) *http.Request {
 	q := url.Values{}
 	for name, values := range r.URL.Query() {
-		if page.Parameters[name] {
+		if slices.Contains(page.Parameters, name) {
 			q.Set(name, values[0])
 		}
 	}

@@ -57,8 +57,7 @@ func (b *Broker) messages(ctx context.Context, r Request, channel string) (view.
 		return part, err
 	}
 	if header := filter["metadata"]; header != "" && !strings.Contains(header, ":") {
-		part.Problem, part.ProblemTone = "Give the metadata header as NAME:VALUE, such as X-Tenant:acme.", view.Warn
-		return part, nil
+		return part, invalid("Give it as NAME:VALUE, such as X-Tenant:acme.", "%q is no metadata header.", header)
 	}
 	var answer struct {
 		Result []string `json:"result"` // paths

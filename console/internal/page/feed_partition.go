@@ -64,9 +64,6 @@ func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 		now.Ended = 1
 	}
 	st := now.Of()
-	if p.Status == feed.Complete {
-		st = state.State{Level: state.Green, Sentence: "Complete: the partition is closed."}
-	}
 	query := feed.Query{Partition: id, Status: feed.Status(q.Get("status")), After: q.Get("after"), Limit: pageSize + 1}
 	title := "Items"
 	if more && (query.Status == "" || query.Status == feed.Available) {

@@ -114,12 +114,10 @@ func table[T any](list *view.List, q url.Values, rows []T, usual string, all int
 		list.Sorted, list.Descending = usual, false
 	}
 	if order := orders[list.Sorted]; order != nil {
-		slices.SortStableFunc(rows, func(a, b T) int {
-			if list.Descending {
-				return order(b, a)
-			}
-			return order(a, b)
-		})
+		slices.SortStableFunc(rows, order)
+	}
+	if list.Descending {
+		slices.Reverse(rows)
 	}
 	shown, list.Previous, list.Next = slice(q, rows)
 	list.Found = cmp.Or(list.Found, view.Bounded(len(rows), false, noun))

@@ -45,12 +45,8 @@ type offer struct {
 	check func(form url.Values) error
 }
 
-const (
-	// objectTimeout bounds the action on one object.
-	objectTimeout = 30 * time.Second
-	// firstShown is how many names a preview has.
-	firstShown = 5
-)
+// objectTimeout bounds the action on one object.
+const objectTimeout = 30 * time.Second
 
 // add adds the kinds of operations to the runner.
 func (o *objects[T]) add() *objects[T] {
@@ -66,14 +62,13 @@ func (o *objects[T]) add() *objects[T] {
 func (o *objects[T]) kind(each offer) string { return strings.ToLower(each.label) + " " + o.noun + "s" }
 
 // sampled completes objects that are all in the sample of a system, and adds them.
-func sampled[T, S any](o objects[T], system string, latest *sample.Latest[S], all func(S) []T, fits func(url.Values, T) bool) *objects[T] {
+func sampled[T, S any](o objects[T], system string, latest *sample.Latest[S], all func(S) []T) *objects[T] {
 	now := func(s sample.Sample[S]) ([]T, error) {
 		if s.Stale() {
 			return nil, fmt.Errorf("%s does not answer: %w", system, cmp.Or(s.Err, context.DeadlineExceeded))
 		}
 		return all(s.Value), nil
 	}
-	o.fits = fits
 	o.find = func(ctx context.Context, name string) (one T, exists bool, err error) {
 		all, err := now(latest.Fresh(ctx))
 		if i := slices.IndexFunc(all, func(one T) bool { return o.name(one) == name }); i >= 0 {
@@ -83,7 +78,7 @@ func sampled[T, S any](o objects[T], system string, latest *sample.Latest[S], al
 	}
 	o.matching = func(ctx context.Context, q url.Values, _ string, _ int) (found []T, more bool, err error) {
 		all, err := now(latest.Next(ctx))
-		return selected(q, all, fits), false, err
+		return selected(q, all, o.fits), false, err
 	}
 	return o.add()
 }
@@ -189,19 +184,9 @@ func (o *objects[T]) preview(ctx context.Context, q url.Values, action string) s
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
 	names, n, more, err := o.choose(ctx, q, action, maxScanned)
-	var first []string
-	for _, name := range names[:min(len(names), firstShown)] {
-		first = append(first, view.Text(name).Text)
-	}
-	if len(names) > firstShown {
-		first = append(first, "…")
-	}
-	return inSentence("preview", struct {
-		Noun, First             string
-		Matched, Possible, Left int
-		More                    bool
-		Err                     error
-	}{o.noun, strings.Join(first, ", "), n, len(names), n - len(names), more, err})
+	return inSentence("preview", map[string]any{
+		"Noun": o.noun, "Names": names, "Matched": n, "Left": n - len(names), "More": more, "Err": err,
+	})
 }
 
 // begin starts an operation on all objects for which the action is possible now.

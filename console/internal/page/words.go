@@ -17,6 +17,7 @@ var wordsText string
 var words = template.Must(template.New("").Funcs(template.FuncMap{
 	"at":      view.At,
 	"span":    view.Span,
+	"text":    func(s string) string { return view.Text(strings.Join(strings.Fields(s), " ")).Text },
 	"line":    func(s string) string { return strings.Join(strings.Fields(s), " ") },
 	"join":    func(all []string) string { return strings.Join(all, ", ") },
 	"filters": filters,
