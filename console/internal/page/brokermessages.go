@@ -57,7 +57,8 @@ func (b *Broker) messages(ctx context.Context, r Request, channel string) (view.
 		return part, err
 	}
 	if header := filter["metadata"]; header != "" && !strings.Contains(header, ":") {
-		return part, invalid("Give it as NAME:VALUE, such as X-Tenant:acme.", "%q is no metadata header.", header)
+		part.Problem, part.ProblemTone = "Give the metadata header as NAME:VALUE, such as X-Tenant:acme.", view.Warn
+		return part, nil
 	}
 	var answer struct {
 		Result []string `json:"result"` // paths
@@ -108,14 +109,10 @@ func (b *Broker) message(ctx context.Context, r Request) (*view.Page, error) {
 	if r.Query.Has("download") {
 		return download(r, id, payload)
 	}
-	tone := view.Plain
-	if m.Statuses()["DEAD"] > 0 {
-		tone = view.Bad
-	}
 	return channelPage(channel, id,
 		view.Part{
 			ID: "message", Source: view.Source{Name: brokerName, Asked: r.Now}, List: timeline(view.Bounded(len(m.Jobs), false, "job"), b.steps(ctx, &m)),
-			Actions: b.again(channel, id, &m), Problem: inSentence("broker message", &m), ProblemTone: tone,
+			Actions: b.again(channel, id, &m), Problem: inSentence("broker message", &m), ProblemTone: map[bool]view.Tone{true: view.Bad}[m.Statuses()["DEAD"] > 0],
 			Facts: []view.Fact{
 				{Name: "Status", Value: view.Text(m.Status)},
 				{Name: "Received", Value: view.Ago(m.ReceivedAt, "not stated")},

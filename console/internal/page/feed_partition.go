@@ -125,23 +125,21 @@ func itemColumns(partition string) []column[feed.Item] {
 
 // feedRefused is why an action on a feed failed. Only the feed's own errors state that nothing was changed: a database that does not confirm may have
 // committed.
-func feedRefused(partition string) func(error) error {
+func feedRefused(err error) error {
 	refusals := []error{feed.ErrNotFound, feed.ErrClosed, feed.ErrGatePassed, feed.ErrDuplicate, feed.ErrNotDone, feed.ErrConflict, feed.ErrInvalid}
-	return func(err error) error {
-		if slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) }) {
-			return &Problem{
-				Status: http.StatusConflict, Text: "The feed refused this, and nothing was changed", Err: err,
-				Fix: "The reason is the feed's. Correct it and try again.",
-			}
+	if slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) }) {
+		return &Problem{
+			Status: http.StatusConflict, Text: "The feed refused this, and nothing was changed", Err: err,
+			Fix: "The reason is the feed's. Correct it and try again.",
 		}
-		return unavailable(err, "Look at the state of partition "+strconv.Quote(partition)+" on its page before you try again.",
-			"The database did not confirm this, so whether it was changed is not known")
 	}
+	return unavailable(err, "Look at the state of the partition before you try again.",
+		"The database did not confirm this, so whether it was changed is not known")
 }
 
 // failures is what an action on failed items does: all of a partition, or those of some IDs.
 func failures(now, partition string, do func(context.Context, string, ...string) (int, error), items ...string) view.Do {
-	return act(feedRefused(partition), func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+	return act(feedRefused, func(ctx context.Context, _ url.Values) (view.Outcome, error) {
 		n, err := do(ctx, partition, items...)
 		return view.Outcome{Count: n, Text: view.CountIs(uint64(n), "item") + " " + now + "."}, err
 	})
@@ -152,7 +150,7 @@ func (f *Feed) actions(p feed.Partition, failed int) (all []view.Action) {
 	add := func(possible bool, name, label, confirm string, do view.Do, fields ...view.Field) {
 		if possible {
 			a := view.Action{Name: name, Label: label, Target: p.ID, Danger: name == "skip", Confirm: confirm, Fields: fields}
-			a.Do = act(feedRefused(p.ID), do)
+			a.Do = act(feedRefused, do)
 			all = append(all, a)
 		}
 	}

@@ -205,11 +205,7 @@ func (o *objects[T]) begin(ctx context.Context, r Request, each offer, what stri
 	case len(names) == 0:
 		return view.Outcome{}, impossible("Look at the list again.", "This is possible for no object that matches now. Nothing was changed.")
 	}
-	values := url.Values{}
-	for _, f := range each.fields {
-		values.Set(f.Name, form.Get(f.Name))
-	}
-	return begun(o.runner.BeginNamed(ctx, o.kind(each), r.User, what, names, values, rate))
+	return begun(o.runner.BeginNamed(ctx, o.kind(each), r.User, what, names, form, rate))
 }
 
 // begun is the outcome of an action that has begun an operation of the console.

@@ -189,10 +189,7 @@ var logColumns = []column[view.Entry]{
 	text("Target", func(e view.Entry) view.Value { return view.Text(e.Target) }),
 	number("Count", func(e view.Entry) view.Value { return view.Int(e.Count) }),
 	text("Result", func(e view.Entry) view.Value {
-		if e.Failed {
-			return view.Word(view.Bad, "failed")
-		}
-		return view.Word(view.Good, "done")
+		return map[bool]view.Value{true: view.Word(view.Bad, "failed"), false: view.Word(view.Good, "done")}[e.Failed]
 	}),
 	text("Outcome", func(e view.Entry) view.Value { return view.Prose(e.Outcome) }),
 }

@@ -165,9 +165,7 @@ var receiverColumns = []column[target]{
 		help("Half of the last answers took at most this long"),
 	number("p99", func(one target) view.Value { return one.receiver.answers(99, one.receiver.State.Answers.P99) }).
 		help("99 % of the last answers took at most this long").
-		by("p99", func(a, b target) int {
-			return cmp.Compare(a.receiver.State.Answers.P99, b.receiver.State.Answers.P99)
-		}),
+		by("p99", func(a, b target) int { return cmp.Compare(a.receiver.State.Answers.P99, b.receiver.State.Answers.P99) }),
 	text("Endpoint", func(one target) view.Value { return view.Text(withoutPassword(one.address)) }).wide(),
 }
 
