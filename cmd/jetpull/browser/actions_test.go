@@ -56,7 +56,7 @@ var steps = []step{
 	},
 	{
 		page: "failed?system=broker&receiver=orders%2Forders&reason=REFUSED&until=2099-01-01T00:00", label: "Requeue all of the broker that match", asks: true,
-		done: "Began to requeue 9 dead jobs of the broker.", call: `POST /dead-jobs/requeue  {"Consumer":"orders/orders","Reason":"REFUSED","Until":"2099-01-01T00:00:00Z"}`,
+		done: "Began to requeue 9 dead jobs of the broker.", call: `POST /dead-jobs/requeue  {"Consumer":"orders/orders","DryRun":false,"Reason":"REFUSED","Until":"2099-01-01T00:00:00Z"}`,
 	},
 	{
 		page: "failed?system=broker&receiver=orders%2Forders&message=m1", label: "Purge all of the broker that match", asks: true,

@@ -42,7 +42,7 @@ func (s *failureList) filter(page map[string]string) map[string]string {
 	own := map[string]string{}
 	for i, name := range failedFields {
 		switch value := page[name]; {
-		case value != "" && s.fields[i] == "", value != "" && name == "reason" && !slices.Contains(s.reasons, value):
+		case value != "" && s.fields[i] == "":
 			return nil
 		case value != "":
 			own[s.fields[i]] = value
@@ -132,10 +132,12 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 	if err != nil {
 		return nil, err
 	}
+	known := func(s *failureList) bool { return slices.Contains(s.reasons, filter["reason"]) }
+	elsewhere := slices.ContainsFunc(f.systems, known) // a reason that is known to none may be new
 	var parts []func() view.Part
 	for _, s := range f.systems {
 		own, system := s.filter(filter), r.Query.Get("system")
-		if own != nil && (system == "" || system == s.name) {
+		if own != nil && (system == "" || system == s.name) && (!elsewhere || known(s)) {
 			parts = append(parts, func() view.Part { return f.part(ctx, r, s, own) })
 		}
 	}

@@ -3,7 +3,6 @@ package page
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -100,7 +99,7 @@ func (f *Feed) ready(ctx context.Context) error {
 func (f *Feed) opened(build Func) Func {
 	return func(ctx context.Context, r Request) (*view.Page, error) {
 		if err := f.ready(ctx); err != nil {
-			return nil, notShown(feedName, err, "", "tables")
+			return nil, notShown(feedName, err, "Look at the database.", "tables")
 		}
 		return build(ctx, r)
 	}
@@ -210,7 +209,8 @@ const partitionsPage = 500
 // allPartitions are the actions for all partitions that match.
 func (f *Feed) allPartitions() *objects[feed.Partition] {
 	return (&objects[feed.Partition]{
-		runner: f.runner, noun: "partition", matching: f.matching, find: f.find, name: func(p feed.Partition) string { return p.ID },
+		runner: f.runner, noun: "partition", matching: f.matching, name: func(p feed.Partition) string { return p.ID },
+		find: func(ctx context.Context, id string) (feed.Partition, error) { return f.source.Partition(ctx, id) },
 		actions: func(p feed.Partition) []view.Action {
 			return f.actions(p, boolInt(p.Status == feed.Failed)) // the number of failed items is not known, and no operation needs it
 		},
@@ -257,13 +257,4 @@ func (f *Feed) matching(ctx context.Context, q url.Values, action string, most i
 // partitionQuery is the query of the list.
 func partitionQuery(q url.Values, limit int) feed.Query {
 	return feed.Query{Partition: strings.TrimSpace(q.Get("q")), Status: feed.Status(q.Get("status")), Limit: limit}
-}
-
-// find reads a partition, for an action.
-func (f *Feed) find(ctx context.Context, id string) (p feed.Partition, exists bool, err error) {
-	p, err = f.source.Partition(ctx, id)
-	if errors.Is(err, feed.ErrNotFound) {
-		return p, false, nil
-	}
-	return p, err == nil, err
 }

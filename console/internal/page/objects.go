@@ -13,6 +13,7 @@ import (
 	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
+	"github.com/jetpull/jetpull/feed"
 )
 
 // objects are the objects of a list. The list offers actions of their pages for all objects that its filter matches. Such an operation
@@ -29,8 +30,8 @@ type objects[T any] struct {
 	// matching returns the objects that a query of the list selects now. It may leave out objects for which the action is not
 	// possible. It stops at most, with more. 0: it does not stop.
 	matching func(ctx context.Context, q url.Values, action string, most int) (found []T, more bool, err error)
-	// find returns the object of a name as it is now, if it exists.
-	find func(ctx context.Context, name string) (one T, exists bool, err error)
+	// find returns the object of a name as it is now. If there is none, the error is errGone or [feed.ErrNotFound].
+	find func(ctx context.Context, name string) (T, error)
 }
 
 // offer is an action of the page of an object that a list offers for all objects.
@@ -44,6 +45,8 @@ type offer struct {
 	// check refuses what is wrong for every object, and can replace values; nil: nothing is wrong.
 	check func(form url.Values) error
 }
+
+var errGone = errors.New("it does not exist any more")
 
 // objectTimeout bounds the action on one object.
 const objectTimeout = 30 * time.Second
@@ -69,12 +72,12 @@ func sampled[T, S any](o objects[T], system string, latest *sample.Latest[S], al
 		}
 		return all(s.Value), nil
 	}
-	o.find = func(ctx context.Context, name string) (one T, exists bool, err error) {
+	o.find = func(ctx context.Context, name string) (one T, err error) {
 		all, err := now(latest.Fresh(ctx))
 		if i := slices.IndexFunc(all, func(one T) bool { return o.name(one) == name }); i >= 0 {
-			return all[i], true, nil
+			return all[i], nil
 		}
-		return one, false, err
+		return one, cmp.Or(err, errGone)
 	}
 	o.matching = func(ctx context.Context, q url.Values, _ string, _ int) (found []T, more bool, err error) {
 		all, err := now(latest.Next(ctx))
@@ -107,12 +110,12 @@ func (o *objects[T]) page(r Request, title string, from view.Source, list *view.
 func (o *objects[T]) do(ctx context.Context, action, name string, form url.Values) error {
 	ctx, cancel := context.WithTimeout(ctx, objectTimeout)
 	defer cancel()
-	one, exists, err := o.find(ctx, name)
+	one, err := o.find(ctx, name)
 	switch {
+	case errors.Is(err, errGone), errors.Is(err, feed.ErrNotFound):
+		return errGone
 	case err != nil:
 		return fmt.Errorf("%w: %w", operation.ErrNotTried, err)
-	case !exists:
-		return errors.New("it does not exist any more")
 	}
 	do := o.action(one, action)
 	if do == nil {
