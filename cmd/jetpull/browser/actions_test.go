@@ -60,7 +60,7 @@ var steps = []step{
 	},
 	{
 		page: "failed?system=broker&receiver=orders%2Forders&message=m1", label: "Purge all of the broker that match", asks: true,
-		done: "Began to purge 9 dead jobs of the broker.", call: `POST /dead-jobs/purge  {"Consumer":"orders/orders","Message":"m1"}`,
+		done: "Began to purge 9 dead jobs of the broker.", call: `POST /dead-jobs/purge  {"Consumer":"orders/orders","DryRun":false,"Message":"m1"}`,
 	},
 	{
 		page: "brokermessage?channel=orders&id=orders", label: "Requeue", done: "Requeued for orders (dead).",
@@ -101,7 +101,7 @@ var steps = []step{
 	},
 	{
 		page: "failed?reason=NO_ANSWER&source=orders", label: "Purge all of the broker that match", asks: true, done: "Began to purge 9 dead jobs of the broker.",
-		call: `POST /dead-jobs/purge  {"Producer":"orders","Reason":"NO_ANSWER"}`,
+		call: `POST /dead-jobs/purge  {"DryRun":false,"Producer":"orders","Reason":"NO_ANSWER"}`,
 	},
 	{
 		page: "operation?system=broker&id=" + url.QueryEscape("/dead-jobs/operations/requeue-1"), label: "Cancel the operation", asks: true, done: "Cancelled.",
