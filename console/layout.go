@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -63,7 +62,7 @@ const maxURL = 48 << 10
 func known(r *http.Request) *http.Request {
 	q := url.Values{}
 	for name, values := range r.URL.Query() {
-		if slices.Contains(page.Parameters, name) {
+		if page.Parameters[name] {
 			q.Set(name, values[0])
 		}
 	}

@@ -41,7 +41,6 @@ type Feed struct {
 	source  FeedSource  // used after ready alone
 	open    atomic.Bool // whether the source is set
 	watcher FeedWatcher // nil: none is in this process
-	runner  *operation.Runner
 	latest  *sample.Latest[feed.Backlog]
 	all     *objects[feed.Partition]
 	history *sample.History
@@ -60,8 +59,8 @@ const feedName = "feed"
 // NewFeed makes the pages, and has the sampler ask the feed, which open opens. The runner runs operations on many partitions. A nil watcher is
 // none.
 func NewFeed(s *sample.Sampler, open func(context.Context) (FeedSource, error), watcher FeedWatcher, runner *operation.Runner) *Feed {
-	f := &Feed{watcher: watcher, runner: runner, history: s.History("feed", feedWidth)}
-	f.all = f.allPartitions()
+	f := &Feed{watcher: watcher, history: s.History("feed", feedWidth)}
+	f.all = f.allPartitions(runner)
 	var completed meter
 	f.latest = sample.Add(s, func(ctx context.Context) (b feed.Backlog, err error) {
 		if !f.open.Load() {
@@ -147,7 +146,7 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 	}}, q)
 	all := f.all.forAll(r, err != nil, filter, shown, list.Next != nil || q.Get("after") != "")
 	for i, a := range all {
-		if failedOnly(strings.TrimSuffix(a.Name, "-all")) && !s.Stale() {
+		if (a.Name == "retry-all" || a.Name == "skip-all") && !s.Stale() {
 			all[i].Confirm += fmt.Sprintf(" The whole feed has %s in %s.", view.Count(uint64(s.Value.Failed), "failed item"),
 				view.Count(uint64(s.Value.BlockedPartitions), "blocked partition"))
 		}
@@ -207,9 +206,9 @@ func until(p feed.Partition, now time.Time) view.Value {
 const partitionsPage = 500
 
 // allPartitions are the actions for all partitions that match.
-func (f *Feed) allPartitions() *objects[feed.Partition] {
+func (f *Feed) allPartitions(runner *operation.Runner) *objects[feed.Partition] {
 	return (&objects[feed.Partition]{
-		runner: f.runner, noun: "partition", matching: f.matching, name: func(p feed.Partition) string { return p.ID },
+		runner: runner, noun: "partition", matching: f.matching, name: func(p feed.Partition) string { return p.ID },
 		find: func(ctx context.Context, id string) (feed.Partition, error) { return f.source.Partition(ctx, id) },
 		actions: func(p feed.Partition) []view.Action {
 			return f.actions(p, boolInt(p.Status == feed.Failed)) // the number of failed items is not known, and no operation needs it
@@ -239,8 +238,8 @@ func (f *Feed) allPartitions() *objects[feed.Partition] {
 // matching reads the partitions that the query of the list selects, for an action.
 func (f *Feed) matching(ctx context.Context, q url.Values, action string, most int) (all []feed.Partition, more bool, err error) {
 	query := partitionQuery(q, partitionsPage)
-	if failedOnly(action) && query.Status == "" {
-		query.Status = feed.Failed // few of a million are
+	if (action == "retry" || action == "skip") && query.Status == "" {
+		query.Status = feed.Failed // only these are held by failures, and few of a million are
 	}
 	for ; ; query.After = all[len(all)-1].ID {
 		found, err := f.source.Partitions(ctx, query)

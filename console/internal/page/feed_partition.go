@@ -188,9 +188,6 @@ func parseGate(text string) (int, error) {
 	return gate, nil
 }
 
-// failedOnly reports whether an action is for partitions that failures hold.
-func failedOnly(action string) bool { return action == "retry" || action == "skip" }
-
 func (f *Feed) item(ctx context.Context, r Request) (*view.Page, error) {
 	partition, id := r.Query.Get("partition"), r.Query.Get("id")
 	it, err := f.source.Item(ctx, partition, id)

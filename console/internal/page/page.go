@@ -50,9 +50,16 @@ func (r Request) values(h *sample.History, key string, i int) chart.Series {
 type Func func(ctx context.Context, r Request) (*view.Page, error)
 
 // Parameters are those that the queries of pages have.
-var Parameters = strings.Fields(`
-	after all as broker channel consumer desc do download eventType from header hours id live message metadata name next origin
-	outcome partition q reason receiver relay seq since sort source span stage state status stream subject system until`)
+var Parameters = func() map[string]bool {
+	all := map[string]bool{}
+	for name := range strings.FieldsSeq(`
+		after all as broker channel consumer desc do download eventType from header hours id live message metadata name next origin
+		outcome partition q reason receiver relay seq since sort source span stage state status stream subject system
+		until`) {
+		all[name] = true
+	}
+	return all
+}()
 
 // Within is the function with a limit on the time that the page waits for all of its sources together.
 func (f Func) Within(most time.Duration) Func {
