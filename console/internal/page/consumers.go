@@ -108,7 +108,8 @@ func NewConsumers(s *sample.Sampler, source ConsumerSource, runner *operation.Ru
 	c.latest = sample.Add(s, c.ask)
 	c.all = sampled(objects[*consumer]{
 		runner: runner, noun: "consumer", continued: true, name: func(one *consumer) string { return one.key }, actions: c.actions, offers: consumerOffers,
-	}, "NATS", c.latest, whole, c.fits)
+		fits: c.fits,
+	}, "NATS", c.latest, whole)
 	return c
 }
 

@@ -75,7 +75,7 @@ type letterFilter struct {
 
 // fits returns a function that reports whether the filter selects a message.
 func (f letterFilter) fits() func(*jetstream.RawStreamMsg) bool {
-	since, _ := parseTime(f.Filter["since"]) // there is none, or it is that of stamp
+	since, _ := parseTime(f.Filter["since"]) // there is none, or parameters has written it
 	until, _ := parseTime(f.Filter["until"])
 	return func(m *jetstream.RawStreamMsg) bool {
 		h := m.Header
@@ -178,8 +178,8 @@ func (s letterStream) reasons() []view.Fact {
 	for _, one := range s.letters {
 		counts[one.reason]++
 	}
-	return grouped(counts, 2, s.next > 0, func(reason string) view.Fact {
-		return view.Fact{Name: view.Text(reason).Text, Value: view.Value{Href: link("deadletters", "stream", s.Config.Name, "reason", reason)}}
+	return grouped(counts, 2, s.next > 0, func(reason string, n view.Value) view.Fact {
+		return view.Fact{Name: view.Text(reason).Text, Value: leads(n, link("deadletters", "stream", s.Config.Name, "reason", reason))}
 	})
 }
 

@@ -207,7 +207,7 @@ func (p *Partitions) Overview(ctx context.Context, _ Request) Digest {
 // Overview implements [Summary].
 func (f *Feed) Overview(ctx context.Context, r Request) Digest {
 	return overview(ctx, "feed", "Feed", feedName, f.latest, func(part *view.Part, b feed.Backlog) []alert.Object {
-		st := feedState(b)
+		st := state.Feed{Known: true, Failed: b.Failed, Blocked: b.BlockedPartitions, Ready: b.Ready, Oldest: b.Oldest}.Of()
 		part.Problem, part.ProblemTone = st.Sentence, st.Level.Tone()
 		part.Facts = []view.Fact{
 			{Name: "Ready", Value: view.Int(b.Ready)},

@@ -58,6 +58,7 @@ func payloadBlock(data []byte, r Request, page string, pairs ...string) view.Blo
 		block.Text = hex.Dump(shown)
 	case "json":
 		block.Fold = view.Fold(data)
+		fallthrough // a single value, or a document that is too large, is not folded
 	case "text":
 		block.Text, _ = printable(shown, len(shown))
 	}

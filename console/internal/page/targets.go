@@ -94,8 +94,8 @@ func (t *targets) start(s *sample.Sampler, runner *operation.Runner, ask func(co
 		return found, err
 	})
 	t.all = sampled(objects[target]{
-		runner: runner, noun: kind, name: func(one target) string { return one.name }, actions: actions, offers: offers,
-	}, t.system, t.latest, func(s targetSample) []target { return s.all }, fitsTarget)
+		runner: runner, noun: kind, name: func(one target) string { return one.name }, actions: actions, offers: offers, fits: fitsTarget,
+	}, t.system, t.latest, func(s targetSample) []target { return s.all })
 }
 
 // System implements [operation.Source].
