@@ -210,6 +210,7 @@ func TestDeadLettersThatAreNotKnown(t *testing.T) {
 	})
 	broken := &brokenStream{storedStream: newStream("DLQ", "dlq")}
 	broken.letter(1, "card refused")
+	broken.store(letterWindow, jetstream.RawStreamMsg{Subject: "dlq"})
 	synctest.Test(t, func(t *testing.T) {
 		s := sample.New()
 		defer s.Close()
