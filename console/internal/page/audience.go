@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -50,20 +49,11 @@ func ownSubject(all []*consumer, stream, name string) string {
 
 // names are the names of consumers in a sentence.
 func names(all []*consumer, known bool) string {
-	switch {
-	case !known:
-		return "Which consumers get it is not known now."
-	case len(all) == 0:
-		return "No consumer gets it."
-	}
 	var shown []string
 	for _, one := range all[:min(len(all), 20)] {
 		shown = append(shown, one.key)
 	}
-	if more := len(all) - len(shown); more > 0 {
-		shown = append(shown, fmt.Sprintf("%d more", more))
-	}
-	return "These consumers get it again: " + strings.Join(shown, ", ") + "."
+	return inSentence("audience", map[string]any{"Known": known, "Shown": shown, "More": len(all) - len(shown)})
 }
 
 // onlyField offers that a requeue reaches one consumer only.

@@ -46,12 +46,14 @@ func (m *Messages) message(ctx context.Context, r Request) (*view.Page, error) {
 	if err != nil {
 		err = streamError(stream, err)
 	}
+	page := &view.Page{
+		Nav: "streams", Title: "Message " + seq, Static: !r.Query.Has("outcome"),
+		Crumbs: []view.Link{{Text: "Messages", Href: "streams"}, {Text: stream, Href: link("messages", "stream", stream, "seq", seq)}},
+	}
 	if p, ok := errors.AsType[*Problem](err); ok && p.Status == http.StatusNotFound && r.Query.Has("outcome") {
 		// After a requeue, the message may have been handled before its page is open.
-		return &view.Page{
-			Nav: "streams", Title: "Message " + seq, Crumbs: []view.Link{{Text: "Messages", Href: "streams"}},
-			Parts: []view.Part{{ID: "message", Problem: p.Text + " " + p.Fix}},
-		}, nil
+		page.Parts = []view.Part{{ID: "message", Problem: p.Text + " " + p.Fix}}
+		return page, nil
 	}
 	if err != nil {
 		return nil, err
@@ -81,10 +83,6 @@ func (m *Messages) message(ctx context.Context, r Request) (*view.Page, error) {
 			{Name: "Size", Value: view.Bytes(uint64(len(one.Data)))},
 			{Name: "Previous message", Value: messageLink(stream, before)}, {Name: "Next message", Value: messageLink(stream, after)},
 		},
-	}
-	page := &view.Page{
-		Nav: "streams", Title: "Message " + seq, Static: !r.Query.Has("outcome"),
-		Crumbs: []view.Link{{Text: "Messages", Href: "streams"}, {Text: stream, Href: link("messages", "stream", stream, "seq", seq)}},
 	}
 	switch system := ofSystem(info, one); {
 	case system != "":
