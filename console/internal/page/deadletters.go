@@ -204,13 +204,6 @@ func letterColumns(stream string) []column[brief] {
 // allActions are for all dead letters that a filter matches.
 func (d *DeadLetters) allActions(r Request, info *jetstream.StreamInfo, f letterFilter) []view.Action {
 	f.Last = info.State.LastSeq
-	preview := func(ctx context.Context, see letterFunc) string {
-		n, more, err := d.count(ctx, f, see)
-		if err != nil {
-			return "How many these are is not known, since the server did not answer in time: " + err.Error()
-		}
-		return "That is " + view.Bounded(n, more, "dead letter") + " at this moment. Nothing has been changed yet."
-	}
 	action := func(verb string, a view.Action) view.Action {
 		a.Name, a.Label, a.Target = verb+"-all", capital(verb)+" all that match", f.words()
 		a.Confirm += " The operation runs in the background, and can be cancelled."
@@ -229,22 +222,22 @@ func (d *DeadLetters) allActions(r Request, info *jetstream.StreamInfo, f letter
 			Confirm: "Requeue all " + f.words() + ": each is published to the subject that it had, and then deleted here. " +
 				"What the stream of its origin does not take stays here.",
 			Fields:  []view.Field{onlyField, otherSubject},
-			Preview: func(ctx context.Context, form url.Values) string { return d.recipients(ctx, f.to(form), preview) },
+			Preview: func(ctx context.Context, form url.Values) string { return d.recipients(ctx, f.to(form)) },
 		}),
 		action("purge", view.Action{
 			Confirm: "Delete all " + f.words() + ". This cannot be undone.", Danger: true, Word: "purge",
 			Preview: func(ctx context.Context, _ url.Values) string {
-				return preview(ctx, func(context.Context, *jetstream.RawStreamMsg) error { return nil })
+				return d.preview(ctx, f, func(context.Context, *jetstream.RawStreamMsg) error { return nil })
 			},
 		}),
 	}
 }
 
-// recipients states what a requeue publishes, and who gets it. Preview passes it each dead letter.
-func (d *DeadLetters) recipients(ctx context.Context, f letterFilter, preview func(context.Context, letterFunc) string) string {
+// recipients is the preview of a requeue: it states what is published, and who gets it.
+func (d *DeadLetters) recipients(ctx context.Context, f letterFilter) string {
 	rule, tally, reached := requeue.New(d.source.Stream, d.source.Inbox()), requeue.Tally{}, map[string]*consumer{}
 	all, known := d.consumers.audience(ctx)
-	text := preview(ctx, func(ctx context.Context, m *jetstream.RawStreamMsg) error {
+	text := d.preview(ctx, f, func(ctx context.Context, m *jetstream.RawStreamMsg) error {
 		published, err := d.again(ctx, rule, f, m)
 		if _, refused := errors.AsType[requeue.Refusal](err); err != nil && !refused {
 			return err

@@ -190,13 +190,7 @@ func (m *Messages) found(ctx context.Context, look search) string {
 		after, err = m.source.Count(ctx, look.info, look.high+1, look.subject)
 		n -= min(n, after)
 	}
-	switch {
-	case err != nil:
-		return "How many messages match is not known now"
-	case n == 1:
-		return "1 message matches"
-	}
-	return view.Count(n, "message") + " match"
+	return inSentence("matches", map[string]any{"N": n, "Err": err})
 }
 
 // maxExport bounds the payloads of an export, in bytes.
