@@ -79,22 +79,22 @@ func (d *DeadLetters) again(ctx context.Context, rule *requeue.Rule, f letterFil
 			return nil, errors.New("which consumers there are is not known now")
 		}
 		if l.Subject = ownSubject(all, l.Origin, h.Get(jetpull.HeaderDeadConsumer)); l.Subject == "" {
-			return nil, errNoSubject
+			return nil, requeue.Refusal("its consumer has no subject of its own: give it a filter that no other consumer has, such as requeue.NAME, " +
+				"and the stream that subject")
 		}
 	}
 	return rule.Message(ctx, l, f.Subject)
 }
 
-// publishAgain publishes the message of a dead letter, and deletes the dead letter when a stream has confirmed it. It returns where the
-// message is now.
-func (d *DeadLetters) publishAgain(ctx context.Context, rule *requeue.Rule, f letterFilter, m *jetstream.RawStreamMsg) (stream string, seq uint64,
-	err error,
-) {
+// publishAgain publishes the message of a dead letter, and deletes the dead letter when a stream has confirmed it. It returns the stream and the
+// sequence of the message now.
+func (d *DeadLetters) publishAgain(ctx context.Context, rule *requeue.Rule, f letterFilter, m *jetstream.RawStreamMsg) (string, uint64, error) {
 	message, err := d.again(ctx, rule, f, m)
 	if err != nil {
 		return "", 0, err
 	}
-	if stream, seq, err = d.source.Publish(ctx, message); err != nil {
+	stream, seq, err := d.source.Publish(ctx, message)
+	if err != nil {
 		return "", 0, fmt.Errorf("publish to %s: %w", message.Subject, err)
 	}
 	if err := d.source.DeleteMessage(ctx, f.Stream, m.Sequence); err != nil {

@@ -89,7 +89,7 @@ func (d *DeadLetters) ask(ctx context.Context) (all letterStreams, err error) {
 			all.found = append(all.found, s)
 			continue
 		}
-		missed := s.err != nil || s.next > 0 || s.State.Msgs > 0 && s.tried.IsZero()
+		missed := leaderless || s.State.Msgs > 0 && (s.err != nil || s.next > 0 || s.tried.IsZero())
 		all.others[name] = state.Letters{More: missed, Sampled: boolInt(!missed && s.unread() > 0)}
 	}
 	d.known = known
@@ -103,8 +103,11 @@ func (s *letterStream) unread() uint64 { return min(s.State.Msgs, s.State.LastSe
 // look finds the dead letters of a stream. If none is known, it reads all messages that were not read yet, if these are few. Else it samples the
 // stream from time to time, and reads it if it finds something.
 func (d *DeadLetters) look(ctx context.Context, s *letterStream, info *jetstream.StreamInfo, reads *int) {
-	if s.StreamInfo != nil && (!s.Created.Equal(info.Created) || info.State.LastSeq < s.State.LastSeq || info.State.FirstSeq < s.State.FirstSeq) {
-		*s = letterStream{} // it is another stream, or an older state of this one
+	if s.StreamInfo != nil && !s.Created.Equal(info.Created) {
+		*s = letterStream{}
+	}
+	if info.State.LastSeq < s.counted.LastSeq || info.State.FirstSeq < s.counted.FirstSeq { // an older state was restored: it is counted again
+		s.low, s.counted = 0, jetstream.StreamState{NumDeleted: -1, LastSeq: info.State.LastSeq}
 	}
 	s.StreamInfo = info
 	if len(s.letters) == 0 && s.next == 0 {
@@ -134,23 +137,18 @@ func (d *DeadLetters) sample(ctx context.Context, s *letterStream, reads *int) (
 		hit = hit || isDeadLetter(m) || strings.HasPrefix(m.Subject, deadletter.Advisories)
 		return !hit
 	}
-	newest := func(subject string, n int) {
-		look := search{source: d.source, info: s.StreamInfo, subject: subject, most: n, atOnce: n}
-		_, _, err := look.back(ctx, s.State.LastSeq, visit)
+	back := func(from uint64, subject string, n int) {
+		look := search{source: d.source, info: s.StreamInfo, subject: subject, low: s.low, most: n, atOnce: n}
+		_, _, err := look.back(ctx, from, visit)
 		s.err = cmp.Or(s.err, err)
 		*reads--
 	}
 	s.err = nil
-	newest("", probeWindow)
-	first, err := d.source.Messages(ctx, s.StreamInfo, s.State.FirstSeq, ">", 1)
-	s.err = cmp.Or(s.err, err)
-	*reads--
-	for _, m := range first {
-		visit(m)
-	}
+	back(s.State.LastSeq, "", probeWindow)
+	back(s.State.FirstSeq, "", 1)
 	for _, subject := range s.Config.Subjects[:min(len(s.Config.Subjects), probesAtOnce)] {
 		if !hit && len(s.Config.Subjects) > 1 {
-			newest(subject, 1)
+			back(s.State.LastSeq, subject, 1)
 		}
 	}
 	if s.err == nil {
@@ -159,7 +157,7 @@ func (d *DeadLetters) sample(ctx context.Context, s *letterStream, reads *int) (
 	return hit
 }
 
-// tally counts the dead letters of a stream. It reads the messages that are new, and goes on with older ones where the last count stopped. After
+// tally counts the dead letters of a stream. It reads the messages that are new, and goes on with older ones where the last sample stopped. After
 // messages were deleted it counts again from the newest on, but not all the time.
 func (d *DeadLetters) tally(ctx context.Context, s *letterStream) {
 	now, old, begun := s.State, s.counted, time.Now()
@@ -171,11 +169,11 @@ func (d *DeadLetters) tally(ctx context.Context, s *letterStream) {
 	look := search{source: d.source, info: s.StreamInfo, low: s.low, most: maxScanned, atOnce: letterWindow}
 	switch {
 	case again:
-		s.letters, s.next, s.err = d.add(ctx, look, now.LastSeq, nil)
-		s.again, s.took = begun, time.Since(begun)
+		s.letters, s.next, s.again = nil, now.LastSeq, begun
 	case now.LastSeq > old.LastSeq:
-		look.low = old.LastSeq + 1
-		added, next, err := d.add(ctx, look, now.LastSeq, nil)
+		recent := look
+		recent.low = old.LastSeq + 1
+		added, next, err := d.add(ctx, recent, now.LastSeq, nil)
 		if s.err = err; err != nil {
 			return // they are read again
 		}
@@ -184,8 +182,12 @@ func (d *DeadLetters) tally(ctx context.Context, s *letterStream) {
 		} else {
 			s.letters = append(added, s.letters...)
 		}
-	case s.next > 0 && len(s.letters) < maxScanned:
+	}
+	if s.next > 0 && len(s.letters) < maxScanned {
 		s.letters, s.next, s.err = d.add(ctx, look, s.next, s.letters)
+	}
+	if again {
+		s.took = time.Since(begun)
 	}
 	s.counted = now
 	if s.next < now.FirstSeq {

@@ -33,9 +33,7 @@ type DeadLetters struct {
 }
 
 // NewDeadLetters makes the pages. The sampler looks for streams with dead letters, and the runner runs operations on many of them.
-func NewDeadLetters(s *sample.Sampler, source MessageSource, runner *operation.Runner, consumers *Consumers,
-	marks *Marks,
-) *DeadLetters {
+func NewDeadLetters(s *sample.Sampler, source MessageSource, runner *operation.Runner, consumers *Consumers, marks *Marks) *DeadLetters {
 	d := &DeadLetters{source: source, runner: runner, consumers: consumers, marks: marks}
 	d.addKind("requeue dead letters", func(f letterFilter) letterFunc {
 		rule := requeue.New(d.source.Stream, d.source.Inbox()) // it is made for each window, because it remembers the streams
