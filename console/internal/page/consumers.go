@@ -203,17 +203,12 @@ func (c *Consumers) list(ctx context.Context, r Request) (*view.Page, error) {
 
 // fits reports whether the list with a query has a consumer. Consumers of internal streams are hidden, unless an operator has to look at them.
 func (c *Consumers) fits(q url.Values, one *consumer) bool {
-	stream, fits := q.Get("stream"), consumerStates[q.Get("state")]
-	return contains(q.Get("q"), one.Stream, one.Name, one.key) && (stream == "" || stream == one.Stream) && (fits == nil || fits(one)) &&
+	stream, waits := q.Get("stream"), one.NumPending > 0
+	fits := map[string]bool{
+		"": true, "trouble": one.state.Trouble(), "paused": one.Paused, "pending": waits, "idle": !waits && one.NumAckPending == 0,
+	}
+	return contains(q.Get("q"), one.Stream, one.Name, one.key) && (stream == "" || stream == one.Stream) && fits[q.Get("state")] &&
 		(one.state.Trouble() || stream != "" || q.Get("all") != "" || c.internal == nil || !c.internal(one.Stream))
-}
-
-// consumerStates are the states that the list can be filtered by.
-var consumerStates = map[string]func(c *consumer) bool{
-	"trouble": func(c *consumer) bool { return c.state.Trouble() },
-	"paused":  func(c *consumer) bool { return c.Paused },
-	"pending": func(c *consumer) bool { return c.NumPending > 0 },
-	"idle":    func(c *consumer) bool { return c.NumPending == 0 && c.NumAckPending == 0 },
 }
 
 func byKey(a, b *consumer) int { return cmp.Compare(a.key, b.key) }

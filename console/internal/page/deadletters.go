@@ -89,11 +89,6 @@ func (f letterFilter) to(form url.Values) letterFilter {
 	return f
 }
 
-// words describe the filter in the list of operations.
-func (f letterFilter) words() string {
-	return filtered("dead letters of "+f.Stream, f.Filter)
-}
-
 const lettersEmpty = "This list shows messages that a consumer gave up. Consume stores them where the option DeadLetter, or `jetpull consume " +
 	"--dead-letter`, names a subject of a stream."
 
@@ -202,8 +197,9 @@ func letterColumns(stream string) []column[brief] {
 // allActions are for all dead letters that a filter matches.
 func (d *DeadLetters) allActions(r Request, info *jetstream.StreamInfo, f letterFilter) []view.Action {
 	f.Last = info.State.LastSeq
+	which := filtered("dead letters of "+f.Stream, f.Filter)
 	action := func(verb string, a view.Action) view.Action {
-		a.Name, a.Label, a.Target = verb+"-all", capital(verb)+" all that match", f.words()
+		a.Name, a.Label, a.Target = verb+"-all", capital(verb)+" all that match", which
 		a.Confirm += " The operation runs in the background, and can be cancelled."
 		a.Fields = append(a.Fields, rateField("no limit"))
 		a.Do = func(ctx context.Context, form url.Values) (view.Outcome, error) {
@@ -211,19 +207,19 @@ func (d *DeadLetters) allActions(r Request, info *jetstream.StreamInfo, f letter
 			if err != nil {
 				return view.Outcome{}, err
 			}
-			return begun(d.runner.Begin(ctx, verb+" dead letters", r.User, f.words(), f.to(form), rate))
+			return begun(d.runner.Begin(ctx, verb+" dead letters", r.User, which, f.to(form), rate))
 		}
 		return a
 	}
 	return []view.Action{
 		action("requeue", view.Action{
-			Confirm: "Requeue all " + f.words() + ": each is published to the subject that it had, and then deleted here. " +
+			Confirm: "Requeue all " + which + ": each is published to the subject that it had, and then deleted here. " +
 				"What the stream of its origin does not take stays here.",
 			Fields:  []view.Field{onlyField, otherSubject},
 			Preview: func(ctx context.Context, form url.Values) string { return d.recipients(ctx, f.to(form)) },
 		}),
 		action("purge", view.Action{
-			Confirm: "Delete all " + f.words() + ". This cannot be undone.", Danger: true, Word: "purge",
+			Confirm: "Delete all " + which + ". This cannot be undone.", Danger: true, Word: "purge",
 			Preview: func(ctx context.Context, _ url.Values) string {
 				return d.preview(ctx, f, func(context.Context, *jetstream.RawStreamMsg) error { return nil })
 			},
