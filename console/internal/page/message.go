@@ -131,16 +131,11 @@ func (c *Consumers) audience(ctx context.Context) (all []*consumer, known bool) 
 	return s.Value, !s.Stale()
 }
 
-// gets reports whether a consumer gets the messages of a subject of its stream.
-func (c *consumer) gets(subject string) bool {
-	all := filters(c.Config)
-	return len(all) == 0 || slices.ContainsFunc(all, func(f string) bool { return wire.Matches(f, subject) })
-}
-
 // who are the consumers of a stream that get the messages of a subject.
 func who(all []*consumer, stream, subject string) (found []*consumer) {
 	for _, one := range all {
-		if one.Stream == stream && one.gets(subject) {
+		subjects := filters(one.Config)
+		if one.Stream == stream && (len(subjects) == 0 || slices.ContainsFunc(subjects, func(f string) bool { return wire.Matches(f, subject) })) {
 			found = append(found, one)
 		}
 	}
