@@ -78,7 +78,7 @@ func (m *Messages) search(ctx context.Context, q url.Values, info *jetstream.Str
 	if text+header+id != "" {
 		reads, look.atOnce = true, letterWindow
 		look.fits = func(one *jetstream.RawStreamMsg) bool {
-			// What is shown to nobody cannot be guessed by a search either.
+			// A search does not find what is shown to nobody: its text could be guessed.
 			return (id == "" || one.Header.Get(jetstream.MsgIDHeader) == id) && bytes.Contains(one.Data, []byte(text)) && ofSystem(info, one) == "" &&
 				hasHeader(one.Header, header)
 		}
