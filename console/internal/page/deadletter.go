@@ -80,22 +80,22 @@ func (d *DeadLetters) again(ctx context.Context, rule *requeue.Rule, f letterFil
 			return nil, errors.New("which consumers there are is not known now")
 		}
 		if l.Subject = ownSubject(all, l.Origin, h.Get(jetpull.HeaderDeadConsumer)); l.Subject == "" {
-			return nil, errNoSubject
+			return nil, requeue.Refusal("its consumer has no subject of its own: give it a filter that no other consumer has, such as requeue.NAME, " +
+				"and the stream that subject")
 		}
 	}
 	return rule.Message(ctx, l, f.Subject)
 }
 
-// publishAgain publishes the message of a dead letter, and deletes the dead letter when a stream has confirmed it. It returns where the
-// message is now.
-func (d *DeadLetters) publishAgain(ctx context.Context, rule *requeue.Rule, f letterFilter, m *jetstream.RawStreamMsg) (stream string, seq uint64,
-	err error,
-) {
+// publishAgain publishes the message of a dead letter, and deletes the dead letter when a stream has confirmed it. It returns the stream and the
+// sequence of the message now.
+func (d *DeadLetters) publishAgain(ctx context.Context, rule *requeue.Rule, f letterFilter, m *jetstream.RawStreamMsg) (string, uint64, error) {
 	message, err := d.again(ctx, rule, f, m)
 	if err != nil {
 		return "", 0, err
 	}
-	if stream, seq, err = d.source.Publish(ctx, message); err != nil {
+	stream, seq, err := d.source.Publish(ctx, message)
+	if err != nil {
 		return "", 0, fmt.Errorf("publish to %s: %w", message.Subject, err)
 	}
 	if err := d.source.DeleteMessage(ctx, f.Stream, m.Sequence); err != nil {
@@ -139,31 +139,32 @@ func (d *DeadLetters) addKind(kind string, do func(letterFilter) letterFunc) {
 	})
 }
 
-// count is how many dead letters match. It stops at maxScanned, with more. Each is passed to see.
-func (d *DeadLetters) count(ctx context.Context, f letterFilter, see letterFunc) (n int, more bool, err error) {
+// preview states how many dead letters match. The count stops at maxScanned. Each is passed to see.
+func (d *DeadLetters) preview(ctx context.Context, f letterFilter, see letterFunc) string {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
-	info, err := d.source.Stream(ctx, f.Stream)
-	if err != nil {
-		return 0, false, err
-	}
+	var n int
+	var next uint64
 	var unseen error
-	fits := f.fits()
-	find := search{source: d.source, info: info, most: math.MaxInt, atOnce: letterWindow}
-	next, _, err := find.back(ctx, f.Last, func(m *jetstream.RawStreamMsg) bool {
-		if !fits(m) {
-			return true
-		}
-		if n == maxScanned {
-			return false
-		}
-		if unseen = see(ctx, m); unseen == nil {
-			n++
-		}
-		return unseen == nil
-	})
-	if n > 0 {
-		err = nil // a part is counted
+	info, err := d.source.Stream(ctx, f.Stream)
+	if err == nil {
+		fits := f.fits()
+		find := search{source: d.source, info: info, most: math.MaxInt, atOnce: letterWindow}
+		next, _, err = find.back(ctx, f.Last, func(m *jetstream.RawStreamMsg) bool {
+			if !fits(m) {
+				return true
+			}
+			if n == maxScanned {
+				return false
+			}
+			if unseen = see(ctx, m); unseen == nil {
+				n++
+			}
+			return unseen == nil
+		})
 	}
-	return n, next > 0, cmp.Or(unseen, err)
+	if err = cmp.Or(unseen, err); unseen != nil || err != nil && n == 0 { // else a part is counted
+		return "How many these are is not known, since the server did not answer in time: " + err.Error()
+	}
+	return "That is " + view.Bounded(n, next > 0, "dead letter") + " at this moment. Nothing has been changed yet."
 }

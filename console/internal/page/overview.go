@@ -119,11 +119,9 @@ func (d *DeadLetters) Overview(ctx context.Context, _ Request) Digest {
 		oldest, newest := time.Time{}, time.Time{}
 		for _, one := range now.found {
 			add(one.Config.Name, d.letters(letterStreams{found: []letterStream{one}}))
-			if n := len(one.letters); n > 0 {
-				oldest = earlier(oldest, one.letters[n-1].at)
-				if last := one.letters[0].at; last.After(newest) {
-					newest = last
-				}
+			oldest = earlier(oldest, one.letters[len(one.letters)-1].at)
+			if last := one.letters[0].at; last.After(newest) {
+				newest = last
 			}
 		}
 		st := d.letters(now).Of()
