@@ -37,6 +37,8 @@ const (
 	killBefore = "kill before save"
 	killAfter  = "kill after save"
 	stopBefore = "stop before save"
+	// limitedChild has limits instead of a fault.
+	limitedChild = "limited"
 	// crashingChild has MaxCrashes, and a handler that an item ends.
 	crashingChild = "crashing"
 	// hangingChild has a handler that an item keeps until it is cancelled. A fault may follow.
@@ -115,6 +117,9 @@ func child(dsn string) error {
 	f := &faulty{Store: s.sql, fault: fault}
 	f.at.Store(1 + rand.N(int64(3)))
 	opts := append(quick(), Concurrency(crashConcurrency), Lease(crashLease), AutoClose(), MaxPartitions(2))
+	if f.fault == limitedChild {
+		opts = append(opts, Limits(Limit{Concurrency: killedConcurrency, Rate: killedRate, Per: time.Hour}))
+	}
 	return recorded(f, finish, note, opts...).Run(ctx)
 }
 

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
+	"time"
 
 	"github.com/glebarez/sqlite"
 	"gorm.io/gorm"
@@ -130,4 +132,35 @@ func ExampleStore_CreatePartitionTx() {
 	// o1 charge
 	// o1 ship
 	// <nil>
+}
+
+// At most two requests at a time go to the model, whose items are at gate 1, over all watchers of this database, and at most 100 begin
+// in any second.
+func ExampleLimits() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	store, err := feed.Open(ctx, "sqlite::memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = store.Close() }()
+	if _, err := store.CreatePartition(ctx, feed.Partition{ID: "questions"}, slices.Repeat([]feed.Item{{Gate: 1}}, 20)...); err != nil {
+		panic(err)
+	}
+	var running, asked atomic.Int64
+	ask := func(context.Context, feed.Item) (feed.Response, error) {
+		if running.Add(1) > 2 {
+			fmt.Println("too many at a time")
+		}
+		defer running.Add(-1)
+		if asked.Add(1) == 20 {
+			stop()
+		}
+		return feed.Response{Done: true}, nil
+	}
+	limit := feed.Limit{Gate: 1, Concurrency: 2, Rate: 100, Per: time.Second}
+	watcher := feed.NewWatcher(store, feed.ProcessorFunc(ask), feed.Limits(limit), feed.Logger(slog.New(slog.DiscardHandler)))
+	fmt.Println(watcher.Run(ctx), asked.Load())
+	// Output:
+	// <nil> 20
 }

@@ -103,12 +103,6 @@ func (a *auditor) handlers(log []event, concurrency int) (repeats int) {
 				a.note("%v began twice under epoch %d", st, e.epoch)
 			}
 			begun[unsaved][e.epoch] = true
-			// With MaxCrashes, a later owner stores the begin, which has a version of its own, while the handler of the earlier one may run.
-			for version := range e.version {
-				if before := (step{e.partition, e.item, 0, version}); begun[before] != nil && !begun[before][e.epoch] {
-					ended[before] = true
-				}
-			}
 			highest[e.partition] = max(top, e.gate)
 			if inFlight[e.owner] == nil {
 				inFlight[e.owner] = map[step]bool{}

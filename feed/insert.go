@@ -176,8 +176,9 @@ func checkID(name, id string) error {
 }
 
 // OpenAt returns an item for [Store.Insert] that keeps a gate closed until a time, even if all items below the gate are Complete before. The
-// item is at gate-1 and is not passed to the [Processor]. It becomes Complete at that time, by the database's clock. A time in the past does not
-// keep the gate closed, nor does the zero time.
+// item is at gate-1 and is not passed to the [Processor]. It becomes Complete at that time, by the database's clock. If gate-1 has a [Limit],
+// this counts as an attempt. Watchers of older versions of this package pass the item to their processor, without data. A time in the past does
+// not keep the gate closed, nor does the zero time.
 func OpenAt(gate int, at time.Time) Item {
 	return Item{Gate: gate - 1, NotBefore: at, timer: new(int64(0))}
 }

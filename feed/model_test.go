@@ -23,6 +23,7 @@ type model struct {
 	partitions map[string]*sqlstore.Partition
 	items      map[string][]*sqlstore.Item // of a partition, oldest first
 	locks      map[string]chan struct{}
+	limits     map[int]*sqlstore.LimitState
 	seq        int64
 	changes    []change
 }
@@ -36,7 +37,7 @@ const (
 
 func newModel(now func() time.Time) *model {
 	return &model{
-		now: now, partitions: map[string]*sqlstore.Partition{}, items: map[string][]*sqlstore.Item{},
+		now: now, limits: map[int]*sqlstore.LimitState{}, partitions: map[string]*sqlstore.Partition{}, items: map[string][]*sqlstore.Item{},
 		locks: map[string]chan struct{}{},
 	}
 }
@@ -241,7 +242,7 @@ func (c *client) Acquire(ctx context.Context, t sqlstore.Terms, n int, holds []s
 			over := text(p.Owner) != ""
 			p.Owner, p.Until, p.Claimant, p.Epoch = &t.Owner, &until, nil, p.Epoch+1
 			tx.setPartition(p)
-			taken = append(taken, sqlstore.Taken{Lease: leaseOf(p.ID, p.Epoch), Over: over})
+			taken = append(taken, sqlstore.Taken{Lease: leaseOf(p.ID, p.Epoch), Gate: p.Gate, Over: over})
 		}
 		return nil
 	})
@@ -406,4 +407,21 @@ func (c *client) Listen(context.Context, func(partition string)) error { return 
 
 func (c *client) Report(context.Context, sqlstore.Terms, sqlstore.Report) ([]sqlstore.Cancel, error) {
 	return nil, nil
+}
+
+func (c *client) Grant(ctx context.Context, t sqlstore.Terms, asks []sqlstore.Ask) (grants []sqlstore.Grant, err error) {
+	err = c.read(ctx, "grant", func() {
+		for i := range asks {
+			state := c.limits[asks[i].Gate]
+			if state == nil {
+				state = &sqlstore.LimitState{}
+				c.limits[asks[i].Gate] = state
+			}
+			grants = append(grants, state.Grant(c.now(), t, &asks[i]))
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return grants, c.answer("grant")
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
@@ -47,7 +48,7 @@ func TestDatabaseOfAnEarlierBuild(t *testing.T) {
 	defer stop()
 	w := NewWatcher(s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
 		return Response{Done: true, Data: append([]byte("did "), it.Data...)}, nil
-	}), AutoClose(), Logger(slog.New(slog.DiscardHandler)))
+	}), AutoClose(), Logger(slog.New(slog.DiscardHandler)), Limits(Limit{Gate: 1, Concurrency: 2, Rate: 100, Per: time.Second}))
 	ran := make(chan error, 1)
 	go func() { ran <- w.Run(ctx) }()
 	for _, id := range []string{"half", "untouched"} {
@@ -100,7 +101,7 @@ func TestDatabaseOfAKilledWatcher(t *testing.T) {
 			require.NoError(t, s.Seal(t.Context(), "half"))
 			w := startWatcher(t, s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
 				return Response{Done: true, Data: append([]byte("did "), it.Data...)}, nil
-			}), AutoClose())
+			}), AutoClose(), Limits(Limit{Concurrency: 1}))
 			awaitPartition(t, s, "half", Complete)
 			awaitPartition(t, s, "untouched", Complete)
 			require.NoError(t, w.stop(t))

@@ -7,19 +7,23 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/jetpull/jetpull/feed/internal/engine"
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 type config struct {
 	engine.Config
-	maxRetries                    int
-	requeue                       time.Duration
-	backoff                       func(int) time.Duration
-	onError                       func(Item, error)
-	wakeups                       *nats.Conn
-	wakeupsGiven, nilOption       bool
-	maxCrashesGiven, timeoutGiven bool
+	maxRetries                           int
+	limits                               []Limit
+	requeue                              time.Duration
+	backoff                              func(int) time.Duration
+	onError                              func(Item, error)
+	wakeups                              *nats.Conn
+	tracers                              trace.TracerProvider
+	wakeupsGiven, tracerGiven, nilOption bool
+	maxCrashesGiven, timeoutGiven        bool
 }
 
 // WatcherOption changes how a [Watcher] works. If an option is given twice, the last one applies.
@@ -53,6 +57,27 @@ func MaxPartitions(n int) WatcherOption { return func(c *config) { c.MaxPartitio
 func PartitionConcurrency(n int) WatcherOption {
 	return func(c *config) { c.PartitionConcurrency = n }
 }
+
+// Limit limits the work at a gate, over all partitions and all watchers that have the same [Limits]. Concurrency, Rate or both are set.
+type Limit struct {
+	Gate int
+	// Concurrency is the maximum number of items at the gate that are begun and not yet saved. 0 means no limit.
+	Concurrency int
+	// Rate is the maximum number of attempts that begin in any window of Per, which is 1 s to 24 h by the database's clock. 0 means no limit.
+	Rate int
+	Per  time.Duration
+}
+
+// Limits sets limits of gates, at most one for each gate. By default there are none. The database must be SQLite, PostgreSQL or SQL Server. Give
+// the same limits to each watcher. While they differ, each watcher obeys its own numbers, so the largest ones apply, and attempts are counted
+// for the shortest Per. A watcher without a limit, or with 0 for a number, is neither counted nor limited by it. While several watchers wait,
+// each gets a fair share. Up to a tenth of a rate stays unused, so that no window exceeds it. An attempt begins when the watcher takes the item,
+// just before it calls the handler.
+//
+// After a watcher has died, its share of Concurrency stays counted for the time of [Lease], and its attempts for Per. If it waited, one attempt
+// is kept for it for the time of Lease. Running handlers are no longer counted if their watcher was stopped, could not reach the database, or
+// waited for the database's locks, for longer than Lease. The same holds after [ErrDrainTimeout].
+func Limits(l ...Limit) WatcherOption { return func(c *config) { c.limits = l } }
 
 // ManualCheckpoint makes the watcher leave partitions at their gates until the program calls [Store.Advance]. Off by default.
 func ManualCheckpoint() WatcherOption { return func(c *config) { c.Manual = true } }
@@ -114,6 +139,12 @@ func Wakeups(nc *nats.Conn) WatcherOption {
 // logged by its first line, or by its LogValue if it is a [slog.LogValuer].
 func Logger(l *slog.Logger) WatcherOption { return func(c *config) { c.Log = l } }
 
+// Tracer creates a span named process for each attempt, with the IDs of partition and item, the gate and the attempt. The processors that send
+// items over HTTP or JetStream pass the trace on in the header traceparent. None by default.
+func Tracer(tp trace.TracerProvider) WatcherOption {
+	return func(c *config) { c.tracers, c.tracerGiven = tp, true }
+}
+
 // OnError sets a function that is called for each failed attempt. It is also called with [ErrConflict] for each result that was not saved,
 // because the lease was lost or another program wrote the item. It is called by several goroutines and must not block for long. A panic in it is
 // logged. None by default.
@@ -123,6 +154,8 @@ const (
 	maxDelay = 365 * 24 * time.Hour
 	minLease = 100 * time.Millisecond
 	maxLease = 24 * time.Hour
+	minPer   = time.Second
+	maxPer   = 24 * time.Hour
 	// maxConcurrency bounds what is allocated for all that may have begun.
 	maxConcurrency = 100_000
 )
@@ -143,37 +176,70 @@ func newConfig(opts []WatcherOption) *config {
 		}
 		o(c)
 	}
+	c.Limits = sqlstore.Map(c.limits, func(l *Limit) sqlstore.Limit { return sqlstore.Limit(*l) })
 	return c
 }
 
-// check returns an error for the first option that is wrong.
 func (c *config) check() error {
-	for _, o := range []struct {
-		name  string
-		wrong bool
-		value any
-		why   string
-	}{
-		{"WatcherOption", c.nilOption, "an option", "is nil; leave it out"},
-		{"Concurrency", c.Concurrency < 1 || c.Concurrency > maxConcurrency, c.Concurrency, fmt.Sprintf("is not in 1..%d", maxConcurrency)},
-		{"Lease", c.Lease < minLease || c.Lease > maxLease, c.Lease, fmt.Sprintf("is not in %v..%v", minLease, maxLease)},
-		{"Poll", c.PollMin < time.Millisecond, c.PollMin, "is below 1ms"},
-		{"Poll", c.PollMax < c.PollMin, c.PollMax, fmt.Sprintf("is the longest pause, and below the shortest of %v", c.PollMin)},
-		{"MaxPartitions", c.MaxPartitions < 1, c.MaxPartitions, "is below 1"},
-		{"PartitionConcurrency", c.PartitionConcurrency < 1, c.PartitionConcurrency, "is below 1"},
-		{"MaxRetries", c.maxRetries < -1, c.maxRetries, "is below -1"},
-		{"HandlerTimeout", c.timeoutGiven && c.HandlerTimeout < time.Millisecond, c.HandlerTimeout, "is below 1ms; leave it out for no limit"},
-		{"MaxCrashes", c.maxCrashesGiven && c.MaxCrashes < 1, c.MaxCrashes, "is below 1; leave it out for no limit"},
-		{"Requeue", c.requeue < 0 || c.requeue > maxDelay, c.requeue, fmt.Sprintf("is not in 0..%v", maxDelay)},
-		{"DrainTimeout", c.DrainTimeout < 0, c.DrainTimeout, "is negative"},
-		{"Backoff", c.backoff == nil, "the function", "is nil"},
-		{"Wakeups", c.wakeupsGiven && c.wakeups == nil, "the connection", "is nil"},
-		{"Logger", c.Log == nil, "the logger", "is nil"},
-		{"OnError", c.onError == nil, "the function", "is nil"},
-	} {
-		if o.wrong {
-			return invalid(o.name, "%v %s", o.value, o.why)
+	switch {
+	case c.nilOption:
+		return invalid("WatcherOption", "is nil; leave it out")
+	case c.Concurrency < 1 || c.Concurrency > maxConcurrency:
+		return invalid("Concurrency", "%d is not in 1..%d", c.Concurrency, maxConcurrency)
+	case c.Lease < minLease || c.Lease > maxLease:
+		return invalid("Lease", "%v is not in %v..%v", c.Lease, minLease, maxLease)
+	case c.PollMin < time.Millisecond:
+		return invalid("Poll", "%v is below 1ms", c.PollMin)
+	case c.PollMax < c.PollMin:
+		return invalid("Poll", "at most every %v is below at least every %v", c.PollMax, c.PollMin)
+	case c.MaxPartitions < 1:
+		return invalid("MaxPartitions", "%d is below 1", c.MaxPartitions)
+	case c.PartitionConcurrency < 1:
+		return invalid("PartitionConcurrency", "%d is below 1", c.PartitionConcurrency)
+	case c.maxRetries < -1:
+		return invalid("MaxRetries", "%d is below -1", c.maxRetries)
+	case c.timeoutGiven && c.HandlerTimeout < time.Millisecond:
+		return invalid("HandlerTimeout", "%v is below 1ms; leave it out for no limit", c.HandlerTimeout)
+	case c.maxCrashesGiven && c.MaxCrashes < 1:
+		return invalid("MaxCrashes", "%d is below 1; leave it out for no limit", c.MaxCrashes)
+	case c.requeue < 0 || c.requeue > maxDelay:
+		return invalid("Requeue", "%v is not in 0..%v", c.requeue, maxDelay)
+	case c.DrainTimeout < 0:
+		return invalid("DrainTimeout", "%v is negative", c.DrainTimeout)
+	case c.backoff == nil:
+		return invalid("Backoff", "is nil")
+	case c.wakeupsGiven && c.wakeups == nil:
+		return invalid("Wakeups", "the connection is nil")
+	case c.tracerGiven && c.tracers == nil:
+		return invalid("Tracer", "is nil")
+	case c.Log == nil:
+		return invalid("Logger", "is nil")
+	case c.onError == nil:
+		return invalid("OnError", "is nil")
+	}
+	return checkLimits(c.limits)
+}
+
+func checkLimits(limits []Limit) error {
+	gates := map[int]bool{}
+	for _, l := range limits {
+		wrong := ""
+		switch {
+		case gates[l.Gate]:
+			wrong = "is given twice; give one limit for a gate"
+		case l.Concurrency < 0 || l.Rate < 0:
+			wrong = fmt.Sprintf("has a Concurrency of %d and a Rate of %d; neither is negative", l.Concurrency, l.Rate)
+		case l.Concurrency == 0 && l.Rate == 0:
+			wrong = "has neither Concurrency nor Rate; leave it out"
+		case l.Rate == 0 && l.Per != 0:
+			wrong = fmt.Sprintf("has a Per of %v but no Rate", l.Per)
+		case l.Rate > 0 && (l.Per < minPer || l.Per > maxPer):
+			wrong = fmt.Sprintf("has a Per of %v, which is not in %v..%v", l.Per, minPer, maxPer)
 		}
+		if wrong != "" {
+			return invalid("Limits", "gate %d %s", l.Gate, wrong)
+		}
+		gates[l.Gate] = true
 	}
 	return nil
 }

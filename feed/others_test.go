@@ -82,7 +82,7 @@ func TestRoleWithoutCreate(t *testing.T) {
 			return Response{}, Permanent(fmt.Errorf("no"))
 		}
 		return done()
-	}), AutoClose())
+	}), AutoClose(), Limits(Limit{Concurrency: 1}))
 	awaitPartition(t, s, "p", Failed)
 	require.NoError(t, s.Skip(t.Context(), "p"))
 	awaitPartition(t, s, "p", Complete)

@@ -11,8 +11,12 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 
+	"github.com/jetpull/jetpull/feed/internal/engine"
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
@@ -62,7 +66,8 @@ func attempt(ctx context.Context, p Processor, it Item) (resp Response, err erro
 // traceContext carries the parent of a span in the headers of requests and messages (W3C Trace Context).
 var traceContext propagation.TraceContext
 
-// handler makes the attempts of a watcher, and returns the results. It is the handler of the engine.
+// handler makes the attempts of a watcher, each with a span if there is a tracer, and returns the results. It
+// is the engine's [engine.Handler].
 type handler struct {
 	*config
 	processor Processor
@@ -76,11 +81,35 @@ func (h *handler) Process(ctx context.Context, row *sqlstore.Item) (sqlstore.Res
 		return sqlstore.Result{}, Permanent(fmt.Errorf("its process ended %d times while it was handled", *n))
 	}
 	it := itemOf(row)
-	resp, err := attempt(ctx, h.processor, it)
+	resp, err := h.traced(ctx, it)
 	if err == nil && resp.Gate != nil && *resp.Gate < it.Gate {
 		err = Permanent(fmt.Errorf("%w: %d, item %d", errRegression, *resp.Gate, it.Gate))
 	}
 	return h.result(row, &resp), err
+}
+
+func (h *handler) traced(ctx context.Context, it Item) (resp Response, err error) {
+	if h.tracers == nil {
+		return attempt(ctx, h.processor, it)
+	}
+	ctx, span := h.tracers.Tracer("github.com/jetpull/jetpull/feed").Start(ctx, "process", trace.WithAttributes(
+		attribute.String("feed.partition", it.Partition), attribute.String("feed.item", it.ID),
+		attribute.Int("feed.gate", it.Gate), attribute.Int("feed.attempt", it.Attempt),
+	))
+	err = engine.ErrExited
+	defer func() {
+		switch {
+		case err != nil:
+			line, _, _ := strings.Cut(err.Error(), "\n")
+			span.SetStatus(codes.Error, line)
+		case resp.Done:
+			span.SetAttributes(attribute.Bool("feed.done", true))
+		case resp.Gate != nil && *resp.Gate != it.Gate:
+			span.SetAttributes(attribute.Int("feed.next_gate", *resp.Gate))
+		}
+		span.End()
+	}()
+	return attempt(ctx, h.processor, it)
 }
 
 // result is what a Response makes of an item.

@@ -38,7 +38,7 @@ func (s *Store) Running(ctx context.Context) ([]Running, error) {
 		watchers, err := s.sql.Dialect.Watching(db, "")
 		for _, w := range watchers {
 			for _, r := range w.State.Running {
-				all = append(all, Running{r.Partition, r.Item, r.Gate, r.Attempt, w.Seen.Time.Add(-r.For), w.Owner, w.State.Host, w.State.PID})
+				all = append(all, Running{r.Partition, r.Item, r.Gate, r.Attempt, w.Seen.Add(-r.For), w.Owner, w.State.Host, w.State.PID})
 			}
 		}
 		slices.SortStableFunc(all, func(a, b Running) int { return a.Since.Compare(b.Since) })

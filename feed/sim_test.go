@@ -47,6 +47,8 @@ type simulation struct {
 	*model
 	seed   uint64
 	faulty bool
+	limits []Limit // of the gates 0 and 1
+	meter  *meter
 
 	logMu sync.Mutex
 	log   []event
@@ -155,6 +157,8 @@ func (p *process) Process(ctx context.Context, it Item) (Response, error) {
 	if r.IntN(15) == 0 {
 		took += time.Duration(r.Int64N(int64(3 * simLease)))
 	}
+	p.meter.note(1, it)
+	defer p.meter.note(-1, it)
 	if r.IntN(2) == 0 {
 		ctx = context.WithoutCancel(ctx) // it does not listen
 	}
@@ -176,7 +180,7 @@ func (p *process) Process(ctx context.Context, it Item) (Response, error) {
 func (p *process) watch(concurrency, partitions int, steal bool) (stop func()) {
 	opts := append(quick(), Concurrency(concurrency), Lease(simLease), Poll(50*time.Millisecond, 500*time.Millisecond), AutoClose(), MaxRetries(-1),
 		MaxPartitions(partitions), Requeue(30*time.Millisecond), DrainTimeout(0), Backoff(func(int) time.Duration { return 20 * time.Millisecond }),
-		func(c *config) {
+		Limits(p.limits...), func(c *config) {
 			if c.Steal = steal; p.seed%3 == 0 {
 				c.MaxCrashes = 1000 // begins are stored, and no item is given up
 			}
@@ -220,6 +224,7 @@ func (s *simulation) run() (wrong []string) {
 	r := rand.New(rand.NewPCG(s.seed, 0))
 	s.faulty = r.IntN(4) > 0
 	concurrency, most, steal := 1+r.IntN(4), 1+r.IntN(3), r.IntN(3) == 0
+	s.drawLimits()
 	var taken atomic.Int64
 	var inserters sync.WaitGroup
 	partitions := 1 + r.IntN(3)
@@ -260,12 +265,38 @@ func (s *simulation) run() (wrong []string) {
 	if !s.faulty && repeats+takeovers > 0 {
 		wrong = append(wrong, fmt.Sprintf("%d repeats and %d leases taken over without a fault", repeats, takeovers))
 	}
+	wrong = append(wrong, s.overLimits()...)
 	n := 0
 	for _, list := range s.items {
 		n += len(list)
 	}
 	if int64(n) != taken.Load() {
 		wrong = append(wrong, fmt.Sprintf("%d items of which %d were taken", n, taken.Load()))
+	}
+	return wrong
+}
+
+// drawLimits gives every other schedule limits, which are no part of the others.
+func (s *simulation) drawLimits() {
+	s.meter = newMeter(0)
+	r := rand.New(rand.NewPCG(s.seed, 1<<32))
+	for gate := range 2 {
+		if s.seed%2 == 0 {
+			s.limits = append(s.limits, Limit{Gate: gate, Concurrency: 1 + r.IntN(3), Rate: 2 + r.IntN(5), Per: time.Second})
+		}
+	}
+}
+
+// overLimits are the limits that were exceeded: a rate in any window, and a concurrency where no fault lets a handler outlive its share.
+func (s *simulation) overLimits() (wrong []string) {
+	for _, l := range s.limits {
+		key := fmt.Sprint("gate ", l.Gate)
+		if over := overRate(s.meter.begun[key], l.Rate, l.Per); over != "" {
+			wrong = append(wrong, key+": "+over)
+		}
+		if n := s.meter.most[key]; n > l.Concurrency && !s.faulty {
+			wrong = append(wrong, fmt.Sprintf("%s: %d at once of %d", key, n, l.Concurrency))
+		}
 	}
 	return wrong
 }

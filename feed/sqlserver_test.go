@@ -67,6 +67,8 @@ func (r *silentServer) QueryContext(_ context.Context, query string, args []driv
 		return &recordedRow{columns: []string{"due", "available", "failed"}, row: []driver.Value{int64(0), int64(0), int64(0)}}, nil
 	case strings.Contains(query, "MIN(gate)"):
 		return &recordedRow{columns: []string{"gate"}, row: []driver.Value{nil}}, nil
+	case strings.Contains(query, "feed_limits"):
+		return &recordedRow{columns: []string{"state", "now"}, row: []driver.Value{"", time.Now()}}, nil
 	case query == "SELECT SYSUTCDATETIME()":
 		return &recordedRow{columns: []string{"now"}, row: []driver.Value{time.Now()}}, nil
 	case strings.HasPrefix(query, "SELECT SYSUTCDATETIME"):
@@ -159,6 +161,9 @@ func TestSQLServerStatements(t *testing.T) {
 			}})
 		}},
 		{"settle", func() { _, _, err = s.sql.Settle(ctx, auto, leaseOf("p", 1)) }},
+		{"grant", func() {
+			_, err = s.sql.Grant(ctx, auto, []sqlstore.Ask{{Limit: sqlstore.Limit{Gate: 1, Concurrency: 2}, Demand: 1}})
+		}},
 		{"close", func() { err = s.ClosePartition(ctx, "p") }},
 		{"advance", func() { err = s.Advance(ctx, "p", 1) }},
 		{"retry", func() { _, err = s.RetryFailed(ctx, "p", "a") }},

@@ -9,8 +9,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 // TestBacklog counts items in each state, also those that another program wrote.
@@ -83,7 +87,7 @@ func TestStats(t *testing.T) {
 
 func doneUnless(err error) (Response, error) { return Response{Done: true}, err }
 
-// TestTraces: the handler behind HTTP gets the span of the context as its parent.
+// TestTraces: an attempt is a span with what it was about, and the handler behind HTTP gets its parent.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	spans := tracetest.NewSpanRecorder()
@@ -102,16 +106,34 @@ func TestTraces(t *testing.T) {
 	create(t, s, Partition{ID: "p", Sealed: true}, Item{ID: "a"})
 	p, err := NewHTTPProcessor(srv.URL)
 	require.NoError(t, err)
-	w := startWatcher(t, s, ProcessorFunc(func(ctx context.Context, it Item) (Response, error) {
-		ctx, span := provider.Tracer("test").Start(ctx, "process")
-		defer span.End()
-		return p.Process(ctx, it)
-	}), AutoClose())
+	w := startWatcher(t, s, p, AutoClose(), Tracer(provider))
 	awaitPartition(t, s, "p", Complete)
 	require.NoError(t, w.stop(t))
 	ended := spans.Ended()
 	require.Len(t, ended, 2)
-	for _, span := range ended {
+	for i, span := range ended {
+		require.Equal(t, "process", span.Name())
+		for _, want := range []attribute.KeyValue{
+			attribute.String("feed.partition", "p"), attribute.String("feed.item", "a"), attribute.Int("feed.gate", 0), attribute.Int("feed.attempt", i+1),
+		} {
+			require.Contains(t, span.Attributes(), want)
+		}
 		require.Contains(t, <-parents, span.SpanContext().SpanID().String())
 	}
+	require.Equal(t, codes.Error, ended[0].Status().Code)
+	require.Equal(t, codes.Unset, ended[1].Status().Code)
+	require.Contains(t, ended[1].Attributes(), attribute.Bool("feed.done", true))
+}
+
+// TestTraceOfAPanic: the span of an attempt ends also where the processor panics.
+func TestTraceOfAPanic(t *testing.T) {
+	spans := tracetest.NewSpanRecorder()
+	h := handler{
+		config:    newConfig([]WatcherOption{Tracer(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)))}),
+		processor: ProcessorFunc(func(context.Context, Item) (Response, error) { panic("boom") }),
+	}
+	_, err := h.Process(t.Context(), &sqlstore.Item{ID: "a"})
+	require.ErrorContains(t, err, "boom")
+	require.Len(t, spans.Ended(), 1)
+	require.Equal(t, codes.Error, spans.Ended()[0].Status().Code)
 }

@@ -19,6 +19,7 @@ type Watcher struct {
 	tables    engine.Tables
 	processor Processor
 	config    *config
+	noLimits  bool // the database's clock may stand still within a transaction
 	tally     engine.Tally
 }
 
@@ -27,6 +28,7 @@ func NewWatcher(s *Store, p Processor, opts ...WatcherOption) *Watcher {
 	w := &Watcher{processor: p, config: newConfig(opts)}
 	if s != nil {
 		w.tables = s.sql
+		w.noLimits = s.sql.Dialect.Slack > 0
 	}
 	return w
 }
@@ -44,6 +46,9 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 	if err := w.config.check(); err != nil {
 		return err
+	}
+	if w.noLimits && len(w.config.limits) > 0 {
+		return invalid("Limits", "need SQLite, PostgreSQL or SQL Server")
 	}
 	if ctx.Err() != nil {
 		return nil

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -231,6 +232,9 @@ func TestOddIDs(t *testing.T) {
 func TestOddIDsInStatusEndpoints(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
+	var receiver client.Receiver
+	receiver.Accept = func(context.Context, client.Delivery) error { return nil }
+	receiver.Result = func(_ context.Context, source, id string) (any, bool, error) { return source + "|" + id, true, nil }
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if rest, ok := strings.CutPrefix(r.URL.EscapedPath(), "/status/"); ok {
 			source, id, _ := strings.Cut(rest, "/")
@@ -240,14 +244,10 @@ func TestOddIDsInStatusEndpoints(t *testing.T) {
 			_ = json.NewEncoder(w).Encode(source + "|" + id + fmt.Sprint(errors.Join(errs[:]...)))
 			return
 		}
-		if r.Method == http.MethodPost {
-			w.WriteHeader(http.StatusAccepted)
-			return
-		}
-		_ = json.NewEncoder(w).Encode(r.FormValue("source") + "|" + r.FormValue("message"))
+		receiver.ServeHTTP(w, r)
 	}))
 	t.Cleanup(srv.Close)
-	s.receiver("query", srv.URL, object{"status_endpoint": srv.URL + "?source={source_id}&message={message_id}"})
+	s.receiver("query", srv.URL, object{"status_endpoint": srv.URL + client.StatusPath})
 	s.receiver("path", srv.URL, object{"status_endpoint": srv.URL + "/status/{source_id}/{message_id}"})
 	odd := []string{"a+b", "a&message=x", "c=", "a b", "%2B", "...", "a/b", "x;y", "#", "?", "ä€", "$@:"}
 	for _, id := range odd {

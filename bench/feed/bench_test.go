@@ -218,6 +218,20 @@ func BenchmarkShapes(b *testing.B) {
 	}
 }
 
+// BenchmarkLimits is BenchmarkItems and BenchmarkShapes without a limit, and with one that is never reached.
+func BenchmarkLimits(b *testing.B) {
+	for _, concurrency := range []int{shapeConcurrency, bulkConcurrency} {
+		for name, limits := range map[string][]feed.Limit{"none": nil, "unreached": {{Concurrency: 100_000, Rate: 10_000_000, Per: time.Second}}} {
+			onEach(b, fmt.Sprintf("concurrency=%d/limit=%s", concurrency, name), func(b *testing.B, s *feed.Store) {
+				fill(b, s, b.N, partitions)
+				b.ResetTimer()
+				drain(b, s, b.N, concurrency, feed.Limits(limits...))
+				rate(b)
+			})
+		}
+	}
+}
+
 // BenchmarkFairness measures from the insertion of ten items into a new partition to the end of each, while one watcher works off another
 // partition with an item for each operation: 100,000 with -benchtime 100000x.
 func BenchmarkFairness(b *testing.B) {

@@ -197,6 +197,7 @@ func TestFeedSaysWhatToDo(t *testing.T) {
 		{`--handler "foo" is not a URL such as http://`, cli.ExitUsage, db, []string{"--handler", "foo"}},
 		{`--health "foo" is not a URL such as http://`, cli.ExitUsage, db, []string{"--handler", "http://127.0.0.1:1", "--health", "foo"}},
 		{"in use; free the address, or choose another with --metrics", cli.ExitError, db, []string{"--exec", "true", "--metrics", taken.Addr().String()}},
+		{"gate 2 is given twice; give one limit for a gate", cli.ExitUsage, db, []string{"--exec", "true", "--limit", "2=1", "--limit", "2=2"}},
 	} {
 		r := jetpullFeed(t, tt.db, "x\n", tt.args...)
 		require.Equal(t, tt.code, r.code, "%q: %s", tt.args, r.err)
@@ -209,6 +210,8 @@ func TestFeedSaysWhatToDo(t *testing.T) {
 func TestFeedRefusesValuesFirst(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "none.db")
 	for want, values := range map[string][]string{
+		"gate 2 is given twice":             {"--limit", "2=1", "--limit", "2=2"},
+		"1ms is not in 1s..24h":             {"--limit", "2=1/1ms"},
 		"--concurrency 0 is not in 1..":     {"--concurrency", "0"},
 		"--lease 1ms is not in 100ms..24h":  {"--lease", "1ms"},
 		"--poll-min 0s is not in 1ms..":     {"--poll-min", "0s"},

@@ -189,7 +189,7 @@ func TestFeedBackoff(t *testing.T) {
 }
 
 // The command of docs/partitions.md processes what there is.
-func TestFeedPartitionConcurrency(t *testing.T) {
+func TestFeedLimits(t *testing.T) {
 	needShell(t)
 	text, err := os.ReadFile("../../docs/partitions.md")
 	require.NoError(t, err)
@@ -198,11 +198,19 @@ func TestFeedPartitionConcurrency(t *testing.T) {
 	flags, _, _ = strings.Cut(flags, "\n")
 	db, dir := newDB(t), t.TempDir()
 	require.Zero(t, jetpullFeed(t, db, strings.Repeat("question\n", 30), "add", "p", "--gate", "2", "--seal").code)
-	// Each makes a folder for its place among the five, which fails where another one has it.
+	// Each makes a folder for its place among the ten, which fails where another one has it.
 	_, stop := watching(t, db, append(strings.Fields(flags), "--auto-close", "--max-retries", "0", "--exec",
 		"cd "+dir+` && for n in 1 2 3 4 5; do mkdir $n 2>/dev/null && { sleep 0.01; rmdir $n; exit; }; done; exit 1`)...)
 	awaitStatus(t, db, "p", "Complete")
 	stop()
+	for flag, want := range map[string]string{
+		"2": "does not begin with a gate's number", "2=1/1ms": "1ms is not in 1s..24h",
+		"2=x": "is not one number",
+	} {
+		r := jetpullFeed(t, db, "", "--exec", "true", "--limit", flag)
+		require.Equal(t, cli.ExitUsage, r.code, r.err)
+		require.Contains(t, r.err, want)
+	}
 	r := jetpullFeed(t, db, "", "--exec", "true", "--partition-concurrency", "-1")
 	require.Equal(t, cli.ExitUsage, r.code)
 }
@@ -249,7 +257,7 @@ func TestFeedWaysAreAlike(t *testing.T) {
 			require.Zero(t, jetpullFeed(t, db, "never\nnever in a good answer\nbusy\nplain\n", "add", "p").code)
 			require.Zero(t, jetpullFeed(t, db, "last\n", "add", "p", "--gate", "5", "--open-after", "200ms", "--seal").code)
 			// A delay that the answer does not set is longer than the test.
-			_, stop := watching(t, db, append(way, "--auto-close", "--backoff", "1h")...)
+			_, stop := watching(t, db, append(way, "--auto-close", "--backoff", "1h", "--limit", "0=3,50/1s")...)
 			awaitStatus(t, db, "p", "Failed")
 			require.Equal(t, "last\n", jetpullFeed(t, db, "", "ls", "p", "--data", "--gate", "5").out)
 			require.NoError(t, os.WriteFile(repaired, nil, 0o600))

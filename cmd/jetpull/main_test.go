@@ -189,6 +189,7 @@ func TestUsageErrors(t *testing.T) {
 		{"fetch S c --no-wait=perhaps", `--no-wait "perhaps" is not true or false`},
 		{"relay receivers put r --window-size long", `--window-size "long" is not a number`},
 		{"feed ls p --status none", `--status "none": give Available, Complete or Failed`},
+		{"feed --exec true --limit x", `--limit "x"`},
 		{"fetch S c --nats :", `--server ":" is not the URL of a server such as nats://127.0.0.1:4222`},
 		{"fetch S c --nats nats://", `--server "nats://" is not the URL of a server`},
 		{"dlq purge D 7 --all", "purge of 7, or of all? Give the sequences, or --all"},

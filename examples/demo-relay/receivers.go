@@ -1,14 +1,14 @@
 package main
 
 import (
-	"encoding/json"
+	"context"
 	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"github.com/jetpull/jetpull/relay/client"
 )
 
 // receiver is one of those who get events.
@@ -19,7 +19,7 @@ type receiver struct {
 	limit   int
 	window  time.Duration
 	// handler makes what answers; seen is called with each message that is POSTed.
-	handler func(*receiver, *standardwebhooks.Webhook) http.Handler
+	handler func(*receiver, *client.Verifier) http.Handler
 
 	broken atomic.Bool
 
@@ -53,7 +53,7 @@ func (r *receiver) saw(webhookID string, code int) {
 	r.codes[code]++
 }
 
-func inResponse(r *receiver, v *standardwebhooks.Webhook) http.Handler {
+func inResponse(r *receiver, v *client.Verifier) http.Handler {
 	return signed(v, func(w http.ResponseWriter, id string) {
 		r.saw(id, http.StatusOK)
 		w.Header().Set("Content-Type", "application/json")
@@ -61,7 +61,7 @@ func inResponse(r *receiver, v *standardwebhooks.Webhook) http.Handler {
 	})
 }
 
-func refusing(r *receiver, v *standardwebhooks.Webhook) http.Handler {
+func refusing(r *receiver, v *client.Verifier) http.Handler {
 	r.broken.Store(true)
 	well := inResponse(r, v)
 	ill := signed(v, func(w http.ResponseWriter, id string) {
@@ -78,51 +78,42 @@ func refusing(r *receiver, v *standardwebhooks.Webhook) http.Handler {
 }
 
 // signed hands on requests that the relay has signed.
-func signed(v *standardwebhooks.Webhook, handle func(w http.ResponseWriter, id string)) http.Handler {
-	return verified(v, func(w http.ResponseWriter, req *http.Request, _ []byte) { handle(w, req.Header.Get("Webhook-Id")) })
-}
-
-// verified hands on requests that the relay has signed, with their bodies.
-func verified(v *standardwebhooks.Webhook, handle func(w http.ResponseWriter, req *http.Request, body []byte)) http.Handler {
+func signed(v *client.Verifier, handle func(w http.ResponseWriter, id string)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, err := io.ReadAll(req.Body)
 		if err == nil {
-			err = v.Verify(body, req.Header)
+			err = v.Verify(req.Header, body)
 		}
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusUnauthorized)
 			return
 		}
-		handle(w, req, body)
+		handle(w, req.Header.Get("Webhook-Id"))
 	})
 }
 
-// later answers a POST with 202, and a GET with the result, 202 if there is none yet, or 404. The signature of a GET covers the webhook-id, so that
-// says which message is meant.
-func later(r *receiver, v *standardwebhooks.Webhook) http.Handler {
-	return verified(v, func(w http.ResponseWriter, req *http.Request, _ []byte) {
-		id := req.Header.Get("Webhook-Id")
-		if req.Method == http.MethodPost {
+func later(r *receiver, v *client.Verifier) http.Handler {
+	return &client.Receiver{
+		Verifier: v,
+		Accept: func(_ context.Context, d client.Delivery) error {
+			id := d.Source + "/" + d.ID
 			r.saw(id, http.StatusAccepted)
-		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		at, known := r.ready[id]
-		switch {
-		case req.Method == http.MethodPost:
+			r.mu.Lock()
+			defer r.mu.Unlock()
 			r.ready[id] = time.Now().Add(buildTime)
-			w.WriteHeader(http.StatusAccepted)
-			return
-		case !known:
-			w.WriteHeader(http.StatusNotFound)
-		case time.Now().Before(at):
-			w.WriteHeader(http.StatusAccepted)
-		default:
-			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(map[string]string{"build": id})
-		}
-		r.polls++
-	})
+			return nil
+		},
+		Result: func(_ context.Context, source, id string) (response any, known bool, err error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.polls++
+			at, known := r.ready[source+"/"+id]
+			if !known || time.Now().Before(at) {
+				return nil, known, nil
+			}
+			return map[string]string{"build": id}, true, nil
+		},
+	}
 }
 
 // densest is the most POSTs that arrived within any window.

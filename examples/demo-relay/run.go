@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jetpull/jetpull/internal/service/progress"
@@ -96,7 +95,7 @@ func (d *demo) connect(ctx context.Context) (stop func(), err error) {
 		}
 	}()
 	secret := webhook.NewSecret()
-	verifier, err := standardwebhooks.NewWebhook(secret)
+	verifier, err := client.NewVerifier(secret)
 	if err != nil {
 		return nil, err
 	}
@@ -108,14 +107,14 @@ func (d *demo) connect(ctx context.Context) (stop func(), err error) {
 			"post_endpoint": server.URL + "/events", "rate_limit": r.limit, "window_size": r.window.Seconds(), "secrets": []string{secret},
 		}
 		if r.name == "builds" {
-			body["status_endpoint"] = server.URL + "/events?source={source_id}&message={message_id}"
+			body["status_endpoint"] = server.URL + "/events" + client.StatusPath
 		}
 		if err := d.relay.Call(ctx, http.MethodPut, "/v1/receivers/"+r.name, body, nil); err != nil {
 			return nil, err
 		}
 	}
 	for _, source := range sources {
-		server := httptest.NewServer(verified(verifier, d.called))
+		server := httptest.NewServer(&client.Callback{Verifier: verifier, Handle: d.called})
 		servers = append(servers, server)
 		body := map[string]any{"callback_endpoint": server.URL, "token": source + "-token", "secrets": []string{secret}, "sources": []string{source}}
 		if err := d.relay.Call(ctx, http.MethodPut, "/v1/senders/"+source, body, nil); err != nil {
@@ -126,12 +125,7 @@ func (d *demo) connect(ctx context.Context) (stop func(), err error) {
 }
 
 // called is what a source does when it is called.
-func (d *demo) called(w http.ResponseWriter, _ *http.Request, body []byte) {
-	var r client.Result
-	if err := json.Unmarshal(body, &r); err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
+func (d *demo) called(_ context.Context, r client.Result) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	id := r.Source + "/" + r.ID
@@ -144,7 +138,7 @@ func (d *demo) called(w http.ResponseWriter, _ *http.Request, body []byte) {
 	}
 	close(d.changed)
 	d.changed = make(chan struct{})
-	w.WriteHeader(http.StatusNoContent)
+	return nil
 }
 
 // until waits until the callbacks met a condition.

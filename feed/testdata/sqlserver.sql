@@ -43,6 +43,11 @@ SELECT MIN(gate) FROM (SELECT MIN(gate) AS gate FROM items WHERE partition_id = 
 SELECT SYSUTCDATETIME();
 UPDATE "partitions" SET "owner"=@p1,"status"=@p2,"until"=CASE WHEN claimant IS NULL OR claimant = '' THEN SYSUTCDATETIME() ELSE @p3 END,"version"=@p4 WHERE id = @p5 AND version = @p6;
 
+-- grant
+MERGE INTO "feed_limits" USING (VALUES(@p1,@p2,@p3)) AS excluded ("gate","state","version") ON "feed_limits"."gate" = "excluded"."gate" WHEN MATCHED THEN UPDATE SET "version"=feed_limits.version + 1 WHEN NOT MATCHED THEN INSERT ("gate","state","version") VALUES ("excluded"."gate","excluded"."state","excluded"."version");;
+SELECT state, SYSUTCDATETIME() FROM "feed_limits" WHERE gate = @p1;
+UPDATE "feed_limits" SET "state"=@p1 WHERE gate = @p2;
+
 -- close
 UPDATE partitions SET gate = gate WHERE id IN (@p1);
 SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;

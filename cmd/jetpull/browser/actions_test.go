@@ -48,19 +48,19 @@ var steps = []step{
 	{page: "brokerconsumer?channel=orders&consumer=orders2", label: "Resume", done: "Resumed.", call: "POST /channel/orders/consumer/orders2/resume"},
 	{
 		page: "brokerconsumer?channel=orders&consumer=orders", label: "Requeue delivered jobs", asks: true, fields: [][2]string{{"rate", "7"}},
-		done: "Began to requeue 9 jobs of the broker.", call: `POST /channel/orders/consumer/orders/replay  {"Rate":7,"Status":"DELIVERED"}`,
+		done: "Began to requeue 9 jobs of the broker.", call: `POST /channel/orders/consumer/orders/replay  {"DryRun":false,"Rate":7,"Status":"DELIVERED"}`,
 	},
 	{
 		page: "brokerconsumer?channel=orders&consumer=orders", label: "Delete queued jobs", asks: true, fields: [][2]string{{"rate", "7"}},
-		done: "Began to delete 9 jobs of the broker.", call: `POST /channel/orders/consumer/orders/purge  {"Rate":7}`,
+		done: "Began to delete 9 jobs of the broker.", call: `POST /channel/orders/consumer/orders/purge  {"DryRun":false,"Rate":7}`,
 	},
 	{
 		page: "failed?system=broker&receiver=orders%2Forders&reason=REFUSED&until=2099-01-01T00:00", label: "Requeue all of the broker that match", asks: true,
-		done: "Began to requeue 9 dead jobs of the broker.", call: `POST /dead-jobs/requeue  {"Consumer":"orders/orders","Reason":"REFUSED","Until":"2099-01-01T00:00:00Z"}`,
+		done: "Began to requeue 9 dead jobs of the broker.", call: `POST /dead-jobs/requeue  {"Consumer":"orders/orders","DryRun":false,"Reason":"REFUSED","Until":"2099-01-01T00:00:00Z"}`,
 	},
 	{
 		page: "failed?system=broker&receiver=orders%2Forders&message=m1", label: "Purge all of the broker that match", asks: true,
-		done: "Began to purge 9 dead jobs of the broker.", call: `POST /dead-jobs/purge  {"Consumer":"orders/orders","Message":"m1"}`,
+		done: "Began to purge 9 dead jobs of the broker.", call: `POST /dead-jobs/purge  {"Consumer":"orders/orders","DryRun":false,"Message":"m1"}`,
 	},
 	{
 		page: "brokermessage?channel=orders&id=orders", label: "Requeue", done: "Requeued for orders (dead).",
@@ -85,23 +85,23 @@ var steps = []step{
 	{
 		page: "failed?receiver=orders", label: "Requeue all of the relay that match", asks: true,
 		done: "Began to requeue 3 failed messages of the relay.",
-		call: `POST /v1/failed:redrive  {"filter":{"receiver":"orders"}`,
+		call: `POST /v1/failed:redrive  {"dry_run":false,"filter":{"receiver":"orders"}`,
 	},
 	{
 		page: "failed?receiver=orders&system=broker", label: "Requeue all of the broker that match", asks: true, fields: [][2]string{{"rate", "7"}},
-		done: "Began to requeue 9 dead jobs of the broker.", call: `POST /dead-jobs/requeue  {"Consumer":"orders","Rate":7}`,
+		done: "Began to requeue 9 dead jobs of the broker.", call: `POST /dead-jobs/requeue  {"Consumer":"orders","DryRun":false,"Rate":7}`,
 	},
 	{
 		page: "failed", label: "Skip all of the relay that match", asks: true, fields: [][2]string{{"rate", "2"}},
-		done: "Began to skip 3 failed messages of the relay.", call: `POST /v1/failed:skip  {"filter":{},"rate":2}`,
+		done: "Began to skip 3 failed messages of the relay.", call: `POST /v1/failed:skip  {"dry_run":false,"filter":{},"rate":2}`,
 	},
 	{
 		page: "failed?reason=EXHAUSTED&until=2099-01-01T00:00", label: "Purge all of the relay that match", asks: true,
-		done: "Began to purge 3 failed messages of the relay.", call: `POST /v1/failed:purge  {"filter":{"reason":"EXHAUSTED","until":"2099-01-01T00:00:00Z"},"rate":0}`,
+		done: "Began to purge 3 failed messages of the relay.", call: `POST /v1/failed:purge  {"dry_run":false,"filter":{"reason":"EXHAUSTED","until":"2099-01-01T00:00:00Z"},"rate":0}`,
 	},
 	{
 		page: "failed?reason=NO_ANSWER&source=orders", label: "Purge all of the broker that match", asks: true, done: "Began to purge 9 dead jobs of the broker.",
-		call: `POST /dead-jobs/purge  {"Producer":"orders","Reason":"NO_ANSWER"}`,
+		call: `POST /dead-jobs/purge  {"DryRun":false,"Producer":"orders","Reason":"NO_ANSWER"}`,
 	},
 	{
 		page: "operation?system=broker&id=" + url.QueryEscape("/dead-jobs/operations/requeue-1"), label: "Cancel the operation", asks: true, done: "Cancelled.",
@@ -109,15 +109,15 @@ var steps = []step{
 	},
 	{
 		page: "relaymessage?source=orders&id=orders", label: "Requeue", done: "Began to requeue",
-		call: `POST /v1/failed:redrive  {"filter":{"message":"orders","source":"orders"}`,
+		call: `POST /v1/failed:redrive  {"dry_run":false,"filter":{"message":"orders","source":"orders"}`,
 	},
 	{
 		page: "relaymessage?source=orders&id=orders", label: "Skip", asks: true, done: "Began to skip",
-		call: `POST /v1/failed:skip  {"filter":{"message":"orders","source":"orders"}`,
+		call: `POST /v1/failed:skip  {"dry_run":false,"filter":{"message":"orders","source":"orders"}`,
 	},
 	{
 		page: "relaymessage?source=orders&id=orders", label: "Purge", asks: true, done: "Began to purge",
-		call: `POST /v1/failed:purge  {"filter":{"message":"orders","source":"orders"}`,
+		call: `POST /v1/failed:purge  {"dry_run":false,"filter":{"message":"orders","source":"orders"}`,
 	},
 	{page: "operation?system=relay&id=redrive-1", label: "Cancel the operation", asks: true, done: "Cancelled.", call: "DELETE /v1/operations/redrive-1"},
 

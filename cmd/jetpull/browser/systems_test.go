@@ -212,7 +212,7 @@ func TestFeed(t *testing.T) {
 	b.open("feed?status=Failed")
 	b.eventually("No partition matches.")
 	b.open("partition?id=none")
-	b.eventually(`There is no partition "none".`)
+	b.eventually(`The feed has no partition "none"`)
 }
 
 func TestBroker(t *testing.T) {

@@ -81,12 +81,10 @@ func (s AccountInfo) uses() (all []state.Use) {
 	return all
 }
 
-func (s AccountInfo) state() state.State { return state.Account{Err: s.Err, Uses: s.uses()}.Of() }
-
 // Overview implements [Summary].
 func (a *Account) Overview(ctx context.Context, _ Request) Digest {
 	return overview(ctx, "account", "NATS server and account", "NATS", a.latest, func(part *view.Part, now AccountInfo) []alert.Object {
-		st := now.state()
+		st := state.Account{Err: now.Err, Uses: now.uses()}.Of()
 		part.Problem, part.ProblemTone = st.Sentence, st.Level.Tone()
 		part.Facts = []view.Fact{
 			{Name: "Server", Value: view.Text(now.Server)}, {Name: "Version", Value: view.Text(now.Version)},

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/jetpull/jetpull/console/internal/view"
+	"github.com/jetpull/jetpull/feed"
 )
 
 // Problem is why a page or an action is refused, in words for the operator.
@@ -77,7 +78,7 @@ func systemRefused(system string) func(error) error {
 
 // notShown is why a system does not show an object: there is none, or the system does not answer.
 func notShown(system string, err error, fix, format string, args ...any) error {
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, feed.ErrNotFound) {
 		return &Problem{Status: http.StatusNotFound, Text: "The " + system + " has no " + fmt.Sprintf(format, args...), Err: err, Fix: fix}
 	}
 	return unavailable(err, "Try again. If it stays so, look at the "+system+".", "The %s %s", system, view.Source{}.Away(err).Does())

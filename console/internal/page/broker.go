@@ -22,14 +22,6 @@ type BrokerSource interface {
 	Send(ctx context.Context, method, path string, header http.Header, body, answer any) (http.Header, error)
 }
 
-// The numbers of the states of a job.
-const (
-	jobQueued    = 1001
-	jobInflight  = 1002
-	jobDelivered = 1003
-	jobDead      = 1004
-)
-
 // jobs are a consumer of the broker, with how many jobs it has received. A channel without consumers has an empty one.
 type jobs struct {
 	Channel, Consumer string
@@ -110,13 +102,13 @@ func (b *Broker) ask(ctx context.Context) (found targetSample, err error) {
 		one.from = cmp.Or(k.FailingSince, k.PausedAt)
 		for _, c := range counts[k.ChannelID][k.ConsumerID] {
 			switch c.Status {
-			case jobQueued:
+			case 1001: // queued
 				one.Backlog, one.oldest = c.Count, c.Oldest
-			case jobInflight:
+			case 1002: // in flight
 				one.InFlight = c.Count
-			case jobDelivered:
+			case 1003: // delivered
 				one.jobs.delivered = c.Count
-			case jobDead:
+			case 1004: // dead
 				one.failed, one.from = c.Count, cmp.Or(one.from, c.Oldest)
 			}
 		}
@@ -152,14 +144,8 @@ func (b *Broker) consumers(ctx context.Context, r Request) (*view.Page, error) {
 	return b.list(r, s, list, []column[target]{
 		text("Channel", func(one target) view.Value {
 			return view.Linked(one.jobs.Channel, link("channel", "name", one.jobs.Channel))
-		}).
-			by("name", func(a, b target) int { return cmp.Compare(a.title, b.title) }),
-		text("Consumer", func(one target) view.Value {
-			if one.jobs.Consumer == "" {
-				return view.None("The channel has no consumer")
-			}
-			return view.Linked(one.jobs.Consumer, one.path)
-		}),
+		}).by("name", func(a, b target) int { return cmp.Compare(a.title, b.title) }),
+		text("Consumer", func(one target) view.Value { return view.Linked(one.jobs.Consumer, one.path) }),
 	}, deliveredColumn, view.Option{Value: "unused", Text: noConsumer}), nil
 }
 

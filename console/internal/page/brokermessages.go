@@ -109,14 +109,10 @@ func (b *Broker) message(ctx context.Context, r Request) (*view.Page, error) {
 	if r.Query.Has("download") {
 		return download(r, id, payload)
 	}
-	tone := view.Plain
-	if m.Statuses()["DEAD"] > 0 {
-		tone = view.Bad
-	}
 	return channelPage(channel, id,
 		view.Part{
 			ID: "message", Source: view.Source{Name: brokerName, Asked: r.Now}, List: timeline(view.Bounded(len(m.Jobs), false, "job"), b.steps(ctx, &m)),
-			Actions: b.again(channel, id, &m), Problem: inSentence("broker message", &m), ProblemTone: tone,
+			Actions: b.again(channel, id, &m), Problem: inSentence("broker message", &m), ProblemTone: map[bool]view.Tone{true: view.Bad}[m.Statuses()["DEAD"] > 0],
 			Facts: []view.Fact{
 				{Name: "Status", Value: view.Text(m.Status)},
 				{Name: "Received", Value: view.Ago(m.ReceivedAt, "not stated")},

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -79,7 +80,8 @@ func (d *DeadLetters) again(ctx context.Context, rule *requeue.Rule, f letterFil
 			return nil, errors.New("which consumers there are is not known now")
 		}
 		if l.Subject = ownSubject(all, l.Origin, h.Get(jetpull.HeaderDeadConsumer)); l.Subject == "" {
-			return nil, errNoSubject
+			return nil, requeue.Refusal("its consumer has no subject of its own: give it a filter that no other consumer has, such as requeue.NAME, " +
+				"and the stream that subject")
 		}
 	}
 	return rule.Message(ctx, l, f.Subject)
@@ -111,8 +113,10 @@ func (d *DeadLetters) addKind(kind string, do func(letterFilter) letterFunc) {
 		all []func(context.Context) error, next uint64, err error,
 	) {
 		var f letterFilter
-		if err := json.Unmarshal(selection, &f); err != nil {
-			return nil, 0, err
+		strict := json.NewDecoder(bytes.NewReader(selection)) // without a field that it does not know it would be for more messages
+		strict.DisallowUnknownFields()
+		if err := strict.Decode(&f); err != nil {
+			return nil, 0, fmt.Errorf("it was begun by another version of the console; cancel it, and begin it again: %w", err)
 		}
 		info, err := d.source.Stream(ctx, f.Stream)
 		if err != nil {
@@ -135,31 +139,32 @@ func (d *DeadLetters) addKind(kind string, do func(letterFilter) letterFunc) {
 	})
 }
 
-// count is how many dead letters match. It stops at maxScanned, with more. Each is passed to see.
-func (d *DeadLetters) count(ctx context.Context, f letterFilter, see letterFunc) (n int, more bool, err error) {
+// preview states how many dead letters match. The count stops at maxScanned. Each is passed to see.
+func (d *DeadLetters) preview(ctx context.Context, f letterFilter, see letterFunc) string {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
-	info, err := d.source.Stream(ctx, f.Stream)
-	if err != nil {
-		return 0, false, err
-	}
+	var n int
+	var next uint64
 	var unseen error
-	fits := f.fits()
-	find := search{source: d.source, info: info, most: math.MaxInt, atOnce: letterWindow}
-	next, _, err := find.back(ctx, f.Last, func(m *jetstream.RawStreamMsg) bool {
-		if !fits(m) {
-			return true
-		}
-		if n == maxScanned {
-			return false
-		}
-		if unseen = see(ctx, m); unseen == nil {
-			n++
-		}
-		return unseen == nil
-	})
-	if n > 0 {
-		err = nil // a part is counted
+	info, err := d.source.Stream(ctx, f.Stream)
+	if err == nil {
+		fits := f.fits()
+		find := search{source: d.source, info: info, most: math.MaxInt, atOnce: letterWindow}
+		next, _, err = find.back(ctx, f.Last, func(m *jetstream.RawStreamMsg) bool {
+			if !fits(m) {
+				return true
+			}
+			if n == maxScanned {
+				return false
+			}
+			if unseen = see(ctx, m); unseen == nil {
+				n++
+			}
+			return unseen == nil
+		})
 	}
-	return n, next > 0, cmp.Or(unseen, err)
+	if err = cmp.Or(unseen, err); unseen != nil || err != nil && n == 0 { // else a part is counted
+		return "How many these are is not known, since the server did not answer in time: " + err.Error()
+	}
+	return "That is " + view.Bounded(n, next > 0, "dead letter") + " at this moment. Nothing has been changed yet."
 }

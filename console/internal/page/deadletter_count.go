@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -20,7 +21,8 @@ import (
 const (
 	// probesAtOnce bounds the requests of one sample that look for streams with dead letters.
 	probesAtOnce = 32
-	// probeEvery is how often a large stream without dead letters is looked at again, beyond its last message, and probeWindow how many messages then.
+	// probeEvery is how often a stream without a known dead letter is looked at, if more than letterWindow messages were not read. If these are more
+	// than maxScanned, the stream is sampled: probeWindow is how many of its newest messages are read.
 	probeEvery  = time.Minute
 	probeWindow = 100
 	// probeBytes bounds the messages of a stream that are read to find out that it has no dead letter.
@@ -29,22 +31,20 @@ const (
 	recountAfter = 20
 )
 
-// letterStream is a stream that has dead letters, among other messages.
+// letterStream is a stream that may have dead letters, among other messages.
 type letterStream struct {
 	*jetstream.StreamInfo
-	// letters are its dead letters, newest first. Messages from next on downwards have not been searched, if next is above 0.
-	letters []letter
-	next    uint64
-	counted jetstream.StreamState // when the letters were counted
+	// letters are its dead letters, newest first. Of the messages up to the last of counted, those from next on downwards have not been searched, if
+	// next is above 0. Each message below low was read, and is no dead letter.
+	letters   []letter
+	next, low uint64
+	counted   jetstream.StreamState
 
-	dead          bool   // it has had a dead letter
-	probed        uint64 // the last message when the stream was last looked at without an error
-	deep          uint64 // the same when not only its last message was; 0: never
-	clear         uint64 // each message up to this one was read, and is no dead letter
-	tried         time.Time
-	deeply, begun time.Time
-	took          time.Duration // of the last count from the newest message on
-	err           error
+	sampled uint64        // the last message when the stream was last sampled
+	tried   time.Time     // when it was last sampled, or a count began that found the first dead letters
+	again   time.Time     // when it was last counted again
+	took    time.Duration // of that count
+	err     error
 }
 
 type letter struct {
@@ -59,8 +59,6 @@ type letterStreams struct {
 	found  []letterStream
 	others map[string]state.Letters // those without a known dead letter, by name
 }
-
-var errLeaderless = errors.New("no server leads the stream")
 
 // ask finds the streams with dead letters, and counts these by their header, whatever else the streams have.
 func (d *DeadLetters) ask(ctx context.Context) (all letterStreams, err error) {
@@ -85,124 +83,120 @@ func (d *DeadLetters) ask(ctx context.Context) (all letterStreams, err error) {
 			d.look(ctx, &s, info, &reads)
 		}
 		if known[name] = s; leaderless {
-			s.err = errLeaderless
+			s.err = errors.New("no server leads the stream")
 		}
-		if s.dead {
+		if len(s.letters) > 0 {
 			all.found = append(all.found, s)
 			continue
 		}
-		missed := leaderless || s.State.Msgs > 0 && (s.probed != s.State.LastSeq || s.deep == 0)
-		all.others[name] = state.Letters{More: missed, Sampled: boolInt(!missed && s.State.Msgs > 0 && s.clear < s.State.LastSeq)}
+		missed := leaderless || s.State.Msgs > 0 && (s.err != nil || s.next > 0 || s.tried.IsZero())
+		all.others[name] = state.Letters{More: missed, Sampled: boolInt(!missed && s.unread() > 0)}
 	}
 	d.known = known
 	slices.SortFunc(all.found, func(a, b letterStream) int { return strings.Compare(a.Config.Name, b.Config.Name) })
 	return all, nil
 }
 
-// look looks at a stream, if that is due.
+// unread is how many messages of a stream without a known dead letter were not read.
+func (s *letterStream) unread() uint64 { return min(s.State.Msgs, s.State.LastSeq+1-s.low) }
+
+// look finds the dead letters of a stream. If none is known, it reads all messages that were not read yet, if these are few. Else it samples the
+// stream from time to time, and reads it if it finds something.
 func (d *DeadLetters) look(ctx context.Context, s *letterStream, info *jetstream.StreamInfo, reads *int) {
 	if s.StreamInfo != nil && !s.Created.Equal(info.Created) {
 		*s = letterStream{}
 	}
+	if info.State.LastSeq < s.counted.LastSeq || info.State.FirstSeq < s.counted.FirstSeq { // an older state was restored: it is counted again
+		s.low, s.counted = 0, jetstream.StreamState{NumDeleted: -1, LastSeq: info.State.LastSeq}
+	}
 	s.StreamInfo = info
-	due := s.probed != s.State.LastSeq || s.deep != s.State.LastSeq && time.Since(s.deeply) >= probeEvery
-	if !s.dead && s.State.Msgs > 0 && due && *reads > 0 {
+	if len(s.letters) == 0 && s.next == 0 {
+		unread := s.unread()
+		if unread == 0 || s.sampled == s.State.LastSeq || *reads <= 0 {
+			return
+		}
+		small := unread*(s.State.Bytes/s.State.Msgs) <= probeBytes
+		if s.err == nil && time.Since(s.tried) < probeEvery && (!small || unread > letterWindow) {
+			return
+		}
 		s.tried = time.Now()
-		s.dead = d.probe(ctx, s, reads)
+		if small && unread <= maxScanned {
+			*reads -= 1 + int(unread)/letterWindow
+		} else if !d.sample(ctx, s, reads) {
+			return
+		}
+		s.next, s.counted = s.State.LastSeq, s.State
 	}
-	if s.dead {
-		d.tally(ctx, s)
-	}
+	d.tally(ctx, s)
 }
 
-// probe reports whether a stream has a dead letter, or an advisory that becomes one. It reads all messages that were not read yet, if these are few.
-// Else it reads the last message, and from time to time also the first one, the newest ones, and the last one of each subject.
-func (d *DeadLetters) probe(ctx context.Context, s *letterStream, reads *int) (hit bool) {
-	stop := func(m *jetstream.RawStreamMsg) bool {
+// sample reports whether a stream has a dead letter, or an advisory that becomes one, among its newest messages, the first one, and the last one of
+// each subject.
+func (d *DeadLetters) sample(ctx context.Context, s *letterStream, reads *int) (hit bool) {
+	visit := func(m *jetstream.RawStreamMsg) bool {
 		hit = hit || isDeadLetter(m) || strings.HasPrefix(m.Subject, deadletter.Advisories)
 		return !hit
 	}
-	back := func(look search) bool {
-		look.source, look.info = d.source, s.StreamInfo
-		next, n, err := look.back(ctx, s.State.LastSeq, stop)
-		*reads -= 1 + n/letterWindow
-		if err == nil && next == 0 && look.subject == "" {
-			s.clear = s.State.LastSeq
-		}
-		return err == nil
-	}
-	deeply := time.Since(s.deeply) >= probeEvery
-	unread := min(s.State.Msgs, s.State.LastSeq-s.clear)
-	few := (unread <= letterWindow || deeply && unread <= maxScanned) && unread*(s.State.Bytes/s.State.Msgs) <= probeBytes
-	var ok bool
-	switch {
-	case few:
-		ok = back(search{low: s.clear + 1, most: maxScanned, atOnce: letterWindow})
-	case !deeply:
-		ok = back(search{most: 1, atOnce: 1})
-	default:
-		ok = back(search{most: probeWindow, atOnce: probeWindow})
+	back := func(from uint64, subject string, n int) {
+		look := search{source: d.source, info: s.StreamInfo, subject: subject, low: s.low, most: n, atOnce: n}
+		_, _, err := look.back(ctx, from, visit)
+		s.err = cmp.Or(s.err, err)
 		*reads--
-		first, err := d.source.Messages(ctx, s.StreamInfo, s.State.FirstSeq, ">", 1)
-		ok = ok && err == nil
-		for _, m := range first {
-			stop(m)
-		}
-		for _, subject := range s.Config.Subjects[:min(len(s.Config.Subjects), probesAtOnce)] {
-			if !hit && len(s.Config.Subjects) > 1 {
-				ok = back(search{subject: subject, most: 1, atOnce: 1}) && ok
-			}
+	}
+	s.err = nil
+	back(s.State.LastSeq, "", probeWindow)
+	back(s.State.FirstSeq, "", 1)
+	for _, subject := range s.Config.Subjects[:min(len(s.Config.Subjects), probesAtOnce)] {
+		if !hit && len(s.Config.Subjects) > 1 {
+			back(s.State.LastSeq, subject, 1)
 		}
 	}
-	if ok {
-		s.probed = s.State.LastSeq
-	}
-	if ok && deeply {
-		s.deeply = time.Now()
-	}
-	if ok && (few && s.clear == s.State.LastSeq || !few && deeply) {
-		s.deep = s.probed
+	if s.err == nil {
+		s.sampled = s.State.LastSeq
 	}
 	return hit
 }
 
-// tally counts the dead letters of a stream. It reads the messages that are new, and goes on with older ones where the last count stopped. After
+// tally counts the dead letters of a stream. It reads the messages that are new, and goes on with older ones where the last sample stopped. After
 // messages were deleted it counts again from the newest on, but not all the time.
 func (d *DeadLetters) tally(ctx context.Context, s *letterStream) {
-	now, old := s.State, s.counted
+	now, old, begun := s.State, s.counted, time.Now()
 	// Without gaps, what is gone is below the first sequence. Else it may be anywhere.
-	again := s.begun.IsZero() || now.LastSeq < old.LastSeq || now.FirstSeq < old.FirstSeq || now.NumDeleted != old.NumDeleted ||
-		now.FirstSeq != old.FirstSeq && now.NumDeleted > 0
-	if again && time.Since(s.begun) < recountAfter*s.took {
+	again := len(s.letters) > 0 && (now.NumDeleted != old.NumDeleted || now.FirstSeq != old.FirstSeq && now.NumDeleted > 0)
+	if again && begun.Sub(s.again) < recountAfter*s.took {
 		return
 	}
-	if again {
-		s.begun, s.letters, s.next = time.Now(), nil, now.LastSeq
-	}
-	look := search{source: d.source, info: s.StreamInfo, most: maxScanned, atOnce: letterWindow}
-	if !again && now.LastSeq > old.LastSeq {
-		look.low = old.LastSeq + 1
-		added, next, err := d.add(ctx, look, now.LastSeq, nil)
-		if s.err = err; err != nil || next > 0 {
-			s.begun = time.Time{} // it is counted again: some of the new messages were not read
-			return
+	look := search{source: d.source, info: s.StreamInfo, low: s.low, most: maxScanned, atOnce: letterWindow}
+	switch {
+	case again:
+		s.letters, s.next, s.again = nil, now.LastSeq, begun
+	case now.LastSeq > old.LastSeq:
+		recent := look
+		recent.low = old.LastSeq + 1
+		added, next, err := d.add(ctx, recent, now.LastSeq, nil)
+		if s.err = err; err != nil {
+			return // they are read again
 		}
-		s.letters = append(added, s.letters...)
-	} else if s.next > 0 && len(s.letters) < maxScanned {
+		if next > 0 {
+			s.letters, s.next = added, next
+		} else {
+			s.letters = append(added, s.letters...)
+		}
+	}
+	if s.next > 0 && len(s.letters) < maxScanned {
 		s.letters, s.next, s.err = d.add(ctx, look, s.next, s.letters)
 	}
 	if again {
-		s.took = time.Since(s.begun)
+		s.took = time.Since(begun)
 	}
 	s.counted = now
 	if s.next < now.FirstSeq {
-		s.next = 0
+		s.next, s.err = 0, nil
 	}
 	// The stream may have removed letters at its begin.
 	s.letters = s.letters[:sort.Search(len(s.letters), func(i int) bool { return s.letters[i].seq < now.FirstSeq })]
-	if s.next == 0 && len(s.letters) == 0 && s.err == nil {
-		s.probed, s.deep = now.LastSeq, now.LastSeq
-		s.dead, s.begun, s.clear = false, time.Time{}, now.LastSeq // until a probe finds another
+	if s.next == 0 && len(s.letters) == 0 {
+		s.low = now.LastSeq + 1
 	}
 }
 

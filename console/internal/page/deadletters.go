@@ -33,9 +33,7 @@ type DeadLetters struct {
 }
 
 // NewDeadLetters makes the pages. The sampler looks for streams with dead letters, and the runner runs operations on many of them.
-func NewDeadLetters(s *sample.Sampler, source MessageSource, runner *operation.Runner, consumers *Consumers,
-	marks *Marks,
-) *DeadLetters {
+func NewDeadLetters(s *sample.Sampler, source MessageSource, runner *operation.Runner, consumers *Consumers, marks *Marks) *DeadLetters {
 	d := &DeadLetters{source: source, runner: runner, consumers: consumers, marks: marks}
 	d.addKind("requeue dead letters", func(f letterFilter) letterFunc {
 		rule := requeue.New(d.source.Stream, d.source.Inbox()) // it is made for each window, because it remembers the streams
@@ -75,7 +73,7 @@ type letterFilter struct {
 
 // fits returns a function that reports whether the filter selects a message.
 func (f letterFilter) fits() func(*jetstream.RawStreamMsg) bool {
-	since, _ := parseTime(f.Filter["since"]) // there is none, or it is that of stamp
+	since, _ := parseTime(f.Filter["since"]) // there is none, or parameters has written it
 	until, _ := parseTime(f.Filter["until"])
 	return func(m *jetstream.RawStreamMsg) bool {
 		h := m.Header
@@ -89,11 +87,6 @@ func (f letterFilter) fits() func(*jetstream.RawStreamMsg) bool {
 func (f letterFilter) to(form url.Values) letterFilter {
 	f.Subject, f.Own = strings.TrimSpace(form.Get("subject")), form.Get("only") == "own"
 	return f
-}
-
-// words describe the filter in the list of operations.
-func (f letterFilter) words() string {
-	return filtered("dead letters of "+f.Stream, f.Filter)
 }
 
 const lettersEmpty = "This list shows messages that a consumer gave up. Consume stores them where the option DeadLetter, or `jetpull consume " +
@@ -178,8 +171,8 @@ func (s letterStream) reasons() []view.Fact {
 	for _, one := range s.letters {
 		counts[one.reason]++
 	}
-	return grouped(counts, 2, s.next > 0, func(reason string) view.Fact {
-		return view.Fact{Name: view.Text(reason).Text, Value: view.Value{Href: link("deadletters", "stream", s.Config.Name, "reason", reason)}}
+	return grouped(counts, 2, s.next > 0, func(reason string, n view.Value) view.Fact {
+		return view.Fact{Name: view.Text(reason).Text, Value: leads(n, link("deadletters", "stream", s.Config.Name, "reason", reason))}
 	})
 }
 
@@ -204,15 +197,9 @@ func letterColumns(stream string) []column[brief] {
 // allActions are for all dead letters that a filter matches.
 func (d *DeadLetters) allActions(r Request, info *jetstream.StreamInfo, f letterFilter) []view.Action {
 	f.Last = info.State.LastSeq
-	preview := func(ctx context.Context, see letterFunc) string {
-		n, more, err := d.count(ctx, f, see)
-		if err != nil {
-			return "How many these are is not known, since the server did not answer in time: " + err.Error()
-		}
-		return "That is " + view.Bounded(n, more, "dead letter") + " at this moment. Nothing has been changed yet."
-	}
+	which := filtered("dead letters of "+f.Stream, f.Filter)
 	action := func(verb string, a view.Action) view.Action {
-		a.Name, a.Label, a.Target = verb+"-all", capital(verb)+" all that match", f.words()
+		a.Name, a.Label, a.Target = verb+"-all", capital(verb)+" all that match", which
 		a.Confirm += " The operation runs in the background, and can be cancelled."
 		a.Fields = append(a.Fields, rateField("no limit"))
 		a.Do = func(ctx context.Context, form url.Values) (view.Outcome, error) {
@@ -220,31 +207,31 @@ func (d *DeadLetters) allActions(r Request, info *jetstream.StreamInfo, f letter
 			if err != nil {
 				return view.Outcome{}, err
 			}
-			return begun(d.runner.Begin(ctx, verb+" dead letters", r.User, f.words(), f.to(form), rate))
+			return begun(d.runner.Begin(ctx, verb+" dead letters", r.User, which, f.to(form), rate))
 		}
 		return a
 	}
 	return []view.Action{
 		action("requeue", view.Action{
-			Confirm: "Requeue all " + f.words() + ": each is published to the subject that it had, and then deleted here. " +
+			Confirm: "Requeue all " + which + ": each is published to the subject that it had, and then deleted here. " +
 				"What the stream of its origin does not take stays here.",
 			Fields:  []view.Field{onlyField, otherSubject},
-			Preview: func(ctx context.Context, form url.Values) string { return d.recipients(ctx, f.to(form), preview) },
+			Preview: func(ctx context.Context, form url.Values) string { return d.recipients(ctx, f.to(form)) },
 		}),
 		action("purge", view.Action{
-			Confirm: "Delete all " + f.words() + ". This cannot be undone.", Danger: true, Word: "purge",
+			Confirm: "Delete all " + which + ". This cannot be undone.", Danger: true, Word: "purge",
 			Preview: func(ctx context.Context, _ url.Values) string {
-				return preview(ctx, func(context.Context, *jetstream.RawStreamMsg) error { return nil })
+				return d.preview(ctx, f, func(context.Context, *jetstream.RawStreamMsg) error { return nil })
 			},
 		}),
 	}
 }
 
-// recipients states what a requeue publishes, and who gets it. Preview passes it each dead letter.
-func (d *DeadLetters) recipients(ctx context.Context, f letterFilter, preview func(context.Context, letterFunc) string) string {
+// recipients is the preview of a requeue: it states what is published, and who gets it.
+func (d *DeadLetters) recipients(ctx context.Context, f letterFilter) string {
 	rule, tally, reached := requeue.New(d.source.Stream, d.source.Inbox()), requeue.Tally{}, map[string]*consumer{}
 	all, known := d.consumers.audience(ctx)
-	text := preview(ctx, func(ctx context.Context, m *jetstream.RawStreamMsg) error {
+	text := d.preview(ctx, f, func(ctx context.Context, m *jetstream.RawStreamMsg) error {
 		published, err := d.again(ctx, rule, f, m)
 		if _, refused := errors.AsType[requeue.Refusal](err); err != nil && !refused {
 			return err

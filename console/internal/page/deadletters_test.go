@@ -80,6 +80,44 @@ func TestDeadLettersAreFoundBehindOthers(t *testing.T) {
 	})
 }
 
+// Old dead letters are counted, however fast the stream grows.
+func TestDeadLettersOfAStreamThatGrows(t *testing.T) {
+	source := newStream("MIXED", "orders.>", "dlq")
+	source.letter(3, "card refused")
+	source.store(2*maxScanned, jetstream.RawStreamMsg{Subject: "orders.new"})
+	source.letter(1, "card refused")
+	watchLetters(t, source, func(_ *DeadLetters, next func() state.State) {
+		for range 3 {
+			require.Equal(t, state.Red, next().Level)
+			source.store(1, jetstream.RawStreamMsg{Subject: "orders.new"})
+		}
+		require.Equal(t, "4 dead letters that nobody has looked at.", next().Sentence)
+	})
+}
+
+// An older state of a stream that was restored is counted again.
+func TestDeadLettersOfARestoredStream(t *testing.T) {
+	source := newStream("DLQ", "dlq")
+	restore := func(last uint64) {
+		source.remove(func(m *jetstream.RawStreamMsg) bool { return m.Sequence > last })
+		source.mu.Lock()
+		source.info.State.LastSeq = last
+		source.mu.Unlock()
+		source.store(0, jetstream.RawStreamMsg{})
+	}
+	source.store(20, jetstream.RawStreamMsg{Subject: "dlq"})
+	watchLetters(t, source, func(_ *DeadLetters, next func() state.State) {
+		require.Equal(t, state.Green, next().Level)
+		restore(5)
+		source.letter(3, "card refused")
+		require.Equal(t, "3 dead letters that nobody has looked at.", next().Sentence)
+		restore(7)
+		require.Equal(t, "2 dead letters that nobody has looked at.", next().Sentence)
+		restore(5)
+		require.Equal(t, state.Green, next().Level)
+	})
+}
+
 // A search that finds no dead letter says nothing about the messages that it has not read.
 func TestNoDeadLetterAmongSamples(t *testing.T) {
 	const sampled = "No dead letter was found. In 1 stream the first, the last and some messages were looked at."
@@ -210,6 +248,7 @@ func TestDeadLettersThatAreNotKnown(t *testing.T) {
 	})
 	broken := &brokenStream{storedStream: newStream("DLQ", "dlq")}
 	broken.letter(1, "card refused")
+	broken.store(letterWindow, jetstream.RawStreamMsg{Subject: "dlq"})
 	synctest.Test(t, func(t *testing.T) {
 		s := sample.New()
 		defer s.Close()

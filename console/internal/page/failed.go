@@ -51,10 +51,7 @@ func (y *Relay) failures(ctx context.Context, filter map[string]string, cursor s
 
 // begin begins an operation on all failed messages that a filter selects.
 func (y *Relay) begin(ctx context.Context, path string, filter map[string]string, rate float64, dry bool) (id string, n int, err error) {
-	body := map[string]any{"filter": filter, "rate": rate}
-	if dry {
-		body["dry_run"] = true
-	}
+	body := map[string]any{"filter": filter, "rate": rate, "dry_run": dry}
 	var o operation.Operation
 	err = y.call.Call(ctx, http.MethodPost, path, body, &o)
 	return o.ID, o.Matched, err
@@ -124,7 +121,7 @@ func (b *Broker) failures(ctx context.Context, filter map[string]string, cursor 
 // begin begins the operation of a path on the jobs that some fields of its request select. It returns its path and the number of its jobs, which is
 // -1 if the broker does not state it. With dry it only counts them.
 func (b *Broker) begin(ctx context.Context, path string, fields map[string]string, rate float64, dry bool) (at string, n int, err error) {
-	begun, body := struct{ Count int }{-1}, map[string]any{}
+	begun, body := struct{ Count int }{-1}, map[string]any{"DryRun": dry}
 	for name, value := range fields {
 		body[capital(name)] = value
 	}
@@ -132,7 +129,6 @@ func (b *Broker) begin(ctx context.Context, path string, fields map[string]strin
 		body["Rate"] = rate
 	}
 	if dry {
-		body["DryRun"] = true
 		err = b.call.Call(ctx, http.MethodPost, path, body, &begun)
 		return "", begun.Count, err
 	}

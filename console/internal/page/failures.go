@@ -133,7 +133,7 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 		return nil, err
 	}
 	known := func(s *failureList) bool { return slices.Contains(s.reasons, filter["reason"]) }
-	elsewhere := slices.ContainsFunc(f.systems, known)
+	elsewhere := slices.ContainsFunc(f.systems, known) // a reason that is known to none may be new
 	var parts []func() view.Part
 	for _, s := range f.systems {
 		own, system := s.filter(filter), r.Query.Get("system")
@@ -186,8 +186,8 @@ func (f *Failures) part(ctx context.Context, r Request, s *failureList, filter m
 		for _, each := range f.systems {
 			first = with(first, each.name, "")
 		}
-		part.Facts = grouped(counts, 1, next != "", func(reason string) view.Fact {
-			return view.Fact{Name: plain(reason).Text, Value: view.Value{Href: part.List.To(with(first, "reason", reason))}}
+		part.Facts = grouped(counts, 1, next != "", func(reason string, n view.Value) view.Fact {
+			return view.Fact{Name: plain(reason).Text, Value: leads(n, part.List.To(with(first, "reason", reason)))}
 		})
 	}
 	if len(found) > 0 {
@@ -246,9 +246,9 @@ func inPlain(codes ...string) (all []view.Option) {
 	return all
 }
 
-// grouped are the reasons that at least some failures have, the most frequent first. Fact makes one of a reason, which leads to its failures, and
-// gets their number; more: there may be others.
-func grouped(counts map[string]int, least int, more bool, fact func(reason string) view.Fact) (all []view.Fact) {
+// grouped are the reasons that at least some failures have, the most frequent first. Fact makes one of a reason and the number of its failures,
+// and leads to these; more: there may be others.
+func grouped(counts map[string]int, least int, more bool, fact func(reason string, n view.Value) view.Fact) (all []view.Fact) {
 	const most = 8
 	for _, reason := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(counts[b]-counts[a], strings.Compare(a, b))
@@ -256,13 +256,11 @@ func grouped(counts map[string]int, least int, more bool, fact func(reason strin
 		if len(all) == most || reason == "" || counts[reason] < least {
 			continue
 		}
-		one := fact(reason)
 		n := view.Int(counts[reason])
-		n.Href = one.Value.Href
-		if one.Value = n; more {
-			one.Value.Text += "+"
+		if more {
+			n.Text += "+"
 		}
-		all = append(all, one)
+		all = append(all, fact(reason, n))
 	}
 	return all
 }

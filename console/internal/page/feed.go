@@ -3,7 +3,6 @@ package page
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/sample"
-	"github.com/jetpull/jetpull/console/internal/state"
 	"github.com/jetpull/jetpull/console/internal/view"
 	"github.com/jetpull/jetpull/feed"
 )
@@ -43,7 +41,6 @@ type Feed struct {
 	source  FeedSource  // used after ready alone
 	open    atomic.Bool // whether the source is set
 	watcher FeedWatcher // nil: none is in this process
-	runner  *operation.Runner
 	latest  *sample.Latest[feed.Backlog]
 	all     *objects[feed.Partition]
 	history *sample.History
@@ -62,8 +59,8 @@ const feedName = "feed"
 // NewFeed makes the pages, and has the sampler ask the feed, which open opens. The runner runs operations on many partitions. A nil watcher is
 // none.
 func NewFeed(s *sample.Sampler, open func(context.Context) (FeedSource, error), watcher FeedWatcher, runner *operation.Runner) *Feed {
-	f := &Feed{watcher: watcher, runner: runner, history: s.History("feed", feedWidth)}
-	f.all = f.allPartitions()
+	f := &Feed{watcher: watcher, history: s.History("feed", feedWidth)}
+	f.all = f.allPartitions(runner)
 	var completed meter
 	f.latest = sample.Add(s, func(ctx context.Context) (b feed.Backlog, err error) {
 		if !f.open.Load() {
@@ -101,7 +98,7 @@ func (f *Feed) ready(ctx context.Context) error {
 func (f *Feed) opened(build Func) Func {
 	return func(ctx context.Context, r Request) (*view.Page, error) {
 		if err := f.ready(ctx); err != nil {
-			return nil, feedError(err, "feed")
+			return nil, notShown(feedName, err, "Look at the database.", "tables")
 		}
 		return build(ctx, r)
 	}
@@ -110,10 +107,6 @@ func (f *Feed) opened(build Func) Func {
 // Pages are the functions of the pages by their paths.
 func (f *Feed) Pages() map[string]Func {
 	return map[string]Func{"feed": f.list, "partition": f.opened(f.one), "item": f.opened(f.item)}
-}
-
-func feedState(b feed.Backlog) state.State {
-	return state.Feed{Known: true, Failed: b.Failed, Blocked: b.BlockedPartitions, Ready: b.Ready, Oldest: b.Oldest}.Of()
 }
 
 // partitionColumns are those of the list. The page of a partition has the values from the second on.
@@ -143,18 +136,17 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 		Path: "feed", Query: q, Sorted: cmp.Or(q.Get("sort"), "status"), Descending: q.Has("desc"),
 		Empty: "No partition matches. This list shows the partitions of the feed; `jetpull feed add NAME` makes one of the lines of its input.",
 	}
-	shown := firstPage(list, found, "partition", func(p feed.Partition) string { return "p-" + p.ID }, partitionColumns(r.Now))
-	if list.Next != nil {
-		last := shown[len(shown)-1]
-		list.Next = with(with(q, "after", last.ID), "stage", string(last.Status))
+	next := func(last feed.Partition) url.Values {
+		return with(with(q, "after", last.ID), "stage", string(last.Status))
 	}
+	shown := firstPage(list, found, "partition", func(p feed.Partition) string { return "p-" + p.ID }, next, partitionColumns(r.Now))
 	filter := keepOrder(&view.Filter{Path: "feed", Fields: []view.Field{
 		searchField(q, "q", "Partition", "its whole name"),
 		choice(q, "status", "Status", feedStates),
 	}}, q)
 	all := f.all.forAll(r, err != nil, filter, shown, list.Next != nil || q.Get("after") != "")
 	for i, a := range all {
-		if failedOnly(strings.TrimSuffix(a.Name, "-all")) && !s.Stale() {
+		if (a.Name == "retry-all" || a.Name == "skip-all") && !s.Stale() {
 			all[i].Confirm += fmt.Sprintf(" The whole feed has %s in %s.", view.Count(uint64(s.Value.Failed), "failed item"),
 				view.Count(uint64(s.Value.BlockedPartitions), "blocked partition"))
 		}
@@ -210,20 +202,14 @@ func until(p feed.Partition, now time.Time) view.Value {
 	return v
 }
 
-func feedError(err error, what string) error {
-	if errors.Is(err, feed.ErrNotFound) {
-		return notFound("The list of partitions shows all that there are.", "There is no %s.", what)
-	}
-	return unavailable(err, "Try again. If it stays so, look at the database.", "The database of the feed does not answer")
-}
-
 // partitionsPage is how many partitions are read at once.
 const partitionsPage = 500
 
 // allPartitions are the actions for all partitions that match.
-func (f *Feed) allPartitions() *objects[feed.Partition] {
+func (f *Feed) allPartitions(runner *operation.Runner) *objects[feed.Partition] {
 	return (&objects[feed.Partition]{
-		runner: f.runner, noun: "partition", matching: f.matching, find: f.find, name: func(p feed.Partition) string { return p.ID },
+		runner: runner, noun: "partition", matching: f.matching, name: func(p feed.Partition) string { return p.ID },
+		find: func(ctx context.Context, id string) (feed.Partition, error) { return f.source.Partition(ctx, id) },
 		actions: func(p feed.Partition) []view.Action {
 			return f.actions(p, boolInt(p.Status == feed.Failed)) // the number of failed items is not known, and no operation needs it
 		},
@@ -252,8 +238,8 @@ func (f *Feed) allPartitions() *objects[feed.Partition] {
 // matching reads the partitions that the query of the list selects, for an action.
 func (f *Feed) matching(ctx context.Context, q url.Values, action string, most int) (all []feed.Partition, more bool, err error) {
 	query := partitionQuery(q, partitionsPage)
-	if failedOnly(action) && query.Status == "" {
-		query.Status = feed.Failed // few of a million are
+	if (action == "retry" || action == "skip") && query.Status == "" {
+		query.Status = feed.Failed // only these are held by failures, and few of a million are
 	}
 	for ; ; query.After = all[len(all)-1].ID {
 		found, err := f.source.Partitions(ctx, query)
@@ -270,13 +256,4 @@ func (f *Feed) matching(ctx context.Context, q url.Values, action string, most i
 // partitionQuery is the query of the list.
 func partitionQuery(q url.Values, limit int) feed.Query {
 	return feed.Query{Partition: strings.TrimSpace(q.Get("q")), Status: feed.Status(q.Get("status")), Limit: limit}
-}
-
-// find reads a partition, for an action.
-func (f *Feed) find(ctx context.Context, id string) (p feed.Partition, exists bool, err error) {
-	p, err = f.source.Partition(ctx, id)
-	if errors.Is(err, feed.ErrNotFound) {
-		return p, false, nil
-	}
-	return p, err == nil, err
 }

@@ -31,13 +31,13 @@ func counted(n int) view.Value {
 
 func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 	q, id := r.Query, r.Query.Get("id")
-	p, err := f.source.Partition(ctx, id)
-	if err != nil {
-		return nil, feedError(err, fmt.Sprintf("partition %q", id))
-	}
 	counts, more, err := f.source.CountsUpTo(ctx, id, maxCounted)
+	var p feed.Partition
+	if err == nil {
+		p, err = f.source.Partition(ctx, id)
+	}
 	if err != nil {
-		return nil, feedError(err, fmt.Sprintf("partition %q", id))
+		return nil, notShown(feedName, err, "The list of partitions shows all that there are.", "partition %q", id)
 	}
 	gates := &view.List{
 		Found: view.Bounded(len(counts), false, "gate"), Path: "partition", Empty: "The partition has no items.",
@@ -64,9 +64,6 @@ func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 		now.Ended = 1
 	}
 	st := now.Of()
-	if p.Status == feed.Complete {
-		st = state.State{Level: state.Green, Sentence: "Complete: the partition is closed."}
-	}
 	query := feed.Query{Partition: id, Status: feed.Status(q.Get("status")), After: q.Get("after"), Limit: pageSize + 1}
 	title := "Items"
 	if more && (query.Status == "" || query.Status == feed.Available) {
@@ -101,10 +98,8 @@ func (f *Feed) items(ctx context.Context, r Request, title string, query feed.Qu
 	part := view.Part{ID: "items", Title: title, Source: reading(feedName, r, err)}
 	if err == nil {
 		part.List = &view.List{Path: "partition", Query: r.Query, Empty: "No item matches."}
-		shown := firstPage(part.List, found, "item", func(it feed.Item) string { return "i-" + it.ID }, itemColumns(query.Partition))
-		if part.List.Next != nil {
-			part.List.Next = with(r.Query, "after", shown[len(shown)-1].ID)
-		}
+		next := func(last feed.Item) url.Values { return with(r.Query, "after", last.ID) }
+		firstPage(part.List, found, "item", func(it feed.Item) string { return "i-" + it.ID }, next, itemColumns(query.Partition))
 	}
 	return part
 }
@@ -130,23 +125,21 @@ func itemColumns(partition string) []column[feed.Item] {
 
 // feedRefused is why an action on a feed failed. Only the feed's own errors state that nothing was changed: a database that does not confirm may have
 // committed.
-func feedRefused(partition string) func(error) error {
+func feedRefused(err error) error {
 	refusals := []error{feed.ErrNotFound, feed.ErrClosed, feed.ErrGatePassed, feed.ErrDuplicate, feed.ErrNotDone, feed.ErrConflict, feed.ErrInvalid}
-	return func(err error) error {
-		if slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) }) {
-			return &Problem{
-				Status: http.StatusConflict, Text: "The feed refused this, and nothing was changed", Err: err,
-				Fix: "The reason is the feed's. Correct it and try again.",
-			}
+	if slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) }) {
+		return &Problem{
+			Status: http.StatusConflict, Text: "The feed refused this, and nothing was changed", Err: err,
+			Fix: "The reason is the feed's. Correct it and try again.",
 		}
-		return unavailable(err, "Look at the state of partition "+strconv.Quote(partition)+" on its page before you try again.",
-			"The database did not confirm this, so whether it was changed is not known")
 	}
+	return unavailable(err, "Look at the state of the partition before you try again.",
+		"The database did not confirm this, so whether it was changed is not known")
 }
 
 // failures is what an action on failed items does: all of a partition, or those of some IDs.
 func failures(now, partition string, do func(context.Context, string, ...string) (int, error), items ...string) view.Do {
-	return act(feedRefused(partition), func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+	return act(feedRefused, func(ctx context.Context, _ url.Values) (view.Outcome, error) {
 		n, err := do(ctx, partition, items...)
 		return view.Outcome{Count: n, Text: view.CountIs(uint64(n), "item") + " " + now + "."}, err
 	})
@@ -157,7 +150,7 @@ func (f *Feed) actions(p feed.Partition, failed int) (all []view.Action) {
 	add := func(possible bool, name, label, confirm string, do view.Do, fields ...view.Field) {
 		if possible {
 			a := view.Action{Name: name, Label: label, Target: p.ID, Danger: name == "skip", Confirm: confirm, Fields: fields}
-			a.Do = act(feedRefused(p.ID), do)
+			a.Do = act(feedRefused, do)
 			all = append(all, a)
 		}
 	}
@@ -195,14 +188,11 @@ func parseGate(text string) (int, error) {
 	return gate, nil
 }
 
-// failedOnly reports whether an action is for partitions that failures hold.
-func failedOnly(action string) bool { return action == "retry" || action == "skip" }
-
 func (f *Feed) item(ctx context.Context, r Request) (*view.Page, error) {
 	partition, id := r.Query.Get("partition"), r.Query.Get("id")
 	it, err := f.source.Item(ctx, partition, id)
 	if err != nil {
-		return nil, feedError(err, fmt.Sprintf("item %q in a partition %q", id, partition))
+		return nil, notShown(feedName, err, "The page of its partition shows all that there are.", "item %q in a partition %q", id, partition)
 	}
 	if r.Query.Has("download") {
 		return download(r, id, it.Data)
@@ -235,12 +225,6 @@ func (f *Feed) item(ctx context.Context, r Request) (*view.Page, error) {
 // attempts lists the failed attempts of an item, newest first. Those of its present step are the last.
 func attempts(it feed.Item) *view.List {
 	all := it.History()
-	if len(all) < len(it.Errors) {
-		all = nil
-		for i, text := range it.Errors {
-			all = append(all, feed.Attempt{Gate: it.Gate, Attempt: max(1, it.Attempt-len(it.Errors)+1+i), Error: text})
-		}
-	}
 	list := &view.List{
 		Found: view.Bounded(len(all), false, "failed attempt"), Path: "item", Empty: "No attempt has failed.",
 		Columns: view.Columns{}.Numbers("When", "Gate", "Attempt").Texts("Step").Wide("Error"),

@@ -114,12 +114,10 @@ func table[T any](list *view.List, q url.Values, rows []T, usual string, all int
 		list.Sorted, list.Descending = usual, false
 	}
 	if order := orders[list.Sorted]; order != nil {
-		slices.SortStableFunc(rows, func(a, b T) int {
-			if list.Descending {
-				return order(b, a)
-			}
-			return order(a, b)
-		})
+		slices.SortStableFunc(rows, order)
+	}
+	if list.Descending {
+		slices.Reverse(rows)
 	}
 	shown, list.Previous, list.Next = slice(q, rows)
 	list.Found = cmp.Or(list.Found, view.Bounded(len(rows), false, noun))
@@ -182,17 +180,12 @@ func searchField(q url.Values, name, label, placeholder string) view.Field {
 	return f
 }
 
-// timeField is a bound of a time.
-func timeField(q url.Values, name, label string) view.Field {
-	return view.Field{Name: name, Label: label + " (UTC)", Value: q.Get(name), Type: "datetime-local"}
-}
-
 // timeFields select a time by its bounds, or by a name.
 func timeFields(q url.Values, since, until string) []view.Field {
-	return []view.Field{
-		timeField(q, "since", since), timeField(q, "until", until),
-		choice(q, "span", "or in", options("", "any time", "hour", "the last hour", "day", "the last 24 hours", "yesterday", "yesterday (UTC)")),
-	}
+	from, to := entry(q, "since", since+" (UTC)", ""), entry(q, "until", until+" (UTC)", "")
+	from.Type, to.Type = "datetime-local", "datetime-local"
+	spans := options("", "any time", "hour", "the last hour", "day", "the last 24 hours", "yesterday", "yesterday (UTC)")
+	return []view.Field{from, to, choice(q, "span", "or in", spans)}
 }
 
 // times are the bounds of the time that a query names; zero: there is none. Bounds that the user has typed come before those of a span.
@@ -218,14 +211,6 @@ func times(q url.Values) (since, until time.Time, err error) {
 	return since, until, err
 }
 
-// stamp is a time in the address of a page; empty: there is none.
-func stamp(at time.Time) string {
-	if at.IsZero() {
-		return ""
-	}
-	return at.Format(time.RFC3339)
-}
-
 func parseTime(text string) (time.Time, error) {
 	for _, layout := range []string{"2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339} {
 		if at, err := time.Parse(layout, text); err == nil {
@@ -248,11 +233,11 @@ func parameters(q url.Values, names ...string) (map[string]string, error) {
 		return nil, err
 	}
 	if !since.IsZero() && !until.IsZero() && !until.After(since) {
-		return nil, invalid("Give an end that is later.", "%s, the end of the time, is not after %s, its begin.", stamp(until), stamp(since))
+		return nil, invalid("Give an end that is later.", "%s, the end of the time, is not after %s, its begin.", view.At(until), view.At(since))
 	}
 	for name, at := range map[string]time.Time{"since": since, "until": until} {
 		if !at.IsZero() {
-			filter[name] = stamp(at)
+			filter[name] = at.Format(time.RFC3339)
 		}
 	}
 	return filter, nil
@@ -270,12 +255,13 @@ func asked(filter map[string]string, name, cursor string) string {
 	return q.Encode()
 }
 
-// firstPage completes a list with the first rows of those that were read. A row more than pageSize states that there are others: then Next is set.
-func firstPage[T any](list *view.List, rows []T, noun string, id func(T) string, columns []column[T]) (shown []T) {
+// firstPage completes a list with the first rows of those that were read. A row more than pageSize states that there are others, which the list shows
+// with the parameters that next returns for the last row of this page.
+func firstPage[T any](list *view.List, rows []T, noun string, id func(T) string, next func(T) url.Values, columns []column[T]) (shown []T) {
 	shown = rows[:min(len(rows), pageSize)]
 	list.Found = view.Bounded(len(shown), len(rows) > pageSize, noun)
 	if len(rows) > pageSize {
-		list.Next = list.Query
+		list.Next = next(shown[pageSize-1])
 	}
 	show(list, columns, shown, id)
 	return shown

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
@@ -44,11 +43,7 @@ func (m *Marks) of(object string) look {
 
 // words state who has looked, for a mark that there is.
 func (one look) words() string {
-	last := fmt.Sprintf("number %d", one.Sequence)
-	if one.Timed {
-		last = "that of " + view.At(time.Unix(0, int64(one.Sequence)))
-	}
-	return fmt.Sprintf("%s has looked at all failures up to %s, at %s.", one.By, last, view.At(one.At))
+	return inSentence("looked", map[string]any{"Mark": one, "Time": time.Unix(0, int64(one.Sequence))})
 }
 
 // newest is when the last failure of an object of a system failed, of the failures that the system has listed, newest first.

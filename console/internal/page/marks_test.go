@@ -38,7 +38,7 @@ func (f *failing) Call(_ context.Context, _, path string, _, answer any) error {
 	return json.Unmarshal([]byte(map[string]string{
 		"/v1/receivers":                fmt.Sprintf(`{"items":[{"name":"billing","state":{"failed":%d,"refused":0}}]}`, n),
 		"/v1/failed":                   fmt.Sprintf(`{"total":%d,"items":[{"id":"%d","time":"1970-01-01T00:00:00Z"}]}`, n, f.newest.Load()),
-		"/job-status":                  fmt.Sprintf(`{"ch":{"billing":[{"status":%d,"count":%d}]}}`, jobDead, n),
+		"/job-status":                  fmt.Sprintf(`{"ch":{"billing":[{"status":%d,"count":%d}]}}`, 1004, n),
 		"/consumers":                   `{"Result":[{"ChannelID":"ch","ConsumerID":"billing","State":"active"}]}`,
 		"/channel/ch/consumer/billing": `{"State":"active"}`,
 		"/dead-jobs":                   fmt.Sprintf(`{"Result":[{"ID":"1","DeadSince":%q}]}`, at),

@@ -78,7 +78,7 @@ func (m *Messages) search(ctx context.Context, q url.Values, info *jetstream.Str
 	if text+header+id != "" {
 		reads, look.atOnce = true, letterWindow
 		look.fits = func(one *jetstream.RawStreamMsg) bool {
-			// What is shown to nobody cannot be guessed by a search either.
+			// A search must not reveal a payload that is shown to nobody.
 			return (id == "" || one.Header.Get(jetstream.MsgIDHeader) == id) && bytes.Contains(one.Data, []byte(text)) && ofSystem(info, one) == "" &&
 				hasHeader(one.Header, header)
 		}
@@ -126,7 +126,7 @@ func (m *Messages) messages(ctx context.Context, r Request) (*view.Page, error) 
 	list := part.List
 	list.Columns = view.Columns{}.Numbers("Sequence", "Stored").Texts("Subject").Numbers("Headers", "Size").Wide("Payload")
 	if reads {
-		list.Found = searched(len(found), looked, next)
+		list.Found = inSentence("searched", map[string]any{"Found": len(found), "Looked": looked, "Next": next, "From": next + 1})
 	} else {
 		list.Found = m.found(ctx, look)
 		list.Empty += " The list shows stored messages; `nats publish` or `jetpull publish` adds some."
@@ -190,22 +190,7 @@ func (m *Messages) found(ctx context.Context, look search) string {
 		after, err = m.source.Count(ctx, look.info, look.high+1, look.subject)
 		n -= min(n, after)
 	}
-	switch {
-	case err != nil:
-		return "How many messages match is not known now"
-	case n == 1:
-		return "1 message matches"
-	}
-	return view.Count(n, "message") + " match"
-}
-
-// searched states how far a search has looked.
-func searched(found, looked int, next uint64) string {
-	down := "the first"
-	if next > 0 {
-		down = "sequence " + strconv.FormatUint(next+1, 10)
-	}
-	return fmt.Sprintf("%s shown; looked at %s, down to %s", view.Count(uint64(found), "message"), view.Count(uint64(looked), "message"), down)
+	return inSentence("matches", map[string]any{"N": n, "Err": err})
 }
 
 // maxExport bounds the payloads of an export, in bytes.

@@ -13,6 +13,7 @@ import (
 	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
+	"github.com/jetpull/jetpull/feed"
 )
 
 // objects are the objects of a list. The list offers actions of their pages for all objects that its filter matches. Such an operation
@@ -29,8 +30,8 @@ type objects[T any] struct {
 	// matching returns the objects that a query of the list selects now. It may leave out objects for which the action is not
 	// possible. It stops at most, with more. 0: it does not stop.
 	matching func(ctx context.Context, q url.Values, action string, most int) (found []T, more bool, err error)
-	// find returns the object of a name as it is now, if it exists.
-	find func(ctx context.Context, name string) (one T, exists bool, err error)
+	// find returns the object of a name as it is now. If there is none, the error is errGone or [feed.ErrNotFound].
+	find func(ctx context.Context, name string) (T, error)
 }
 
 // offer is an action of the page of an object that a list offers for all objects.
@@ -45,12 +46,10 @@ type offer struct {
 	check func(form url.Values) error
 }
 
-const (
-	// objectTimeout bounds the action on one object.
-	objectTimeout = 30 * time.Second
-	// firstShown is how many names a preview has.
-	firstShown = 5
-)
+var errGone = errors.New("it does not exist any more")
+
+// objectTimeout bounds the action on one object.
+const objectTimeout = 30 * time.Second
 
 // add adds the kinds of operations to the runner.
 func (o *objects[T]) add() *objects[T] {
@@ -66,24 +65,23 @@ func (o *objects[T]) add() *objects[T] {
 func (o *objects[T]) kind(each offer) string { return strings.ToLower(each.label) + " " + o.noun + "s" }
 
 // sampled completes objects that are all in the sample of a system, and adds them.
-func sampled[T, S any](o objects[T], system string, latest *sample.Latest[S], all func(S) []T, fits func(url.Values, T) bool) *objects[T] {
+func sampled[T, S any](o objects[T], system string, latest *sample.Latest[S], all func(S) []T) *objects[T] {
 	now := func(s sample.Sample[S]) ([]T, error) {
 		if s.Stale() {
 			return nil, fmt.Errorf("%s does not answer: %w", system, cmp.Or(s.Err, context.DeadlineExceeded))
 		}
 		return all(s.Value), nil
 	}
-	o.fits = fits
-	o.find = func(ctx context.Context, name string) (one T, exists bool, err error) {
+	o.find = func(ctx context.Context, name string) (one T, err error) {
 		all, err := now(latest.Fresh(ctx))
 		if i := slices.IndexFunc(all, func(one T) bool { return o.name(one) == name }); i >= 0 {
-			return all[i], true, nil
+			return all[i], nil
 		}
-		return one, false, err
+		return one, cmp.Or(err, errGone)
 	}
 	o.matching = func(ctx context.Context, q url.Values, _ string, _ int) (found []T, more bool, err error) {
 		all, err := now(latest.Next(ctx))
-		return selected(q, all, fits), false, err
+		return selected(q, all, o.fits), false, err
 	}
 	return o.add()
 }
@@ -112,12 +110,12 @@ func (o *objects[T]) page(r Request, title string, from view.Source, list *view.
 func (o *objects[T]) do(ctx context.Context, action, name string, form url.Values) error {
 	ctx, cancel := context.WithTimeout(ctx, objectTimeout)
 	defer cancel()
-	one, exists, err := o.find(ctx, name)
+	one, err := o.find(ctx, name)
 	switch {
+	case errors.Is(err, errGone), errors.Is(err, feed.ErrNotFound):
+		return errGone
 	case err != nil:
 		return fmt.Errorf("%w: %w", operation.ErrNotTried, err)
-	case !exists:
-		return errors.New("it does not exist any more")
 	}
 	do := o.action(one, action)
 	if do == nil {
@@ -189,19 +187,9 @@ func (o *objects[T]) preview(ctx context.Context, q url.Values, action string) s
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
 	names, n, more, err := o.choose(ctx, q, action, maxScanned)
-	var first []string
-	for _, name := range names[:min(len(names), firstShown)] {
-		first = append(first, short(name))
-	}
-	if len(names) > firstShown {
-		first = append(first, "…")
-	}
-	return inSentence("preview", struct {
-		Noun, First             string
-		Matched, Possible, Left int
-		More                    bool
-		Err                     error
-	}{o.noun, strings.Join(first, ", "), n, len(names), n - len(names), more, err})
+	return inSentence("preview", map[string]any{
+		"Noun": o.noun, "Names": names, "Matched": n, "Left": n - len(names), "More": more, "Err": err,
+	})
 }
 
 // begin starts an operation on all objects for which the action is possible now.
@@ -220,11 +208,7 @@ func (o *objects[T]) begin(ctx context.Context, r Request, each offer, what stri
 	case len(names) == 0:
 		return view.Outcome{}, impossible("Look at the list again.", "This is possible for no object that matches now. Nothing was changed.")
 	}
-	values := url.Values{}
-	for _, f := range each.fields {
-		values.Set(f.Name, form.Get(f.Name))
-	}
-	return begun(o.runner.BeginNamed(ctx, o.kind(each), r.User, what, names, values, rate))
+	return begun(o.runner.BeginNamed(ctx, o.kind(each), r.User, what, names, form, rate))
 }
 
 // begun is the outcome of an action that has begun an operation of the console.
@@ -235,14 +219,6 @@ func begun(o operation.Operation, err error) (view.Outcome, error) {
 	return view.Outcome{
 		Count: o.Matched, Then: operationLink(o.System, o.ID), Text: fmt.Sprintf("Began to %s: %s.", o.Kind, view.Count(uint64(o.Matched), "object")),
 	}, nil
-}
-
-// short is a name, cut for a sentence.
-func short(name string) string {
-	if text, cut := printable([]byte(name), 80); cut {
-		return text + "…"
-	}
-	return name
 }
 
 // thenAsk has a source asked again after each action, so that the next page shows its effect.

@@ -236,7 +236,7 @@ func TestRefusals(t *testing.T) {
 		a.set(func() { a.all = a.all[:19] }) // another operator has deleted one
 		op := d.later(time.Minute)
 		require.Equal(t, []any{"done", 12, 8}, []any{op.State, op.Done, op.Skipped})
-		require.Len(t, op.Notes, 1+firstShown)
+		require.Len(t, op.Notes, 6)
 		require.Contains(t, op.Notes[0], "The first reasons:")
 		require.Contains(t, op.Notes[1], "S/c0000: NATS refused the action. Nothing was changed.")
 		require.Contains(t, op.Notes[1], "it is locked")

@@ -15,15 +15,16 @@ import (
 
 // Operations are the pages of the operations of all systems.
 type Operations struct {
-	sources []operation.Source
-	latest  map[operation.Source]*sample.Latest[[]operation.Operation]
+	systems []string
+	latest  map[string]*sample.Latest[[]operation.Operation]
 }
 
 // NewOperations makes the pages, and has the sampler ask each source.
 func NewOperations(s *sample.Sampler, sources []operation.Source) *Operations {
-	o := &Operations{sources, map[operation.Source]*sample.Latest[[]operation.Operation]{}}
+	o := &Operations{latest: map[string]*sample.Latest[[]operation.Operation]{}}
 	for _, one := range sources {
-		o.latest[one] = sample.Add(s, one.Operations)
+		o.systems = append(o.systems, one.System())
+		o.latest[one.System()] = sample.Add(s, one.Operations)
 	}
 	return o
 }
@@ -46,7 +47,7 @@ func (o *Operations) list(ctx context.Context, r Request) (*view.Page, error) {
 			searchField(q, "q", "Search", "kind, who or what"),
 			choice(q, "state", "State", options("", "all", operation.Running, "running", "ended", "ended")),
 		}},
-		Parts: together(o.sources, func(one operation.Source) view.Part { return o.part(q, r.Now, one.System(), o.latest[one].Fresh(ctx)) }),
+		Parts: together(o.systems, func(system string) view.Part { return o.part(q, r.Now, system, o.latest[system].Fresh(ctx)) }),
 	}, nil
 }
 
@@ -118,12 +119,11 @@ func operationEnd(op operation.Operation, now time.Time) view.Value {
 
 func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
 	system, id := r.Query.Get("system"), r.Query.Get("id")
-	i := slices.IndexFunc(o.sources, func(one operation.Source) bool { return one.System() == system })
-	if i < 0 {
+	latest := o.latest[system]
+	if latest == nil {
 		return nil, notFound("The list of operations shows all that there are.", "There is no system %q here.", system)
 	}
-	op, s, found := lookup(ctx, o.latest[o.sources[i]], func(all []operation.Operation) []operation.Operation { return all },
-		func(op operation.Operation) bool { return op.ID == id })
+	op, s, found := lookup(ctx, latest, whole, func(op operation.Operation) bool { return op.ID == id })
 	if !found && !s.At.IsZero() {
 		return nil, notFound("Operations that ended long ago are forgotten. The list has those that are known.", "There is no operation %q in %s.", id,
 			system)
@@ -133,7 +133,7 @@ func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
 		part.Problem, part.Lines, part.Facts = inSentence("operation", op), op.Notes, facts(op, operationColumns(r.Now)[1:])
 	}
 	if op.State == operation.Running {
-		part.Actions = thenAsk(o.latest[o.sources[i]], []view.Action{cancelOperation(op)})
+		part.Actions = thenAsk(latest, []view.Action{cancelOperation(op)})
 	}
 	return &view.Page{
 		Nav: "operations", Title: cmp.Or(op.Kind, id), Crumbs: []view.Link{{Text: "Operations", Href: "operations"}}, Parts: []view.Part{part},
@@ -189,10 +189,7 @@ var logColumns = []column[view.Entry]{
 	text("Target", func(e view.Entry) view.Value { return view.Text(e.Target) }),
 	number("Count", func(e view.Entry) view.Value { return view.Int(e.Count) }),
 	text("Result", func(e view.Entry) view.Value {
-		if e.Failed {
-			return view.Word(view.Bad, "failed")
-		}
-		return view.Word(view.Good, "done")
+		return map[bool]view.Value{true: view.Word(view.Bad, "failed"), false: view.Word(view.Good, "done")}[e.Failed]
 	}),
 	text("Outcome", func(e view.Entry) view.Value { return view.Prose(e.Outcome) }),
 }

@@ -119,11 +119,9 @@ func (d *DeadLetters) Overview(ctx context.Context, _ Request) Digest {
 		oldest, newest := time.Time{}, time.Time{}
 		for _, one := range now.found {
 			add(one.Config.Name, d.letters(letterStreams{found: []letterStream{one}}))
-			if n := len(one.letters); n > 0 {
-				oldest = earlier(oldest, one.letters[n-1].at)
-				if last := one.letters[0].at; last.After(newest) {
-					newest = last
-				}
+			oldest = earlier(oldest, one.letters[len(one.letters)-1].at)
+			if last := one.letters[0].at; last.After(newest) {
+				newest = last
 			}
 		}
 		st := d.letters(now).Of()
@@ -207,7 +205,7 @@ func (p *Partitions) Overview(ctx context.Context, _ Request) Digest {
 // Overview implements [Summary].
 func (f *Feed) Overview(ctx context.Context, r Request) Digest {
 	return overview(ctx, "feed", "Feed", feedName, f.latest, func(part *view.Part, b feed.Backlog) []alert.Object {
-		st := feedState(b)
+		st := state.Feed{Known: true, Failed: b.Failed, Blocked: b.BlockedPartitions, Ready: b.Ready, Oldest: b.Oldest}.Of()
 		part.Problem, part.ProblemTone = st.Sentence, st.Level.Tone()
 		part.Facts = []view.Fact{
 			{Name: "Ready", Value: view.Int(b.Ready)},

@@ -11,7 +11,7 @@ import (
 )
 
 // used finds the parameters that pages read from their query, put into links, or ask for in filters.
-var used = regexp.MustCompile(`(?:\b(?:q|Query|Query\(\))\.(?:Get|Has|Set)\(|with\(\w+, |(?:choice|entry|searchField|timeField|hidden)\(q, )"(\w+)"|link\("\w+", "(\w+)"(?:, [^"\n]*, "(\w+)")?`)
+var used = regexp.MustCompile(`(?:\b(?:q|Query|Query\(\))\.(?:Get|Has|Set)\(|with\(\w+, |(?:choice|entry|searchField|hidden)\(q, )"(\w+)"|link\("\w+", "(\w+)"(?:, [^"\n]*, "(\w+)")?`)
 
 func TestParameters(t *testing.T) {
 	found := map[string]bool{brokerName: true, relayName: true} // the cursors of the list of failures

@@ -37,16 +37,15 @@ func payloadBlock(data []byte, r Request, page string, pairs ...string) view.Blo
 	shown := data[:min(len(data), maxShown)]
 	isText := utf8.Valid(shown) || len(shown) < len(data) && utf8.Valid(shown[:len(shown)-utf8.UTFMax])
 	kinds := []string{"text", "hex"}
-	if len(data) <= maxShown && json.Valid(data) {
+	switch {
+	case !isText:
+		kinds = []string{"hex", "text"}
+	case len(data) <= maxShown && json.Valid(data):
 		kinds = []string{"json", "text", "hex"}
 	}
 	kind := r.Query.Get("as")
-	switch {
-	case slices.Contains(kinds, kind):
-	case isText:
+	if !slices.Contains(kinds, kind) {
 		kind = kinds[0]
-	default:
-		kind = "hex"
 	}
 	for _, as := range kinds {
 		block.Links = append(block.Links, view.Link{Text: as, Href: link(page, append([]string{"as", as}, pairs...)...)})
@@ -58,6 +57,7 @@ func payloadBlock(data []byte, r Request, page string, pairs ...string) view.Blo
 		block.Text = hex.Dump(shown)
 	case "json":
 		block.Fold = view.Fold(data)
+		fallthrough // a single value, or a document that is too large, is not folded
 	case "text":
 		block.Text, _ = printable(shown, len(shown))
 	}

@@ -113,7 +113,7 @@ func TestReasonsOfFailures(t *testing.T) {
 
 // Reasons that are the text of an error are grouped if several failures have them.
 func TestGrouped(t *testing.T) {
-	show := func(reason string) view.Fact { return view.Fact{Name: reason} }
+	show := func(reason string, n view.Value) view.Fact { return view.Fact{Name: reason, Value: n} }
 	names := func(least int) (all string) {
 		for _, fact := range grouped(map[string]int{"": 9, "a": 1, "b": 2, "c": 2}, least, false, show) {
 			all += fact.Name + fact.Value.Text + " "

@@ -140,9 +140,6 @@ func (r receiver) state() state.Receiver {
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 func (r receiver) window() view.Value {
-	if r.State.unknown {
-		return view.None("not known now")
-	}
 	if r.RateLimit == 0 {
 		return view.Value{Text: "no limit", Tone: view.Muted, Title: fmt.Sprintf("%d in the window", r.State.WindowUsed)}
 	}
@@ -160,14 +157,12 @@ func (r receiver) answers(percent int, took float64) view.Value {
 
 // receiverColumns are those that only receivers have.
 var receiverColumns = []column[target]{
-	number("Window", func(one target) view.Value { return one.receiver.window() }).help("POSTs in the window of the rate limit"),
+	number("Window", func(one target) view.Value { return one.ifKnown(one.receiver.window()) }).help("POSTs in the window of the rate limit"),
 	number("p50", func(one target) view.Value { return one.receiver.answers(50, one.receiver.State.Answers.P50) }).
 		help("Half of the last answers took at most this long"),
 	number("p99", func(one target) view.Value { return one.receiver.answers(99, one.receiver.State.Answers.P99) }).
 		help("99 % of the last answers took at most this long").
-		by("p99", func(a, b target) int {
-			return cmp.Compare(a.receiver.State.Answers.P99, b.receiver.State.Answers.P99)
-		}),
+		by("p99", func(a, b target) int { return cmp.Compare(a.receiver.State.Answers.P99, b.receiver.State.Answers.P99) }),
 	text("Endpoint", func(one target) view.Value { return view.Text(withoutPassword(one.address)) }).wide(),
 }
 

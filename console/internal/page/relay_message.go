@@ -37,7 +37,7 @@ type relayMessage struct {
 		For   string // empty: for nothing
 		Until time.Time
 	}
-	Response json.RawMessage
+	Response *json.RawMessage // nil: the relay has kept none
 	Error    *struct{ Code, Stage, Message string }
 }
 
@@ -65,16 +65,19 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 		y.oneFailed(ctx, &part, src, id)
 	}
 	request, payload, err := y.request(ctx, r, path, src, id)
-	request.Texts = append(request.Texts, m.answers(r)...)
-	switch kept, which := len(m.Response) > 0 && string(m.Response) != "null", r.Query.Get("download"); {
-	case which == "request" && err != nil:
-		return nil, notShown(relayName, err, "It keeps the payload until the message is DONE.", "payload of message %q", id)
-	case which == "request":
+	for _, a := range m.Attempts { // with the begin of each of the last answers
+		if a.Answer != nil && r.Payloads {
+			text := headerLines(a.Answer.Headers) + "\n" + a.Answer.Body
+			request.Texts = append(request.Texts, view.Block{Title: "Answer to attempt " + strconv.Itoa(a.Number), Text: text})
+		}
+	}
+	switch which := r.Query.Get("download"); {
+	case which == "request" && err == nil:
 		return download(r, id, payload)
-	case which != "" && kept:
-		return download(r, id, m.Response)
-	case kept:
-		block := payloadBlock(m.Response, r, "relaymessage", "source", src, "id", id)
+	case m.Response != nil && which != "" && which != "request":
+		return download(r, id, *m.Response)
+	case m.Response != nil:
+		block := payloadBlock(*m.Response, r, "relaymessage", "source", src, "id", id)
 		block.Title = "Response"
 		if m.Truncated {
 			block.Note = strings.TrimSpace("The relay has kept only the begin of the response. " + block.Note)
@@ -113,17 +116,6 @@ func (m *relayMessage) steps() []step {
 	return all
 }
 
-// answers are the beginnings of the receiver's last answers, for a user who may see payloads.
-func (m *relayMessage) answers(r Request) (all []view.Block) {
-	for _, a := range m.Attempts {
-		if a.Answer != nil && r.Payloads {
-			text := headerLines(a.Answer.Headers) + "\n" + a.Answer.Body
-			all = append(all, view.Block{Title: "Answer to attempt " + strconv.Itoa(a.Number), Text: text})
-		}
-	}
-	return all
-}
-
 func headerLines(headers map[string]string) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
@@ -135,26 +127,24 @@ func headerLines(headers map[string]string) string {
 
 // request shows the payload and the headers that the sender has sent, or sends the payload. The relay keeps both until the message is DONE.
 func (y *Relay) request(ctx context.Context, r Request, path, src, id string) (part view.Part, payload []byte, err error) {
-	part = view.Part{ID: "request", Texts: []view.Block{{Title: "Request", Note: noPayload}}}
-	if !r.Payloads {
-		return part, nil, nil
-	}
 	var sent struct {
 		Headers map[string]string
 		Payload []byte
 	}
-	err = y.call.Call(ctx, http.MethodGet, path+"/request", nil, &sent)
+	if r.Payloads {
+		err = y.call.Call(ctx, http.MethodGet, path+"/request", nil, &sent)
+	}
+	block := payloadBlock(sent.Payload, r, "relaymessage", "source", src, "id", id)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		part.Texts[0].Note = "The relay keeps the payload until a message is DONE, or off the list of failed messages."
+		block = view.Block{Title: "Payload", Note: "The relay keeps the payload until a message is DONE, or off the list of failed messages."}
 	case err != nil:
-		part.Texts[0].Note = "It is not known now: " + err.Error()
-	default:
-		block := payloadBlock(sent.Payload, r, "relaymessage", "source", src, "id", id)
-		block.Title = "Request: " + block.Title
+		block = view.Block{Title: "Payload", Note: "It is not known now: " + err.Error()}
+	case r.Payloads:
 		block.Links[len(block.Links)-1].Href = link("relaymessage", "source", src, "id", id, "download", "request")
-		part.Texts[0] = block
 	}
+	block.Title = "Request: " + block.Title
+	part = view.Part{ID: "request", Texts: []view.Block{block}}
 	if len(sent.Headers) > 0 {
 		part.Texts = append(part.Texts, view.Block{Title: "Headers of the sender", Text: headerLines(sent.Headers)})
 	}

@@ -2,6 +2,7 @@ package page
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,5 +22,15 @@ func TestReceiverWithoutAPost(t *testing.T) {
 		var r receiver
 		require.NoError(t, json.Unmarshal([]byte(body), &r))
 		require.Equal(t, want, r.state().Of().Level, body)
+	}
+}
+
+// A JSON document that is not folded is shown as a text.
+func TestPayloadsAreShown(t *testing.T) {
+	for _, data := range []string{`"eyJvcmRlciI6MX0="`, "1", strings.Repeat("[", 60) + strings.Repeat("]", 60)} {
+		block := payloadBlock([]byte(data), Request{Payloads: true}, "message")
+		require.Equal(t, "Payload as json", block.Title)
+		require.Equal(t, data, block.Text)
+		require.Nil(t, block.Fold)
 	}
 }

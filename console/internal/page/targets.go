@@ -27,7 +27,7 @@ type target struct {
 	from              time.Time // since when it is in its state, as its system says; zero: it does not
 	now               state.State
 	since             since
-	// What only one of the systems has.
+	// Fields that only one of the systems has.
 	receiver receiver
 	jobs     jobs
 }
@@ -94,8 +94,8 @@ func (t *targets) start(s *sample.Sampler, runner *operation.Runner, ask func(co
 		return found, err
 	})
 	t.all = sampled(objects[target]{
-		runner: runner, noun: kind, name: func(one target) string { return one.name }, actions: actions, offers: offers,
-	}, t.system, t.latest, func(s targetSample) []target { return s.all }, fitsTarget)
+		runner: runner, noun: kind, name: func(one target) string { return one.name }, actions: actions, offers: offers, fits: fitsTarget,
+	}, t.system, t.latest, func(s targetSample) []target { return s.all })
 }
 
 // System implements [operation.Source].

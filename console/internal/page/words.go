@@ -5,7 +5,6 @@ import (
 	"reflect"
 	"strings"
 	"text/template"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -16,35 +15,20 @@ import (
 var wordsText string
 
 var words = template.Must(template.New("").Funcs(template.FuncMap{
-	"at":       view.At,
-	"span":     view.Span,
-	"line":     func(s string) string { return strings.Join(strings.Fields(s), " ") },
-	"join":     func(all []string) string { return strings.Join(all, ", ") },
-	"filters":  filters,
-	"internal": func(key string) bool { return strings.HasPrefix(key, "_nats.") },
-	"count":    func(n any, noun string) string { return view.Count(natural(n), noun) },
-	"countIs":  func(n any, noun string) string { return view.CountIs(natural(n), noun) },
-	"bounded":  view.Bounded,
-	"seconds":  func(s float64) string { return view.Span(seconds(s)) },
-	"rate":     func(perSecond float64) string { return view.Rate(perSecond).Text },
-	"plain":    func(code string) string { return plain(code).Text },
-	"address":  withoutPassword,
-	"bytes":    func(n any) string { return view.Bytes(natural(n)).Text },
-	"spans": func(all []time.Duration) string {
-		words := make([]string, len(all))
-		for i, d := range all {
-			words[i] = view.Span(d)
-		}
-		return strings.Join(words, ", ")
-	},
-	"behind": func(replicas []*jetstream.PeerInfo) (n int) {
-		for _, peer := range replicas {
-			if !peer.Current || peer.Offline {
-				n++
-			}
-		}
-		return n
-	},
+	"at":      view.At,
+	"span":    view.Span,
+	"text":    func(s string) string { return view.Text(strings.Join(strings.Fields(s), " ")).Text },
+	"line":    func(s string) string { return strings.Join(strings.Fields(s), " ") },
+	"join":    func(all []string) string { return strings.Join(all, ", ") },
+	"filters": filters,
+	"count":   func(n any, noun string) string { return view.Count(natural(n), noun) },
+	"countIs": func(n any, noun string) string { return view.CountIs(natural(n), noun) },
+	"bounded": view.Bounded,
+	"seconds": func(s float64) string { return view.Span(seconds(s)) },
+	"rate":    func(perSecond float64) string { return view.Rate(perSecond).Text },
+	"plain":   func(code string) string { return plain(code).Text },
+	"address": withoutPassword,
+	"bytes":   func(n any) string { return view.Bytes(natural(n)).Text },
 }).Parse(wordsText))
 
 // natural is a number of any type of integers.

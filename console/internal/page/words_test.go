@@ -42,7 +42,7 @@ func TestConfigurationsInWords(t *testing.T) {
 		MaxRequestMaxBytes: 2048, PriorityGroups: []string{"g"}, PriorityPolicy: jetstream.PriorityPolicyPinned, InactiveThreshold: time.Hour,
 		Metadata: map[string]string{"team": "shop", "_nats.ver": "2"},
 	}
-	cluster := jetstream.ClusterInfo{Leader: "n1", Replicas: []*jetstream.PeerInfo{{Current: true}, {}}}
+	cluster := jetstream.ClusterInfo{Leader: "n1", Replicas: []*jetstream.PeerInfo{{Name: "n2", Current: true}, {Name: "n3"}}}
 	require.Equal(t, []string{
 		"Description: two lines",
 		"It begins with the first message that was stored after this time: 2026-01-02T03:04:05.000Z.",
@@ -55,7 +55,7 @@ func TestConfigurationsInWords(t *testing.T) {
 		"A pull request may ask for at most 2.0 KiB.",
 		"Clients pull in the groups g. The policy is pinned client: one client gets all messages.",
 		"Its state is kept on disk.",
-		"Server n1 leads it, with 2 replicas, of which 1 not current.",
+		"Server n1 leads it. Its replicas are on n2, n3 (not current).",
 		"It is deleted after 1 h without a client.",
 		"Metadata team: shop",
 	}, inWords("consumer", &jetstream.ConsumerInfo{Config: c, Cluster: &cluster}))

@@ -22,15 +22,17 @@ const (
 // attempt is an item that was fetched, of a partition that is held, and its result once its handler has returned.
 type attempt struct {
 	h         *hold
+	lane      *lane
 	item      sqlstore.Item
 	result    sqlstore.Result
-	saved     bool // the result is in the database
-	refused   bool // the database refused its result, which is now that of a failed attempt
-	late      bool // the result could not be saved now
-	parked    bool // it was late before
-	uncounted bool // for Concurrency
-	abandoned bool // its outcome counts for nothing
-	stored    bool // its begin is in the row
+	saved     bool      // the result is in the database
+	refused   bool      // the database refused its result, which is now that of a failed attempt
+	late      bool      // the result could not be saved now
+	parked    bool      // it was late before
+	uncounted bool      // for Concurrency
+	abandoned bool      // its outcome counts for nothing
+	stored    bool      // its begin is in the row
+	until     time.Time // when it is too late to begin
 	begun     time.Time
 	report    time.Duration   // after which its handler is reported
 	returned  atomic.Bool     // its handler has
@@ -43,7 +45,7 @@ type worker struct{ *Engine }
 
 // run is the goroutine of a handler. The channel can hold the results of all that may have begun.
 func (e worker) run(a *attempt) {
-	result, err := sqlstore.Result{}, errExited
+	result, err := sqlstore.Result{}, ErrExited
 	ctx, stop := a.ctx, func() {}
 	if d := e.HandlerTimeout; d > 0 {
 		ctx, stop = context.WithTimeoutCause(ctx, d, fmt.Errorf("the attempt took over %v", d))
@@ -183,6 +185,7 @@ func (e *Engine) saved(batch []*attempt) {
 		a.uncount(e)
 		a.h.resume(e)
 		a.h.running--
+		a.lane.active--
 		delete(a.h.inFlight, a.item.ID)
 		if a.h.phase == fetching && !a.abandoned {
 			a.h.savedMeanwhile[a.item.ID] = a.item.Version

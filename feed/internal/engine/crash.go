@@ -86,7 +86,7 @@ func storedStarts(e *Engine, part []*attempt, stored []bool, err error) {
 		case err != nil || !stored[i]:
 			a.abandoned = true
 			e.saved([]*attempt{a})
-		case now.After(a.h.trusted): // too late to begin
+		case now.After(a.until): // too late to begin
 			a.item.Version++
 			a.result = a.as(a.item.Attempt, a.item.Crashes)
 			e.results <- a

@@ -39,8 +39,8 @@ const (
 	wakesMost = 1024
 )
 
-// Tables is what an engine asks of the database. A [sqlstore.Store] implements it; tests have a recorder around one, and a model.
-type Tables interface {
+// Leases is what an engine asks of the database about the partitions that it holds.
+type Leases interface {
 	// Acquire leases at most n partitions that have work, and Waiting returns how many there are, up to most.
 	Acquire(ctx context.Context, t sqlstore.Terms, n int, holds []string) ([]sqlstore.Taken, error)
 	Waiting(ctx context.Context, t sqlstore.Terms, most int) (int, error)
@@ -51,10 +51,17 @@ type Tables interface {
 	// Release also wakes watchers, which may want to lease the partitions.
 	Release(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) error
 	Claim(ctx context.Context, t sqlstore.Terms) (bool, error)
+}
+
+// Tables is what an engine asks of the database. A [sqlstore.Store] implements it; tests have a recorder around one, and a model.
+type Tables interface {
+	Leases
 
 	Fetch(ctx context.Context, t sqlstore.Terms, wants []sqlstore.Want) ([]sqlstore.Item, error)
 	Save(ctx context.Context, t sqlstore.Terms, results []sqlstore.Result) ([]bool, error)
 	Settle(ctx context.Context, t sqlstore.Terms, l sqlstore.Lease) (sqlstore.Outcome, int, error)
+	// Grant gives parts of limits, one for each ask.
+	Grant(ctx context.Context, t sqlstore.Terms, asks []sqlstore.Ask) ([]sqlstore.Grant, error)
 
 	// Subscribe has f called for each partition that this process changes, and Listen for the changes of other processes,
 	// until ctx or the connection ends. Listen returns nil at once where the database cannot notify. f does not block.
@@ -76,9 +83,10 @@ type Handler interface {
 // Config is the options of a watcher.
 type Config struct {
 	Concurrency, MaxPartitions            int
-	HandlerTimeout                        time.Duration // 0: none
-	MaxCrashes                            int           // 0: attempts that did not end are not counted
-	PartitionConcurrency                  int           // items of a partition that have begun and are not saved
+	HandlerTimeout                        time.Duration    // 0: none
+	MaxCrashes                            int              // 0: attempts that did not end are not counted
+	PartitionConcurrency                  int              // items of a partition that have begun and are not saved
+	Limits                                []sqlstore.Limit // one of a gate
 	Lease, PollMin, PollMax, DrainTimeout time.Duration
 	Manual, AutoClose, Steal              bool
 	Log                                   *slog.Logger
@@ -109,17 +117,17 @@ type Engine struct {
 	missed   atomic.Bool // wakes was full
 
 	held    map[string]*hold
-	toFetch []*hold    // to fetch for
-	drained []*hold    // to settle
-	leaving []*hold    // to give back
-	parked  []*hold    // with results to save that were parked
-	queue   []*attempt // fetched, not begun
-	active  int        // begun, not saved
-	suspect *attempt   // of those, the one that may have ended a process
-	fetches bound      // of what is fetched
-	saves   bound      // of what is saved
+	lanes   lanes    // the first has the gates without a limit
+	turn    int      // the lane whose items begin, and are fetched, first
+	drained []*hold  // to settle
+	leaving []*hold  // to give back
+	parked  []*hold  // with results to save that were parked
+	active  int      // begun, not saved
+	suspect *attempt // of those, the one that may have ended a process
+	fetches bound    // of what is fetched
+	saves   bound    // of what is saved
 
-	fetching, scanning, renewing, reporting, starting, saving, retrying, resting, settling, releasing int // statements that run, or wait to
+	fetching, scanning, renewing, reporting, asking, starting, saving, retrying, resting, settling, releasing int // statements that run, or wait to
 
 	pause time.Duration // after errors of the database
 
@@ -135,8 +143,8 @@ type Engine struct {
 var (
 	errLost    = errors.New("feed: the lease is lost")
 	errDrained = errors.New("feed: drain timeout")
-	// errExited is the outcome of a handler that called runtime.Goexit, as FailNow of a test does.
-	errExited = errors.New("the handler's goroutine exited")
+	// ErrExited is the outcome of a handler that called runtime.Goexit, as FailNow of a test does.
+	ErrExited = errors.New("the handler's goroutine exited")
 )
 
 // New makes an engine, which Run must then end.
@@ -146,7 +154,7 @@ func New(ctx context.Context, c Config, t Tables, h Handler, tally *Tally) *Engi
 		Config: c, tables: t, handler: h, tally: tally, statement: max(c.Lease, statementLeast),
 		terms: sqlstore.Terms{Owner: nuid.Next(), Length: c.Lease, Manual: c.Manual, AutoClose: c.AutoClose},
 		done:  make(chan struct{}), events: make(chan func(), 64), results: make(chan *attempt, c.Concurrency),
-		wakes: make(chan string, wakesMost), held: map[string]*hold{}, running: map[*attempt]time.Duration{},
+		wakes: make(chan string, wakesMost), held: map[string]*hold{}, running: map[*attempt]time.Duration{}, lanes: newLanes(c.Limits),
 		timers: timers{scan: now, interval: c.PollMin, renew: now.Add(c.Lease / renewals), sweep: now.Add(c.PollMax), slow: now.Add(slowEvery)},
 	}
 	e.db, e.stopDB = context.WithCancel(context.WithoutCancel(ctx))
@@ -159,7 +167,9 @@ func New(ctx context.Context, c Config, t Tables, h Handler, tally *Tally) *Engi
 func (e *Engine) Run(ctx context.Context) (drained bool) {
 	defer e.tables.Subscribe(e.Wake)()
 	e.wg.Go(e.listen)
-	drained = e.loop(ctx)
+	if drained = e.loop(ctx); drained {
+		e.returnGrants()
+	}
 	close(e.done)
 	e.stopDB()
 	e.cancel(errDrained)
@@ -182,7 +192,7 @@ func (e *Engine) loop(ctx context.Context) (drained bool) {
 			stop = nil
 			e.stop()
 		}
-		if e.stopping && e.active == 0 && len(e.held) == 0 && e.scanning == 0 {
+		if e.stopping && e.active == 0 && len(e.held) == 0 && e.scanning == 0 && e.asking == 0 {
 			return inTime
 		}
 		if e.stopping && !now.Before(e.timers.cancel) && e.handlers.Err() == nil {
@@ -246,6 +256,7 @@ func (e *Engine) pump(now time.Time) {
 	reportSlow(e, now)
 	e.fetch(now)
 	e.retry()
+	e.askForGrants(now)
 	e.settle()
 	e.giveBack()
 	e.renew(now)
@@ -254,30 +265,15 @@ func (e *Engine) pump(now time.Time) {
 	}
 }
 
-// begin starts the handlers of items that may begin. It leaves those in the queue whose partition has enough that run, and those that admit holds
-// back. None begins on a lease that may have ended: after a stall of the process the next renewal finds out.
+// begin starts handlers while there are items that may begin, of each lane in turn.
 func (e *Engine) begin(now time.Time) {
-	var started, left []*attempt
-	passed := 0
-	for _, a := range e.queue {
-		if len(started) >= e.Concurrency-e.active || now.After(a.h.trusted) {
-			break
-		}
-		passed++
-		if a.h.running >= e.PartitionConcurrency || !admit(e, a) {
-			left = append(left, a)
-			continue
-		}
-		a.h.running++
-		started = append(started, a)
+	for i := range e.lanes {
+		started := e.lanes[(e.turn+i)%len(e.lanes)].take(e, now, e.Concurrency-e.active)
+		e.active += len(started)
+		e.tally.Running.Add(int64(len(started)))
+		startAll(e, started)
 	}
-	rest := e.queue[passed-len(left):]
-	copy(rest, left)
-	clear(e.queue[:passed-len(left)])
-	e.queue = rest
-	e.active += len(started)
-	e.tally.Running.Add(int64(len(started)))
-	startAll(e, started)
+	e.turn++
 }
 
 // stop begins the end: nothing is begun any more, and each lease goes back after its last result.

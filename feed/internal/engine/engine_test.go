@@ -46,6 +46,10 @@ func (o *oneTable) Claim(context.Context, sqlstore.Terms) (bool, error) { return
 func (o *oneTable) Listen(context.Context, func(string)) error          { return nil }
 func (o *oneTable) Subscribe(f func(partition string)) func()           { o.wake = f; return func() {} }
 
+func (o *oneTable) Grant(context.Context, sqlstore.Terms, []sqlstore.Ask) ([]sqlstore.Grant, error) {
+	return nil, nil
+}
+
 func (o *oneTable) Release(context.Context, sqlstore.Terms, []sqlstore.Lease) error {
 	o.released++
 	return nil
@@ -230,12 +234,12 @@ func TestItemsNeedTheirLeases(t *testing.T) {
 		defer e.stopDB()
 		now := time.Now()
 		for _, trusted := range []time.Time{now, now, now.Add(-1), now} {
-			e.queue = append(e.queue, &attempt{h: &hold{trusted: trusted, ctx: t.Context()}})
+			e.lanes[0].queue = append(e.lanes[0].queue, &attempt{h: &hold{trusted: trusted, ctx: t.Context()}})
 		}
 		e.begin(now)
 		synctest.Wait()
 		require.Len(t, c.begun, 2)
-		require.Len(t, e.queue, 2, "they wait for the renewal")
+		require.Len(t, e.lanes[0].queue, 2, "they wait for the renewal")
 	})
 }
 
@@ -243,7 +247,7 @@ func TestItemsNeedTheirLeases(t *testing.T) {
 func TestMissedWakeups(t *testing.T) {
 	e := New(t.Context(), testConfig(), &oneTable{}, newCalls(), &Tally{})
 	defer e.stopDB()
-	h := &hold{Lease: sqlstore.Lease{ID: "p"}, ended: true, inFlight: map[string]struct{}{"a": {}}}
+	h := &hold{Lease: sqlstore.Lease{ID: "p"}, ended: true, lane: e.lanes[0], inFlight: map[string]struct{}{"a": {}}}
 	e.held["p"] = h
 	for range wakesMost {
 		e.Wake("other")
@@ -252,5 +256,23 @@ func TestMissedWakeups(t *testing.T) {
 	e.woken(<-e.wakes)
 	e.due(time.Now())
 	require.False(t, h.ended, "another pass has begun")
-	require.Len(t, e.toFetch, 1)
+	require.Len(t, e.lanes[0].toFetch, 1)
+}
+
+// A lane that waits for begins loses its items, for example because their partition is stolen. It asks once more, for none, so that
+// nothing is kept free for it.
+func TestALaneWithoutItemsWaitsForNothing(t *testing.T) {
+	now := time.Now()
+	l := newLanes([]sqlstore.Limit{{Rate: 1, Per: time.Second}})[1]
+	ask := func() sqlstore.Ask {
+		a := l.ask(10)
+		l.granted(&a, sqlstore.Grant{}, now, now, time.Minute)
+		return a
+	}
+	l.queue = []*attempt{{}}
+	require.Equal(t, 1, ask().Begins)
+	l.queue = nil
+	require.True(t, l.needs())
+	require.Zero(t, ask().Begins)
+	require.False(t, l.needs())
 }

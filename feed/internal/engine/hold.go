@@ -32,7 +32,8 @@ type hold struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 
-	running int // begun, not saved
+	lane    *lane // of its gate
+	running int   // begun, not saved
 
 	after    int64 // the seq up to which items were fetched in this pass
 	ended    bool  // the pass found the end
@@ -87,7 +88,7 @@ func (e *Engine) consider(h *hold) {
 	case leaving:
 		e.leaving = append(e.leaving, h)
 	case toFetch:
-		e.toFetch = append(e.toFetch, h)
+		h.lane.toFetch = append(h.lane.toFetch, h)
 	case drained:
 		e.drained = append(e.drained, h)
 	case idle, fetching, settling, gone:
@@ -110,14 +111,16 @@ func (e *Engine) forget(h *hold, cause error) {
 	e.unqueue(h)
 }
 
-// unqueue takes a partition's items that have not begun out of the queue.
+// unqueue takes a partition's items that have not begun out of the queues.
 func (e *Engine) unqueue(h *hold) {
-	e.queue = slices.DeleteFunc(e.queue, func(a *attempt) bool {
-		if a.h == h {
-			delete(h.inFlight, a.item.ID)
-		}
-		return a.h == h
-	})
+	for _, l := range e.lanes {
+		l.queue = slices.DeleteFunc(l.queue, func(a *attempt) bool {
+			if a.h == h {
+				delete(h.inFlight, a.item.ID)
+			}
+			return a.h == h
+		})
+	}
 }
 
 // relinquish gives a partition up after the items that have begun.
@@ -135,14 +138,29 @@ func (e *Engine) fetch(now time.Time) {
 	if e.fetching > 0 || e.stopping || now.Before(e.timers.fetch) {
 		return
 	}
-	free := 2*e.Concurrency - e.active - len(e.queue)
-	n := min(len(e.toFetch), FetchMost, free)
-	if n <= 0 || (len(e.queue) > 0 && 4*free < e.Concurrency) {
+	var wants []sqlstore.Want
+	for i := range e.lanes {
+		wants = e.lanes[(e.turn+i)%len(e.lanes)].wants(e, wants)
+	}
+	if len(wants) == 0 {
 		return
 	}
+	e.async(&e.fetching, func(ctx context.Context) func() {
+		items, err := e.tables.Fetch(ctx, e.terms, wants)
+		return func() { e.fetched(wants, items, err) }
+	})
+}
+
+// wants adds what is to be read for a lane.
+func (l *lane) wants(e *Engine, wants []sqlstore.Want) []sqlstore.Want {
+	most := l.most(e.Concurrency)
+	free := 2*most - l.active - len(l.queue)
+	n := min(len(l.toFetch), FetchMost-len(wants), free)
+	if n <= 0 || (len(l.queue) > 0 && 4*free < most) {
+		return wants
+	}
 	limit := min((free+n-1)/n, max(1, e.fetches.of(fetchRows)/n))
-	var wants []sqlstore.Want
-	for _, h := range e.toFetch[:n] {
+	for _, h := range l.toFetch[:n] {
 		if h.phase != toFetch {
 			continue
 		}
@@ -157,14 +175,8 @@ func (e *Engine) fetch(now time.Time) {
 		}
 		wants = append(wants, w)
 	}
-	e.toFetch = append(e.toFetch[:0], e.toFetch[n:]...)
-	if len(wants) == 0 {
-		return
-	}
-	e.async(&e.fetching, func(ctx context.Context) func() {
-		items, err := e.tables.Fetch(ctx, e.terms, wants)
-		return func() { e.fetched(wants, items, err) }
-	})
+	l.toFetch = append(l.toFetch[:0], l.toFetch[n:]...)
+	return wants
 }
 
 func (e *Engine) fetched(wants []sqlstore.Want, items []sqlstore.Item, err error) {
@@ -188,7 +200,8 @@ func (e *Engine) fetched(wants []sqlstore.Want, items []sqlstore.Item, err error
 			continue
 		}
 		h.inFlight[it.ID] = struct{}{}
-		e.queue = append(e.queue, &attempt{h: h, item: it})
+		h.lane = e.lanes.of(it.Gate)
+		h.lane.queue = append(h.lane.queue, &attempt{h: h, lane: h.lane, item: it})
 	}
 	for _, w := range wants {
 		if h := e.held[w.ID]; h != nil && h.phase == fetching {
@@ -227,6 +240,7 @@ func (e *Engine) settled(h *hold, result sqlstore.Outcome, gate int, err error) 
 		e.consider(h)
 	case result == sqlstore.Again || result == sqlstore.Passed:
 		if result == sqlstore.Passed {
+			h.lane = e.lanes.of(gate)
 			e.tally.GatesPassed.Add(1)
 			e.Log.Debug("feed: gate passed", "partition", h.ID, "gate", gate)
 		}

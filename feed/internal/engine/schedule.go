@@ -30,6 +30,7 @@ type timers struct {
 	renew  time.Time
 	fetch  time.Time        // not before, after an error
 	sweep  time.Time        // for items of partitions that are held
+	ask    time.Time        // for a grant
 	slow   time.Time        // for handlers that run for long
 	due    due.Heap[string] // partitions with an item that may be processed then
 	// cancel is when handlers are called off, abandon when Run returns without them.
@@ -78,6 +79,7 @@ func (t *timers) next(now time.Time, stopping bool) time.Duration {
 			at = other
 		}
 	}
+	earliest(t.ask)
 	earliest(t.slow)
 	if stopping {
 		earliest(t.cancel)
@@ -166,7 +168,7 @@ func (e *Engine) hold(l sqlstore.Taken, begun time.Time) {
 		e.forget(old, errLost) // it had expired, and this is the next epoch of it
 	}
 	h := &hold{
-		Lease: l.Lease, over: l.Over, since: begun, trusted: begun.Add(e.Lease), inFlight: map[string]struct{}{},
+		Lease: l.Lease, over: l.Over, since: begun, trusted: begun.Add(e.Lease), lane: e.lanes.of(l.Gate), inFlight: map[string]struct{}{},
 		leave: e.stopping,
 	}
 	h.ctx, h.cancel = context.WithCancelCause(e.handlers)

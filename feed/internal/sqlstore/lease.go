@@ -30,6 +30,7 @@ type Lease struct {
 // Taken is a lease that was taken.
 type Taken struct {
 	Lease
+	Gate int
 	// Over: it was taken over from a watcher that did not return it, which may have begun items and not ended them.
 	Over bool
 }
@@ -120,7 +121,7 @@ func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds []string) (ta
 			"epoch": gorm.Expr("epoch + 1"), "version": gorm.Expr("version + 1"),
 		})
 		taken = Map(rows, func(r *Partition) Taken {
-			return Taken{Lease{r.ID, r.Epoch + 1}, r.Owner != nil && *r.Owner != ""}
+			return Taken{Lease{r.ID, r.Epoch + 1}, r.Gate, r.Owner != nil && *r.Owner != ""}
 		})
 		return err
 	})
@@ -137,7 +138,7 @@ func acquireBatch(ctx context.Context, s *Store, t Terms, n int, holds []string)
 	err = s.retry(ctx, func() error {
 		return s.DB.WithContext(ctx).Raw(`UPDATE partitions SET owner = ?, until = `+s.Dialect.Now+` + ? * interval '1 millisecond', claimant = NULL,
 			epoch = epoch + 1, version = version + 1 FROM (?) was WHERE partitions.id = was.id
-			RETURNING partitions.id, epoch, COALESCE(was.owner, '') <> '' AS over`,
+			RETURNING partitions.id, epoch, gate, COALESCE(was.owner, '') <> '' AS over`,
 			t.Owner, t.Length.Milliseconds(), free).Find(&taken).Error
 	})
 	return taken, err

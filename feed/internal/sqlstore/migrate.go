@@ -47,7 +47,7 @@ var migrations = []step{{"0001", []string{
 	`ALTER TABLE items ADD {column}history {text}`,
 }}, {"0003", []string{
 	`ALTER TABLE items ADD {column}timer {int}`,
-}}, {"0004", []string{ // builds before 0.1.0 use it
+}}, {"0004", []string{
 	`CREATE TABLE feed_limits (gate {int} NOT NULL PRIMARY KEY, state {text} NOT NULL, version {int} NOT NULL)`,
 }}, {"0005", []string{
 	`ALTER TABLE items ADD {column}crashes {int}`,

@@ -10,6 +10,9 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -60,6 +63,7 @@ type flags struct {
 	lease, pollMin, pollMax, backoff   time.Duration
 	requeue, drain, timeout            time.Duration
 	autoClose, manualCheckpoint, steal bool
+	limits                             limits
 	partitionConcurrency               int
 }
 
@@ -85,6 +89,8 @@ func New() *cobra.Command {
 	fs.StringVar(&f.secret, "secret", "", "sign requests of --handler with `SECRET` as Standard Webhooks does: base64, with or without whsec_")
 	fs.StringVar(&f.nats, "nats", "", "`URL` of a NATS server for wake-ups and --publish; none by default")
 	cli.Int(fs, &f.concurrency, "concurrency", 64, 1, 100_000, "maximum number of items of this watcher that are in progress or not yet saved")
+	fs.Func("limit", "`GATE=LIMIT` of all watchers together: 2=10 for 10 items at a time, 2=100/1s for 100 in any second, or 2=10,100/1s; repeatable",
+		f.limits.add)
 	cli.Int(fs, &f.partitionConcurrency, "partition-concurrency", 0, 0, math.MaxInt,
 		"maximum number of items of one partition that are in progress or not yet saved; 0: as many as --concurrency allows")
 	fs.DurationVar(&f.lease, "lease", 30*time.Second, "how long a partition waits for a watcher that crashed before another one takes it over")
@@ -190,7 +196,7 @@ func (f *flags) options(log *slog.Logger) []feed.WatcherOption {
 	opts := []feed.WatcherOption{
 		feed.Concurrency(f.concurrency), feed.Lease(f.lease), feed.Poll(f.pollMin, f.pollMax), feed.MaxPartitions(f.partitions),
 		feed.MaxRetries(f.retries), feed.Requeue(f.requeue), feed.DrainTimeout(f.drain), feed.Logger(log),
-		feed.Backoff(doubling(f.backoff)), feed.PartitionConcurrency(cmp.Or(f.partitionConcurrency, f.concurrency)),
+		feed.Backoff(doubling(f.backoff)), feed.Limits(f.limits...), feed.PartitionConcurrency(cmp.Or(f.partitionConcurrency, f.concurrency)),
 	}
 	if f.crashes > 0 {
 		opts = append(opts, feed.MaxCrashes(f.crashes))
@@ -205,6 +211,42 @@ func (f *flags) options(log *slog.Logger) []feed.WatcherOption {
 		opts = append(opts, feed.Steal())
 	}
 	return opts
+}
+
+type limits []feed.Limit
+
+// add reads a value of the flag, which may be given for each gate: GATE=CONCURRENCY, GATE=RATE/PER, or both with a comma between. It refuses
+// all that a watcher would refuse.
+func (l *limits) add(text string) error {
+	gate, rest, found := strings.Cut(text, "=")
+	n, err := strconv.Atoi(gate)
+	limit := feed.Limit{Gate: n}
+	if err != nil || !found {
+		return fmt.Errorf("%q does not begin with a gate's number and =; give one such as 2=10,100/1s", text)
+	}
+	if slices.ContainsFunc(*l, func(given feed.Limit) bool { return given.Gate == n }) {
+		return fmt.Errorf("gate %d is given twice; give one limit for a gate, such as %d=10,100/1s", n, n)
+	}
+	for part := range strings.SplitSeq(rest, ",") {
+		number, per, isRate := strings.Cut(part, "/")
+		n, err := strconv.Atoi(number)
+		if err != nil || n < 1 || (isRate && limit.Rate > 0) || (!isRate && limit.Concurrency > 0) {
+			return fmt.Errorf("%q: %q is not one number of items from 1 on, or one rate such as 100/1s", text, part)
+		}
+		if !isRate {
+			limit.Concurrency = n
+			continue
+		}
+		limit.Rate = n
+		if limit.Per, err = time.ParseDuration(per); err != nil {
+			return fmt.Errorf("%q: %q is not a duration such as 1s, 90s or 1h", text, per)
+		}
+		if limit.Per < time.Second || limit.Per > 24*time.Hour {
+			return fmt.Errorf("%q: %v is not in 1s..24h", text, limit.Per)
+		}
+	}
+	*l = append(*l, limit)
+	return nil
 }
 
 const (
