@@ -386,7 +386,6 @@ var natsFiles = map[string]string{
 	"feed/watcher.go":                          "jetpull.feed.wakeup",
 	"feed/store.go":                            "jetpull.feed.wakeup",
 	"feed/jetstream.go":                        "streams of the application",
-	"console/internal/page/messages.go":        "streams of the application",
 	"console/internal/page/message.go":         "streams of the application",
 	"console/internal/page/deadletter.go":      "streams of the application",
 	"console/internal/source/jetstream.go":     "streams of the application",
