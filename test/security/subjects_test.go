@@ -383,6 +383,7 @@ var natsFiles = map[string]string{
 	"internal/running/running.go":              "jetpull.ps.*.*",
 	"partition/consumers.go":                   "$KV.partition-billing.>",
 	"partition/bucket.go":                      "$KV.partition-billing.>",
+	"partition/set.go":                         "$KV.partition-billing.>",
 	"feed/watcher.go":                          "jetpull.feed.wakeup",
 	"feed/store.go":                            "jetpull.feed.wakeup",
 	"feed/jetstream.go":                        "streams of the application",
