@@ -275,8 +275,12 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.askLogin(w, r, http.StatusUnauthorized, "")
 		return
 	}
-	build := c.pages[name]
-	l := c.layout(r, user)
+	c.serve(w, r, name, user)
+}
+
+// serve answers a request of somebody who has signed in.
+func (c *Console) serve(w http.ResponseWriter, r *http.Request, name string, user user) {
+	build, l := c.pages[name], c.layout(r, user)
 	var err error
 	switch {
 	case name == "login":

@@ -98,7 +98,7 @@ func TestAlertsOfContexts(t *testing.T) {
 	} {
 		target := &alertTarget{requests: make(chan *http.Request, 10), bodies: make(chan string, 10)}
 		srv := httptest.NewServer(target)
-		defer srv.Close()
+		t.Cleanup(srv.Close)
 		alerts, err := NewAlerts(srv.URL, strings.Repeat("c2Vj", 8), public)
 		require.NoError(t, err)
 		alerts.every = 50 * time.Millisecond
@@ -106,10 +106,10 @@ func TestAlertsOfContexts(t *testing.T) {
 		relay.disabled.Store(true)
 		s, err := Contexts(Config{Relay: relay, Alerts: alerts, Log: slog.New(slog.DiscardHandler)}, []Context{{Name: "a"}, {Name: "b"}})
 		require.NoError(t, err)
-		defer s.Close()
+		t.Cleanup(s.Close)
 		got := map[string]bool{}
 		for _, c := range s.all {
-			defer c.sampler.Watch()()
+			t.Cleanup(c.sampler.Watch())
 		}
 		for range want {
 			var event map[string]string

@@ -284,7 +284,7 @@ func TestForgedPlaceOfADeadLetter(t *testing.T) {
 	}
 	require.Contains(t, see("/messages?stream=DEAD"), "seq=4")
 	require.Contains(t, see("/deadletters?stream=DEAD"), "4 dead letters shown")
-	require.Contains(t, see("/message?stream=DEAD&seq=4"), "Message 4")
+	require.Contains(t, see("/message?stream=DEAD&seq=4"), "Dead letter 4")
 	for seq, action := range map[int]string{2: "purge", 3: "requeue"} {
 		page := fmt.Sprintf("/message?stream=DEAD&seq=%d", seq)
 		a := do(page, action)

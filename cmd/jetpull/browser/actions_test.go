@@ -19,6 +19,8 @@ type step struct {
 	done, call string
 }
 
+var tokens = [][2]string{{"producer", "shop"}, {"producertoken", "producer-secret"}, {"channeltoken", "channel-secret"}}
+
 // steps are all actions of all pages.
 var steps = []step{
 	{page: "consumer?stream=orders&name=orders", label: "Pause", done: "Paused. It resumes in", call: "nats pause orders"},
@@ -65,6 +67,10 @@ var steps = []step{
 	{
 		page: "brokermessage?channel=orders&id=orders", label: "Requeue", done: "Requeued for orders (dead).",
 		call: `POST /channel/c/consumer/orders/replay  {"Message":"orders","Status":"DEAD"}`,
+	},
+	{
+		page: "channel?name=orders", label: "Broadcast a test message", asks: true, fields: tokens, done: "Broadcast message",
+		call: `POST /channel/orders/broadcast channel-secret {"test":true}`,
 	},
 	{
 		page: "operation?system=broker&id=" + url.QueryEscape("/channel/orders/consumer/orders/replay/1"), label: "Cancel the operation", asks: true,
@@ -226,6 +232,7 @@ func TestActions(t *testing.T) {
 			}
 			u.open("log")
 			u.eventually(fmt.Sprintf("%d actions", len(steps)))
+			require.NotContains(t, u.text(), "secret", "tokens that a user has typed are nowhere")
 			u.open("failed?receiver=orders")
 			u.eventually("1 failure", "orders/orders", "Dead letters", "20 dead letters that nobody has looked at", "1 partition is held by 2 failed items")
 			for _, one := range filters {
@@ -252,7 +259,8 @@ func pages(name string) []string {
 		one("messages", "stream", name, "seq", "1"), one("message", "stream", name, "seq", "1"),
 		one("message", "stream", name, "seq", "1", "as", "hex"), one("deadletters", "stream", name), one("message", "stream", name, "seq", "1"),
 		one("deadletters", "stream", name, "until", "2099-01-01T00:00", "do", "purge-all"), one("consumers", "q", name, "do", "delete-all"), "broker",
-		one("broker", "q", name, "do", "pause-all"), one("channel", "name", name), one("channel", "name", name, "metadata", name+":"+name),
+		one("broker", "q", name, "do", "pause-all"), one("channel", "name", name), one("channel", "name", name, "do", "broadcast"),
+		one("channel", "name", name, "metadata", name+":"+name),
 		one("brokerconsumer", "channel", name, "consumer", name), one("brokermessage", "channel", name, "id", name),
 		"relay", one("relay", "q", name, "do", "enable-all"), one("receiver", "name", name), "failed", one("failed", "receiver", name, "source", name),
 		one("relaymessage", "source", name, "id", name),

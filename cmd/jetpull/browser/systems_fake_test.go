@@ -150,7 +150,7 @@ func (f fakeSystem) Call(ctx context.Context, method, path string, body, answer 
 	return err
 }
 
-func (f fakeSystem) Send(_ context.Context, method, path string, _ http.Header, body, answer any) (http.Header, error) {
+func (f fakeSystem) Send(_ context.Context, method, path string, header http.Header, body, answer any) (http.Header, error) {
 	if err := f.failure(); err != nil {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func (f fakeSystem) Send(_ context.Context, method, path string, _ http.Header, 
 		if text == nil {
 			text, _ = json.Marshal(body) // what the pages send can be marshalled
 		}
-		f.record(fmt.Sprintf("%s %s  %s", method, path, text))
+		f.record(fmt.Sprintf("%s %s %s %s", method, path, header.Get("X-Broker-Channel-Token"), text))
 		given = map[string]any{"id": "redrive-1", "matched": 3, "Count": 3, "state": "running", "verb": "redrive"}
 	}
 	if answer == nil {

@@ -321,8 +321,21 @@ channel=orders
 		map[string]any{"Status": "DELIVERED", "Rate": 1}, nil))
 	b.open("operations")
 	b.eventually("requeue", "delivered jobs of orders/billing", "3 operations")
+	broadcast := func(channelToken string) { // it needs the tokens of a producer and of the channel
+		b.open("channel?name=orders")
+		b.press("Broadcast a test message…")
+		for _, field := range [][2]string{{"producer", "shop"}, {"producertoken", "producer-token"}, {"channeltoken", channelToken}} {
+			fillField(b, field[0], field[1])
+		}
+		b.press("Broadcast a test message")
+	}
+	broadcast("wrong")
+	b.eventually("The broker did not do this.", "channel token does not match")
+	broadcast("channel-token")
+	b.eventually("Done. Broadcast message", `"test": true`, "1 job, 1 DELIVERED.")
+	b.audit()
 	b.open("channel?name=orders")
-	b.eventually("3 messages shown", "Next scheduled")
+	b.eventually("4 messages shown", "Next scheduled")
 	b.audit()
 	b.open("brokerconsumer?channel=orders&consumer=billing")
 	b.eventually("Failed\n0")

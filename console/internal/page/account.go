@@ -87,7 +87,8 @@ func (a *Account) Overview(ctx context.Context, _ Request) Digest {
 		st := state.Account{Err: now.Err, Uses: now.uses()}.Of()
 		part.Problem, part.ProblemTone = st.Sentence, st.Level.Tone()
 		part.Facts = []view.Fact{
-			{Name: "Server", Value: view.Text(now.Server)}, {Name: "Version", Value: view.Text(now.Version)},
+			{Name: "Server", Value: view.Text(now.Server)},
+			{Name: "Version", Value: view.Text(now.Version)},
 			{Name: "Cluster", Value: view.Text(cmp.Or(now.Cluster, "none"))},
 		}
 		for _, use := range now.uses() {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
+	"fmt"
 	"net/http"
 	"net/url"
 	"path"
@@ -29,7 +30,7 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	consumers := selected(q, b.latest.Fresh(ctx).Value.all, func(_ url.Values, j target) bool { return j.jobs.Channel == name })
 	head := view.Part{
-		ID: "channel", Source: view.Source{Name: brokerName, Asked: r.Now},
+		ID: "channel", Source: view.Source{Name: brokerName, Asked: r.Now}, Actions: []view.Action{b.broadcast(name, len(consumers))},
 		Facts: []view.Fact{
 			{Name: "Consumers", Value: view.Linked(view.Int(len(consumers)).Text, link("broker", "q", name+"/"))},
 			{Name: "Messages", Value: view.Int(status.Counts["DISPATCHED"].Count)},
@@ -47,6 +48,43 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 			entry(q, "metadata", "Metadata header", "X-Tenant:acme"),
 		}, timeFields(q, "Received since", "Until")...)},
 	}, err
+}
+
+// broadcastHeaders are the headers of a broadcast by the fields of its form.
+var broadcastHeaders = map[string]string{
+	"producer": "X-Broker-Producer-ID", "producertoken": "X-Broker-Producer-Token", "channeltoken": "X-Broker-Channel-Token",
+	"event": "X-Broker-Event-Type", "type": "Content-Type",
+}
+
+// broadcast sends a message as a producer does, with the tokens of one. The console keeps none of them.
+func (b *Broker) broadcast(channel string, consumers int) view.Action {
+	return view.Action{
+		Name: "broadcast", Label: "Broadcast a test message", Target: channel,
+		Confirm: fmt.Sprintf("Send a message to channel %s. Each of its %s gets it, unless event types exclude it. The broker asks for the tokens of a "+
+			"producer and of the channel; the console does not keep them.", channel, view.Count(uint64(consumers), "consumer")),
+		Fields: []view.Field{
+			{Name: "producer", Label: "Producer", Required: true},
+			{Name: "producertoken", Label: "Token of the producer", Type: "password", Required: true},
+			{Name: "channeltoken", Label: "Token of the channel", Type: "password", Required: true},
+			{Name: "payload", Label: "Payload", Type: "textarea", Value: `{"test":true}`, Required: true},
+			{Name: "type", Label: "Content type", Value: "application/json", Required: true},
+			{Name: "event", Label: "Event type (empty: none)"},
+		},
+		Do: act(systemRefused(brokerName), func(ctx context.Context, form url.Values) (view.Outcome, error) {
+			header := http.Header{}
+			for field, name := range broadcastHeaders {
+				if value := strings.TrimSpace(form.Get(field)); value != "" {
+					header.Set(name, value)
+				}
+			}
+			answer, err := b.call.Send(ctx, http.MethodPost, channelPath(channel)+"/broadcast", header, []byte(form.Get("payload")), nil)
+			if err != nil {
+				return view.Outcome{}, err
+			}
+			id, _ := url.PathUnescape(path.Base(answer.Get("Location"))) // the broker has made it
+			return view.Outcome{Count: 1, Text: "Broadcast message " + id + ".", Then: link("brokermessage", "channel", channel, "id", id)}, nil
+		}),
+	}
 }
 
 // messages is the part with the messages of a channel that the page's filter selects.
@@ -109,10 +147,14 @@ func (b *Broker) message(ctx context.Context, r Request) (*view.Page, error) {
 	if r.Query.Has("download") {
 		return download(r, id, payload)
 	}
+	tone := view.Plain
+	if m.Statuses()["DEAD"] > 0 {
+		tone = view.Bad
+	}
 	return channelPage(channel, id,
 		view.Part{
 			ID: "message", Source: view.Source{Name: brokerName, Asked: r.Now}, List: timeline(view.Bounded(len(m.Jobs), false, "job"), b.steps(ctx, &m)),
-			Actions: b.again(channel, id, &m), Problem: inSentence("broker message", &m), ProblemTone: map[bool]view.Tone{true: view.Bad}[m.Statuses()["DEAD"] > 0],
+			Actions: b.again(channel, id, &m), Problem: inSentence("broker message", &m), ProblemTone: tone,
 			Facts: []view.Fact{
 				{Name: "Status", Value: view.Text(m.Status)},
 				{Name: "Received", Value: view.Ago(m.ReceivedAt, "not stated")},

@@ -199,7 +199,8 @@ func (c *Consumers) list(ctx context.Context, r Request) (*view.Page, error) {
 	s, q := c.latest.Fresh(ctx), r.Query
 	return c.all.page(r, "Consumers", source("NATS", s), &view.List{Empty: consumersEmpty, Path: "consumers"}, s.Value, c.columns(r.Now),
 		searchField(q, "q", "Name", "stream or consumer"),
-		choice(q, "state", "State", options("", "all", "trouble", "needs attention", "paused", "paused", "pending", "has pending messages", "idle", "idle")),
+		choice(q, "state", "State", options("", "all", "trouble", "needs attention", "paused", "paused",
+			"pending", "has pending messages", "idle", "idle")),
 		internalField(q), hidden(q, "stream")), nil
 }
 

@@ -211,8 +211,10 @@ func (d *DeadLetters) add(ctx context.Context, look search, from uint64, letters
 			return false
 		}
 		h := m.Header
-		letters = append(letters, letter{m.Sequence, m.Time, h.Get(jetpull.HeaderDeadReason), h.Get(jetpull.HeaderDeadStream),
-			h.Get(jetpull.HeaderDeadSequence), h.Get(jetpull.HeaderDeadConsumer)})
+		letters = append(letters, letter{
+			m.Sequence, m.Time, h.Get(jetpull.HeaderDeadReason), h.Get(jetpull.HeaderDeadStream),
+			h.Get(jetpull.HeaderDeadSequence), h.Get(jetpull.HeaderDeadConsumer),
+		})
 		return true
 	})
 	return letters, next, err

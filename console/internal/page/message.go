@@ -81,9 +81,11 @@ func (m *Messages) message(ctx context.Context, r Request) (*view.Page, error) {
 		ID: "message", Source: view.Source{Name: "NATS", Asked: r.Now},
 		Texts: []view.Block{payloadBlock(one.Data, r, "message", "stream", stream, "seq", seq)},
 		Facts: []view.Fact{
-			{Name: "Subject", Value: view.Text(one.Subject)}, {Name: "Stored", Value: view.Ago(one.Time, "")},
+			{Name: "Subject", Value: view.Text(one.Subject)},
+			{Name: "Stored", Value: view.Ago(one.Time, "")},
 			{Name: "Size", Value: view.Bytes(uint64(len(one.Data)))},
-			{Name: "Previous message", Value: messageLink(stream, before)}, {Name: "Next message", Value: messageLink(stream, after)},
+			{Name: "Previous message", Value: messageLink(stream, before)},
+			{Name: "Next message", Value: messageLink(stream, after)},
 		},
 	}
 	switch system := ofSystem(info, one); {

@@ -216,7 +216,7 @@ type Field struct {
 	Name, Label, Value string
 	// Options make the field a choice.
 	Options []Option
-	// Type is that of the input; empty: text.
+	// Type is that of the input; empty: text. The value of a password is not written.
 	Type        string
 	Placeholder string
 	Required    bool
