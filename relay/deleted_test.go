@@ -67,7 +67,10 @@ func TestDeletedReceiversAreCollected(t *testing.T) {
 	}
 	srv := servertest.RunServer(t)
 	js := testJetStream(t, srv.Connect(t))
-	external := func(c *Config) { c.NATS.URL, c.Relay.Takeover = srv.URL(), DefaultConfig().Relay.Takeover }
+	external := func(c *Config) {
+		c.NATS.URL, c.Relay.Takeover = srv.URL(), DefaultConfig().Relay.Takeover
+		c.Relay.Concurrency = 1 // a Consume starts its other workers when there are messages for them, and they stay
+	}
 	cfg := testConfig(t.TempDir())
 	external(cfg)
 	n, err := Start(t.Context(), cfg, testLog())
