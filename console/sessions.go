@@ -173,9 +173,11 @@ func (s *sessions) stream(r *http.Request) (done func(), ok bool) {
 
 var errWrongToken = httpserve.Refuse(http.StatusForbidden, "forbidden", "wrong token")
 
+// maxForm bounds what somebody can send who has not signed in.
+const maxForm = 16 << 10
+
 // login opens a session for a token that is right.
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
-	const maxForm = 16 << 10
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	if c.cfg.Access == nil {
 		redirect(w, "./")
@@ -222,5 +224,6 @@ func (c *Console) logout(w http.ResponseWriter, r *http.Request) {
 
 // askLogin answers with the form for a token. The page that was asked for follows it.
 func (c *Console) askLogin(w http.ResponseWriter, r *http.Request, status int, problem string) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm) // files of a form would be written to the disk
 	c.write(w, r, status, "login", view.Login{Problem: problem, Next: c.local(cmp.Or(r.PostFormValue("next"), here(r)))})
 }

@@ -158,3 +158,19 @@ func TestUsers(t *testing.T) {
 		require.NotContains(t, log, "mallory")
 	})
 }
+
+// Somebody who has not signed in cannot have the console read, or store, what he sends.
+func TestUploadsWithoutASession(t *testing.T) {
+	c := Handler(Config{Relay: &changing{}, Access: Tokens("a", "r"), Log: slog.New(slog.DiscardHandler)})
+	defer c.Close()
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		form := "--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\n" + strings.Repeat("x", 1<<20)
+		body := strings.NewReader(form)
+		r := httptest.NewRequest(method, "/overview", body)
+		r.Header.Set("Content-Type", "multipart/form-data; boundary=b")
+		w := httptest.NewRecorder()
+		c.ServeHTTP(w, r)
+		require.Equal(t, http.StatusUnauthorized, w.Code)
+		require.Greater(t, body.Len(), len(form)-3*maxForm, "the rest was not read")
+	}
+}

@@ -83,7 +83,7 @@ func newMember(s *Set, o options, h jetpull.Handler) *member {
 // begin begins a membership. If it follows a lost one, it removes that from the record, also if this member is to leave.
 func (m *member) begin(ctx context.Context) {
 	m.former, m.id = m.id, m.options.name+"."+nuid.Next()
-	m.joined, m.beats, m.seen = false, 0, map[string]sighting{}
+	m.joined, m.beats, m.sent, m.seen = false, 0, lease.Moment{}, map[string]sighting{} // it joins after a heartbeat of its own
 	over := fmt.Errorf("%w: no heartbeat was stored within the TTL", ErrMembershipLost)
 	m.lease = lease.New(context.WithoutCancel(ctx), m.clock, m.set.cfg.TTL, over) // handlers get the values of ctx
 }

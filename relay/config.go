@@ -88,8 +88,11 @@ var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
 func (c *Config) Validate() error {
 	_, sync := natsembed.ParseSync(c.NATS.Sync)
 	_, policy := c.Relay.Policy(c.HTTP.Listener)
+	if policy != nil {
+		policy = fmt.Errorf("[relay] %w", policy) // it names the setting
+	}
 	errs := []error{
-		service.Named("[nats] sync", sync), service.Named("[relay]", policy), c.HTTP.Check("change receivers and send", c.Admin.Token),
+		service.Named("[nats] sync", sync), policy, c.HTTP.Check("change receivers and send", c.Admin.Token),
 	}
 	if !streamName.MatchString(c.NATS.Name) {
 		errs = append(errs, fmt.Errorf("[nats] name: %q is not made of up to 32 letters, digits, - and _", c.NATS.Name))

@@ -53,6 +53,7 @@ func TestEditsUnderRunningWorkers(t *testing.T) {
 	sub := r.subscribe(t, jetstream.ConsumerConfig{AckWait: 30 * time.Second, FilterSubjects: []string{"s.a"}})
 	other := subscribe(t, r.js, "S", "C")
 	ended := []<-chan error{consumeUntilItEnds(t, sub, slow, jetpull.Concurrency(3)), consumeUntilItEnds(t, other, slow, jetpull.Concurrency(3))}
+	consumerHas(t, r.js, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.NumWaiting >= 2 }, "the pulls of both")
 	r.publish(t, 6)
 	reaches(t, 6, "handlers", calls.len)
 	r.edit(t, func(cfg *jetstream.ConsumerConfig) { cfg.AckWait = 2 * time.Second })

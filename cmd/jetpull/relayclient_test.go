@@ -172,7 +172,7 @@ func TestSendAndStatus(t *testing.T) {
 	require.Equal(t, 0, code)
 	require.JSONEq(t, `{"source_id":"s","message_id":"text","status":"DONE","response":{"build":17}}`, out)
 	out = s.want(0, "status", "a b", "1/2")
-	require.Regexp(t, `(?s)"receiver": "ci",\s+"status": "DONE",.*"response": \{\s+"build": 17\s`, out)
+	require.Regexp(t, `(?s)"status": "DONE",\s+"response": \{\s+"build": 17\s.*"receiver": "ci",`, out)
 	require.Regexp(t, `"number": 1,\s+"time": "[^"]+",\s+"code": 200,\s+"duration": `, out)
 	require.Equal(t, "DONE\n{\"build\":17}\n", s.want(0, "status", "a b", "1/2", "--wait", "1s"))
 }

@@ -55,7 +55,7 @@ func (l *Lease) Extend(sent Moment) {
 
 func (l *Lease) watch() {
 	if l.Valid() {
-		time.AfterFunc(l.ttl/checks, l.watch)
+		time.AfterFunc(min(l.ttl/checks, time.Second), l.watch)
 	}
 }
 

@@ -185,8 +185,8 @@ func (p *Pool[M]) giveUp(e *entry[M], try attempt, delay time.Duration) {
 			return
 		}
 		p.ops.Report.Error(err)
-		known := p.ops.Fresh(p.handlers)
-		last = last || p.isLast(e) // with a larger MaxDeliver the server does not deliver a message again that it has ended
+		known := try.alone || p.ops.Fresh(p.handlers) // alone: another client may have all by now, and no delivery is the last
+		last = last || p.isLast(e)                    // before MaxDeliver was raised, the server may have ended the message
 		if known && !last || p.handlers.Err() != nil || errors.Is(err, ErrFinal) {
 			p.again(e, try, delay)
 			return

@@ -34,11 +34,11 @@ var steps = []step{
 	{page: "message?stream=orders&seq=1", label: "Publish a copy", asks: true, done: "Published a copy", call: "nats publish orders"},
 	{
 		page: "deadletters?stream=orders", label: "Requeue all that match", asks: true, fields: [][2]string{{"rate", "0.5"}},
-		done: "Began to requeue dead letters: 20 objects.", call: "nats publish orders",
+		done: "Began to requeue matching dead letters: 20 objects.", call: "nats publish orders",
 	},
 	{page: "operation?system=console&id=console-1", label: "Cancel the operation", asks: true, done: "Cancelled."},
 	{
-		page: "deadletters?stream=orders&until=2099-01-01T00:00", label: "Purge all that match", asks: true, done: "Began to purge dead letters: 20 objects.",
+		page: "deadletters?stream=orders&until=2099-01-01T00:00", label: "Purge all that match", asks: true, done: "Began to purge matching dead letters: 20 objects.",
 		call: "nats deletemessage 20",
 	},
 	{page: "message?stream=orders&seq=1", label: "Requeue", asks: true, done: "Requeued:", call: "nats publish orders"},

@@ -156,7 +156,7 @@ func TestDeadLetters(t *testing.T) {
 	b.audit()
 	b.shoot("deadletters-requeue")
 	b.press("Requeue all that match")
-	b.eventually("Began to requeue dead letters: 30 objects.", "Ended: 30 objects are done, 0 objects are skipped.")
+	b.eventually("Began to requeue matching dead letters: 30 objects.", "Ended: 30 objects are done, 0 objects are skipped.")
 	b.audit()
 	b.shoot("operation")
 	require.EqualValues(t, 90, must(env.JS.Stream(t.Context(), "ORDERS")).CachedInfo().State.Msgs)
@@ -183,7 +183,7 @@ func TestDeadLetters(t *testing.T) {
 	require.Less(t, must(env.JS.Stream(t.Context(), "DLQ")).CachedInfo().State.Msgs, uint64(31))
 	require.Greater(t, must(env.JS.Stream(t.Context(), "DLQ")).CachedInfo().State.Msgs, uint64(20))
 	b.open("operations")
-	b.eventually("requeue dead letters", "purge dead letters", "cancelled", "done", "3 operations")
+	b.eventually("requeue matching dead letters", "purge matching dead letters", "cancelled", "done", "3 operations")
 	b.audit()
 	b.shoot("operations")
 

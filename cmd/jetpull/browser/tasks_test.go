@@ -52,7 +52,7 @@ var tasks = []task{
 		o.until("the time in the address", func(string) bool { return strings.Contains(o.url(), "span=hour") })
 		o.press("Requeue all that match…")
 		o.press("Requeue all that match")
-		o.eventually("Done. Began to requeue dead letters: 20 objects.")
+		o.eventually("Done. Began to requeue matching dead letters: 20 objects.")
 		o.f.called(t, "nats publish orders")
 	}},
 	{"find a message by its id", 3, findBy("id")},

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"fmt"
 	"net/http"
 	"net/url"
 	"path"
@@ -30,7 +29,7 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	consumers := selected(q, b.latest.Fresh(ctx).Value.all, func(_ url.Values, j target) bool { return j.jobs.Channel == name })
 	head := view.Part{
-		ID: "channel", Source: view.Source{Name: brokerName, Asked: r.Now}, Actions: []view.Action{b.broadcast(name, len(consumers))},
+		ID: "channel", Source: view.Source{Name: brokerName, Asked: r.Now}, Actions: []view.Action{b.broadcast(name)},
 		Facts: []view.Fact{
 			{Name: "Consumers", Value: view.Linked(view.Int(len(consumers)).Text, link("broker", "q", name+"/"))},
 			{Name: "Messages", Value: view.Int(status.Counts["DISPATCHED"].Count)},
@@ -57,11 +56,11 @@ var broadcastHeaders = map[string]string{
 }
 
 // broadcast sends a message as a producer does, with the tokens of one. The console keeps none of them.
-func (b *Broker) broadcast(channel string, consumers int) view.Action {
+func (b *Broker) broadcast(channel string) view.Action {
 	return view.Action{
 		Name: "broadcast", Label: "Broadcast a test message", Target: channel,
-		Confirm: fmt.Sprintf("Send a message to channel %s. Each of its %s gets it, unless event types exclude it. The broker asks for the tokens of a "+
-			"producer and of the channel; the console does not keep them.", channel, view.Count(uint64(consumers), "consumer")),
+		Confirm: "Send a message to channel " + channel + ". Each of its consumers gets it, unless event types exclude it. The broker asks for the " +
+			"tokens of a producer and of the channel; the console does not keep them.",
 		Fields: []view.Field{
 			{Name: "producer", Label: "Producer", Required: true},
 			{Name: "producertoken", Label: "Token of the producer", Type: "password", Required: true},

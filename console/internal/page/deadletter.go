@@ -1,7 +1,6 @@
 package page
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -113,10 +112,8 @@ func (d *DeadLetters) addKind(kind string, do func(letterFilter) letterFunc) {
 		all []func(context.Context) error, next uint64, err error,
 	) {
 		var f letterFilter
-		strict := json.NewDecoder(bytes.NewReader(selection)) // without a field that it does not know it would be for more messages
-		strict.DisallowUnknownFields()
-		if err := strict.Decode(&f); err != nil {
-			return nil, 0, fmt.Errorf("it was begun by another version of the console; cancel it, and begin it again: %w", err)
+		if err := json.Unmarshal(selection, &f); err != nil {
+			return nil, 0, err
 		}
 		info, err := d.source.Stream(ctx, f.Stream)
 		if err != nil {

@@ -35,14 +35,14 @@ type DeadLetters struct {
 // NewDeadLetters makes the pages. The sampler looks for streams with dead letters, and the runner runs operations on many of them.
 func NewDeadLetters(s *sample.Sampler, source MessageSource, runner *operation.Runner, consumers *Consumers, marks *Marks) *DeadLetters {
 	d := &DeadLetters{source: source, runner: runner, consumers: consumers, marks: marks}
-	d.addKind("requeue dead letters", func(f letterFilter) letterFunc {
+	d.addKind("requeue"+matching, func(f letterFilter) letterFunc {
 		rule := requeue.New(d.source.Stream, d.source.Inbox()) // it is made for each window, because it remembers the streams
 		return func(ctx context.Context, m *jetstream.RawStreamMsg) error {
 			_, err := d.publishAgain(ctx, rule, f, m)
 			return err
 		}
 	})
-	d.addKind("purge dead letters", func(f letterFilter) letterFunc {
+	d.addKind("purge"+matching, func(f letterFilter) letterFunc {
 		return func(ctx context.Context, m *jetstream.RawStreamMsg) error {
 			return d.source.DeleteMessage(ctx, f.Stream, m.Sequence)
 		}
@@ -59,6 +59,9 @@ func (d *DeadLetters) Pages() map[string]Func {
 func isDeadLetter(m *jetstream.RawStreamMsg) bool {
 	return m.Header.Get(jetpull.HeaderDeadSubject) != ""
 }
+
+// matching ends the kinds of operations. Another name is one of a version whose selections this one cannot read, and the other way round.
+const matching = " matching dead letters"
 
 // letterFilter selects dead letters of a stream. It is the selection of an operation.
 type letterFilter struct {
@@ -201,13 +204,16 @@ func (d *DeadLetters) allActions(r Request, info *jetstream.StreamInfo, f letter
 	action := func(verb string, a view.Action) view.Action {
 		a.Name, a.Label, a.Target = verb+"-all", capital(verb)+" all that match", which
 		a.Confirm += " The operation runs in the background, and can be cancelled."
-		a.Fields = append(a.Fields, rateField("no limit"))
+		a.Fields = append(a.Fields, rateField("no limit"), view.Field{Name: "stream", Value: f.Stream, Hidden: true})
 		a.Do = func(ctx context.Context, form url.Values) (view.Outcome, error) {
+			if s := form.Get("stream"); s != "" && s != f.Stream { // the page of the first stream is another one's now
+				return view.Outcome{}, impossible("Open the page again.", "This page is that of stream %s now. Nothing was changed", f.Stream)
+			}
 			rate, err := parseRate(form.Get("rate"))
 			if err != nil {
 				return view.Outcome{}, err
 			}
-			return begun(d.runner.Begin(ctx, verb+" dead letters", r.User, which, f.to(form), rate))
+			return begun(d.runner.Begin(ctx, verb+matching, r.User, which, f.to(form), rate))
 		}
 		return a
 	}

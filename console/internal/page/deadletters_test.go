@@ -309,6 +309,14 @@ func TestLookedAt(t *testing.T) {
 		outcome, err = named.Action("seen").Do(t.Context(), form)
 		require.NoError(t, err)
 		require.Equal(t, "Marked as looked at by eve. Failures that come later are not.", outcome.Text, "nobody signs for another")
+		// The page of the first stream is another one's by the time that the form is sent.
+		form.Set("object", "dead letters of ANOTHER")
+		_, err = named.Action("seen").Do(t.Context(), form)
+		require.ErrorContains(t, err, "This page is that of dead letters of DLQ now. Nothing was marked")
+		for _, action := range d.allActions(Request{}, &source.info, letterFilter{Stream: "DLQ"}) {
+			_, err = action.Do(t.Context(), url.Values{"stream": {"ANOTHER"}})
+			require.ErrorContains(t, err, "This page is that of stream DLQ now. Nothing was changed")
+		}
 		filtered, err := d.list(t.Context(), Request{Query: url.Values{"reason": {"card"}}, Now: time.Now(), User: "eve"})
 		require.NoError(t, err)
 		require.Nil(t, filtered.Action("seen"), "a filter hides some")

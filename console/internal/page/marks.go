@@ -85,7 +85,9 @@ func (m *Marks) show(part *view.Part, object string, newest newest, r Request) {
 // action marks the failures of an object. The form has the sequence that was shown to the user, so the mark does not cover failures that came
 // since. The page of the present, which may have more, bounds it. A user whose name says nothing may state another.
 func (m *Marks) action(present look, r Request) view.Action {
-	fields := []view.Field{{Name: "shown", Value: strconv.FormatUint(present.Sequence, 10), Hidden: true}}
+	fields := []view.Field{
+		{Name: "shown", Value: strconv.FormatUint(present.Sequence, 10), Hidden: true}, {Name: "object", Value: present.Object, Hidden: true},
+	}
 	unnamed := r.User == "admin" || r.User == "anybody"
 	if unnamed {
 		fields = append(fields, view.Field{Name: "by", Label: "Your name"})
@@ -97,6 +99,9 @@ func (m *Marks) action(present look, r Request) view.Action {
 			seq, err := strconv.ParseUint(form.Get("shown"), 10, 64)
 			if err != nil {
 				return view.Outcome{}, invalid("Open the page again.", "%q is no sequence that a page has shown. Nothing was marked.", form.Get("shown"))
+			}
+			if o := form.Get("object"); o != "" && o != present.Object { // the page of the first stream is another one's now
+				return view.Outcome{}, impossible("Open the page again.", "This page is that of %s now. Nothing was marked", present.Object)
 			}
 			shown.Sequence, shown.By, shown.At = min(seq, present.Sequence), r.User, r.Now
 			if unnamed {

@@ -97,6 +97,9 @@ func (p *Partitions) Pages() map[string]Func { return map[string]Func{"sets": p.
 // next judges the set of the next sample with the states of all consumers, by key.
 func (s judgedSet) next(set PartitionSet, states map[string]state.State, now time.Time) judgedSet {
 	next := judgedSet{PartitionSet: set, members: map[string]int{}, free: map[int]time.Time{}}
+	if set.Err != nil {
+		next.free = s.free // it is not known that a partition has an owner
+	}
 	for _, one := range set.Partitions {
 		next.pending, next.ackPending = next.pending+one.Pending, next.ackPending+one.AckPending
 		judged := state.Partition{Number: one.Number, Consumer: states[set.Stream+"/"+set.consumer(one.Number)]}

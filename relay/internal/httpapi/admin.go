@@ -41,7 +41,7 @@ type receiverBody struct {
 	TTL            float64     `json:"ttl"`
 	Secrets        []string    `json:"secrets,omitempty"` // absent: the present ones stay; they are not shown
 	Paused         bool        `json:"paused"`
-	Enable         bool        `json:"enable,omitempty"` // PATCH: a receiver that answered 410 is not disabled any more, as after a PUT
+	Enable         *bool       `json:"enable,omitempty"` // of PATCH: true: a receiver that answered 410 is not disabled any more, as after a PUT
 }
 
 var defaultReceiver = receiverBody{Window: 1, RetryAfter: 5, MaxRetries: 5, Timeout: 30}
@@ -160,7 +160,10 @@ func (a *API) changeReceiver(put bool) httpserve.Handler {
 			}
 			old.Name = r.PathValue("name")
 			err := cmp.Or(httpserve.DecodeJSON(data, &body), body.apply(old))
-			old.Disabled = disabled && !put && !body.Enable
+			if put && body.Enable != nil {
+				err = httpserve.BadRequest("enable: a PUT enables the receiver; leave it out, or use PATCH")
+			}
+			old.Disabled = disabled && !put && (body.Enable == nil || !*body.Enable)
 			return err
 		})
 		return viewReceiver(receiver), err

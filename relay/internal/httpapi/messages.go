@@ -240,7 +240,11 @@ func (a *API) listMessages(r *http.Request) (any, error) {
 	for _, l := range found {
 		items = append(items, listedView{l.Source, l.ID, l.Receiver, l.Status, l.Attempt, l.ArrivedAt, l.Changed})
 	}
-	return page(items, next), err
+	answer := page(items, next)
+	if next == 0 {
+		delete(answer, "cursor") // as the OpenAPI document says
+	}
+	return answer, err
 }
 
 // requestView is what a sender has sent.

@@ -160,6 +160,7 @@ func (s *Records) between(ctx context.Context, begin, end uint64, most int) (all
 		if json.Unmarshal(m.Data, &one.Record) != nil {
 			one.ID = ""
 		}
+		one.Response, one.Attempts = nil, nil // they may be large, and no list has them
 		all, seq = append(all, one), m.Sequence+1
 	}
 	return all, true, nil

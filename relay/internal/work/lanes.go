@@ -82,6 +82,10 @@ func (w *Workers) startLane(one *lane) {
 
 // runLane runs a lane until it is idle, is to begin again, or the workers stop.
 func (w *Workers) runLane(one *lane) {
+	select {
+	case <-one.restart: // of the run before, which has ended
+	default:
+	}
 	worker := w.laneWorker(one)
 	worker.consumer.InactiveThreshold = consumerIdle
 	consuming, stop := context.WithCancel(context.WithoutCancel(w.ctx)) // ends after w.ctx: see receiverGate.stop
