@@ -148,7 +148,7 @@ func cancelOperation(op operation.Operation) view.Action {
 		Name: "cancel", Label: "Cancel the operation", Target: op.System + "/" + op.ID,
 		Confirm: fmt.Sprintf("Cancel this operation. %s done already and stays so. The rest is not touched.", view.CountIs(uint64(op.Done), "object")),
 		Do: act(refused, func(ctx context.Context, _ url.Values) (view.Outcome, error) {
-			return done("Cancelled. What was done stays done, and the rest is not touched."), op.Cancel(ctx)
+			return done("Cancelled. The finished part stays, and the rest is not touched."), op.Cancel(ctx)
 		}),
 	}
 }

@@ -95,7 +95,7 @@ const turnPause = 50 * time.Millisecond
 // inOrder handles an entry. If it is not the first one of its queue that matches a filter, which is that of its source, the message is handed
 // back. With an empty filter there is no order.
 //
-// That keeps the order of a source if deliveries are out of order. Consume handles deliveries in their order. But a delivery can be lost,
+// This keeps the order of a source if deliveries are out of order. Consume handles deliveries in their order. But a delivery can be lost,
 // or have gone to another process that was stalled or died. Then it is repeated behind later ones. An entry that is handed back lets
 // the earlier one pass. An entry is acknowledged with a confirmation, so that the check of the next one does not find it.
 func (w *core) inOrder(ctx context.Context, m *jetpull.Msg, q store.Queue, filter string, handle func() error) error {
