@@ -190,14 +190,15 @@ func (r *run) gather(ctx context.Context, c consumer, whole bool) error {
 	for begin := time.Now(); err == nil && pending > len(held) && time.Since(begin) < most; _ = watch.Sleep(ctx, retryPause/20) {
 		var msgs []*jetpull.Msg
 		msgs, err = c.fetch(ctx, pending-len(held))
-		if held = append(held, msgs...); err == nil {
+		held = append(held, msgs...)
+		slices.SortFunc(held, func(a, b *jetpull.Msg) int { return cmp.Compare(a.Sequence(), b.Sequence()) })
+		// One is there twice if a former owner has handed it back meanwhile.
+		held = slices.CompactFunc(held, func(a, b *jetpull.Msg) bool { return a.Sequence() == b.Sequence() })
+		if err == nil {
 			pending, err = c.pending(ctx)
 		}
 	}
 	if err == nil && len(held) > 0 {
-		slices.SortFunc(held, func(a, b *jetpull.Msg) int { return cmp.Compare(a.Sequence(), b.Sequence()) })
-		// One is there twice if a former owner has handed it back meanwhile.
-		held = slices.CompactFunc(held, func(a, b *jetpull.Msg) bool { return a.Sequence() == b.Sequence() })
 		err = c.handBack(ctx, held)
 	}
 	if err == nil && whole && pending > len(held) {
