@@ -333,6 +333,17 @@ func Time(flags *pflag.FlagSet, at *time.Time, name, usage string) {
 	flags.TimeVar(at, name, time.Time{}, []string{time.RFC3339}, usage+" `TIME`, such as 2027-01-31T18:00:00Z")
 }
 
+// Future adds a flag for a time to come.
+func Future(flags *pflag.FlagSet, at *time.Time, name, usage string) {
+	Time(flags, at, name, usage)
+	Checked(flags, name, func() error {
+		if !at.After(time.Now()) {
+			return fmt.Errorf("--%s %s is in the past; give a later time", name, at.Format(time.RFC3339))
+		}
+		return nil
+	})
+}
+
 // Past adds a flag for a time, or how long ago that was.
 func Past(flags *pflag.FlagSet, at *time.Time, name, usage string) {
 	Time(flags, at, name, usage)
