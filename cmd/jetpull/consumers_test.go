@@ -37,7 +37,9 @@ func TestConsumersPauseAndResume(t *testing.T) {
 	require.Equal(t, cli.ExitNoMessages, f.run(t, "fetch", "S", "c", "--no-wait").code)
 	require.Contains(t, f.run(t, "info", "S", "c").out, `"pause_until": "`+at.UTC().Format(time.RFC3339Nano)+`"`)
 	out, errOut, stop := f.start(t, "info", "S", "c", "--watch")
-	require.Eventually(t, func() bool { return strings.Contains(out.String(), "\npaused until  "+at.Local().Format(time.DateTime)+"\n") }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return strings.Contains(out.String(), "\npaused until  "+at.Local().Format(time.DateTime)+"\n")
+	}, 10*time.Second, 5*time.Millisecond)
 	require.Equal(t, cli.ExitDone, stop(), errOut.String())
 
 	r = f.run(t, "consumers", "resume", "S", "c", "--json")

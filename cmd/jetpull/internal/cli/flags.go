@@ -178,10 +178,12 @@ func (c *checked) Set(text string) error {
 	return nil
 }
 
-// Given are the values whose flags were given.
+// Given are the values whose flags were given. A switch that is off was not.
 func Given[V any](flags *pflag.FlagSet, values map[string]V) (given []V) {
 	for name, value := range values {
-		if flags.Changed(name) {
+		f := flags.Lookup(name)
+		off := f.Value.Type() == "bool" && f.Value.String() == "false"
+		if f.Changed && !off {
 			given = append(given, value)
 		}
 	}
