@@ -41,6 +41,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"consume nowhere c", []string{`consumer "c" on stream "nowhere": stream not found; `, "--create SUBJECTS", "jetpull streams ls"}},
 		{"info S nobody", []string{"consumer not found; ", "jetpull consumers ls S"}},
 		{"unpin nowhere c", []string{"stream not found; ", "jetpull streams ls"}},
+		{"consumers pause S nobody --for 1h", []string{"consumer not found; ", "jetpull consumers ls S"}},
+		{"consumers resume nowhere c", []string{"stream not found; ", "jetpull streams ls"}},
 		{"consumers reset S nobody", []string{"consumer not found; ", "jetpull consumers ls S"}},
 		{"consumers reset nowhere c --to 5", []string{"stream not found; ", "jetpull streams ls"}},
 	} {

@@ -12,19 +12,49 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
-// A pause is shown until it ends.
-func TestInfoOfAPausedConsumer(t *testing.T) {
+// A paused consumer delivers nothing, and its pause is shown until it ends.
+func TestConsumersPauseAndResume(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
-	at := time.Now().Add(time.Hour).Truncate(time.Second)
-	_, err := f.js.PauseConsumer(t.Context(), "S", "c", at)
-	require.NoError(t, err)
-	require.Contains(t, f.run(t, "info", "S", "c").out, `"pause_until": "`+at.UTC().Format(time.RFC3339))
+	f.publish(t, numbers(1)...)
+	r := f.run(t, "consumers", "pause", "S", "c")
+	require.Equal(t, cli.ExitUsage, r.code)
+	require.Contains(t, r.err, "one of the flags in the group [for until] is required")
+	r = f.run(t, "consumers", "pause", "S", "c", "--until", "2001-01-01T00:00:00Z")
+	require.Equal(t, cli.ExitUsage, r.code)
+	require.Contains(t, r.err, "--until 2001-01-01T00:00:00Z is in the past; give a later time")
+
+	r = f.run(t, "consumers", "pause", "S", "c", "--for", "1h")
+	require.Equal(t, cli.ExitDone, r.code, r.err)
+	require.True(t, f.info(t).Paused)
+	paused := jsonLines[struct {
+		Stream, Consumer string
+		Paused           bool
+		PauseUntil       time.Time `json:"pause_until"`
+	}](t, r.out)[0]
+	require.Equal(t, "S c true", fmt.Sprint(paused.Stream, " ", paused.Consumer, " ", paused.Paused))
+	at := paused.PauseUntil
+	require.WithinDuration(t, time.Now().Add(time.Hour), at, time.Minute)
+	require.Equal(t, cli.ExitNoMessages, f.run(t, "fetch", "S", "c", "--no-wait").code)
+	require.Contains(t, f.run(t, "info", "S", "c").out, `"pause_until": "`+at.UTC().Format(time.RFC3339Nano)+`"`)
 	out, errOut, stop := f.start(t, "info", "S", "c", "--watch")
-	require.Eventually(t, func() bool { return strings.Contains(out.String(), "\npaused until  "+at.Format(time.DateTime)+"\n") }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return strings.Contains(out.String(), "\npaused until  "+at.Local().Format(time.DateTime)+"\n")
+	}, 10*time.Second, 5*time.Millisecond)
 	require.Equal(t, cli.ExitDone, stop(), errOut.String())
-	_, err = f.js.ResumeConsumer(t.Context(), "S", "c")
-	require.NoError(t, err)
+
+	r = f.run(t, "consumers", "resume", "S", "c", "--json")
+	require.Equal(t, cli.ExitDone, r.code, r.err)
+	require.Equal(t, "{\"stream\":\"S\",\"consumer\":\"c\",\"paused\":false}\n", r.out)
+	require.Equal(t, cli.ExitDone, f.run(t, "fetch", "S", "c").code)
 	require.NotContains(t, f.run(t, "info", "S", "c").out, "pause_until")
+
+	at = at.Add(time.Hour).Truncate(time.Second)
+	r = f.run(t, "consumers", "pause", "S", "c", "--until", at.Format(time.RFC3339))
+	require.Equal(t, cli.ExitDone, r.code, r.err)
+	require.True(t, at.Equal(*f.info(t).Config.PauseUntil))
+	r = f.run(t, "consumers", "pause", "S", "nobody", "--for", "1h")
+	require.Equal(t, cli.ExitError, r.code)
+	require.Contains(t, r.err, `pause consumer "nobody" on stream "S"`)
 }
 
 func TestConsumersReset(t *testing.T) {

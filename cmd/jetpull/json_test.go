@@ -80,6 +80,8 @@ func TestJSONConvention(t *testing.T) {
 		{"consume S c --count 1", servers, ""},
 		{"info S c", servers, ""},
 		{"info S c", servers, ""},
+		{"consumers pause S c --for 1h", servers, ""},
+		{"consumers resume S c", servers, ""},
 		{"consumers reset S c", servers, ""},
 		{"dlq ls D", servers, ""},
 		{"dlq show D 1", servers, ""},

@@ -58,8 +58,8 @@ func TestPageOfTheCommand(t *testing.T) {
 	for part, want := range map[string]string{
 		"--count 1000": "1,000 published", "--lines": "2 published", "--concurrency 8": "5 acknowledged", "--worker": "5 acknowledged",
 		"fetch":           `{\"id\":16}`,
-		"consumers reset": `"reset_to":500`,
-		"dlq requeue":     "would requeue 0", "dlq capture": "added to stream DEAD",
+		"consumers pause": `"paused":true,"pause_until":"`, "consumers resume": `"paused":false`, "consumers reset": `"reset_to":500`,
+		"dlq requeue": "would requeue 0", "dlq capture": "added to stream DEAD",
 		"--cron": "scheduled under reports.schedules.daily", "--at": "scheduled under reports.schedules.once",
 	} {
 		found := false

@@ -1,4 +1,4 @@
-// Package requeue decides where the message of a dead letter may be published again.
+// Package requeue reads dead letters, and decides where the message of one may be published again.
 //
 // Every client that may publish to a stream of dead letters can write one, with any headers. An operator who requeues it has more permissions. So
 // the rule believes nothing that a dead letter says about its origin: the stream must exist, take the subject, and be the one that stores the
@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -17,21 +18,47 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull/internal/deadletter"
 	"github.com/jetpull/jetpull/internal/systems"
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// Letter is a dead letter.
+// Letter is a dead letter, as it is printed. The server states where and when it is stored. All else is what its publisher has written, which can be
+// anybody who may publish to the stream.
 type Letter struct {
-	// Stream, Sequence and Time are where and when it is stored. They are the server's.
-	Stream   string
-	Sequence uint64
-	Time     time.Time
-	// Subject and Origin are the subject and the stream that the message had, as the dead letter's publisher states.
-	Subject, Origin string
-	Gone            bool // the payload was left out
-	Header          nats.Header
-	Data            []byte
+	// StoredIn is the stream of the dead letter, Sequence is its sequence there, and Time is when it was stored.
+	StoredIn string    `json:"-"`
+	Sequence uint64    `json:"seq"`
+	Time     time.Time `json:"time"`
+	// Subject is what the message was published to, Stream is the stream that it was in, and Origin is its sequence there.
+	Subject string `json:"subject"`
+	Stream  string `json:"stream,omitempty"`
+	Origin  uint64 `json:"stream_seq"`
+	// Consumer is the one whose messages were handled, Attempts is how often this one was tried, and Reason is the last error.
+	Consumer string `json:"consumer,omitempty"`
+	Attempts int    `json:"attempts"`
+	Reason   string `json:"reason,omitempty"`
+	// Gone says that the message was too large for a dead letter, which has no payload then.
+	Gone bool `json:"payload_gone,omitempty"`
+	Size int  `json:"size"` // of the payload, in bytes
+	// Header has the headers of the message, without those of the dead letter and of the server.
+	Header nats.Header `json:"headers,omitempty"`
+	Data   []byte      `json:"-"` // the payload
+}
+
+// Read returns the dead letter that a message of a stream is; nil: it is none. A number that is none is 0.
+func Read(stream string, seq uint64, at time.Time, h nats.Header, data []byte) *Letter {
+	if h.Get(deadletter.HeaderSubject) == "" {
+		return nil
+	}
+	l := &Letter{
+		StoredIn: stream, Sequence: seq, Time: at.UTC(), Subject: h.Get(deadletter.HeaderSubject), Stream: h.Get(deadletter.HeaderStream),
+		Consumer: h.Get(deadletter.HeaderConsumer), Reason: h.Get(deadletter.HeaderReason), Gone: h.Get(deadletter.HeaderPayload) != "",
+		Header: Headers(h, "Dead-Letter-", "Nats-"), Data: data, Size: len(data),
+	}
+	l.Origin, _ = strconv.ParseUint(h.Get(deadletter.HeaderSequence), 10, 64)
+	l.Attempts, _ = strconv.Atoi(h.Get(deadletter.HeaderAttempts))
+	return l
 }
 
 // Refusal is why a message is not published, unlike an error that leaves this unknown.
@@ -62,7 +89,7 @@ func New(info func(ctx context.Context, stream string) (*jetstream.StreamInfo, e
 // Message returns the message to publish for a dead letter: to the subject that it had, where only the stream of its origin stores it, or
 // to another subject that the operator chose. An error that is no [Refusal] leaves open what may be published. The ID is that of the dead
 // letter, so that one which is requeued twice within the stream's duplicate window is stored once.
-func (r *Rule) Message(ctx context.Context, l Letter, to string) (*nats.Msg, error) {
+func (r *Rule) Message(ctx context.Context, l *Letter, to string) (*nats.Msg, error) {
 	m := &nats.Msg{Subject: cmp.Or(to, l.Subject), Header: Headers(l.Header, "Nats-", "Dead-Letter-"), Data: l.Data}
 	if l.Gone {
 		return nil, refuse("its payload was left out when the message was given up")
@@ -71,12 +98,12 @@ func (r *Rule) Message(ctx context.Context, l Letter, to string) (*nats.Msg, err
 		return nil, err
 	}
 	if to == "" {
-		if err := r.takes(ctx, l.Origin, l.Subject); err != nil {
+		if err := r.takes(ctx, l.Stream, l.Subject); err != nil {
 			return nil, err
 		}
-		m.Header.Set(jetstream.ExpectedStreamHeader, l.Origin)
+		m.Header.Set(jetstream.ExpectedStreamHeader, l.Stream)
 	}
-	m.Header.Set(jetstream.MsgIDHeader, fmt.Sprintf("requeue:%s:%d:%d", l.Stream, l.Sequence, l.Time.UnixNano()))
+	m.Header.Set(jetstream.MsgIDHeader, fmt.Sprintf("requeue:%s:%d:%d", l.StoredIn, l.Sequence, l.Time.UnixNano()))
 	return m, nil
 }
 

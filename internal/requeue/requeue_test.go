@@ -38,19 +38,19 @@ func TestMessage(t *testing.T) {
 	a := &account{streams: map[string][]string{"ORDERS": {"orders.>"}, "ALL": {">"}, "eu_messages": {"eu.m.>"}}}
 	r := New(a.info, "_own.prefix")
 	l := Letter{
-		Stream: "D", Sequence: 7, Time: time.Unix(0, 9), Subject: "orders.new", Origin: "ORDERS", Data: []byte("x"),
+		StoredIn: "D", Sequence: 7, Time: time.Unix(0, 9), Subject: "orders.new", Stream: "ORDERS", Data: []byte("x"),
 		Header: nats.Header{
 			"X-Kind": {"a"}, "Nats-Rollup": {"all"}, "nats-expected-stream": {"OTHER"}, "Dead-Letter-Subject": {"orders.new"},
 			"dead-letter-x": {"y"},
 		},
 	}
-	m, err := r.Message(t.Context(), l, "")
+	m, err := r.Message(t.Context(), &l, "")
 	require.NoError(t, err)
 	require.Equal(t, &nats.Msg{Subject: "orders.new", Data: []byte("x"), Header: nats.Header{
 		"X-Kind": {"a"}, "Nats-Msg-Id": {"requeue:D:7:9"}, "Nats-Expected-Stream": {"ORDERS"},
 	}}, m)
 	require.Contains(t, l.Header, "Nats-Rollup", "the letter is as it was")
-	m, err = r.Message(t.Context(), l, "chosen")
+	m, err = r.Message(t.Context(), &l, "chosen")
 	require.NoError(t, err)
 	require.Equal(t, "chosen", m.Subject)
 	require.NotContains(t, m.Header, "Nats-Expected-Stream")
@@ -61,17 +61,17 @@ func TestMessage(t *testing.T) {
 		"other.new": "ORDERS", "orders.new": "NONE", "orders.old": "", "eu.m.a.b": "eu_messages",
 	} {
 		forged := l
-		forged.Subject, forged.Origin = subject, origin
-		_, err := r.Message(t.Context(), forged, "")
+		forged.Subject, forged.Stream = subject, origin
+		_, err := r.Message(t.Context(), &forged, "")
 		require.ErrorAs(t, err, new(Refusal), "%q of %q", subject, origin)
 		if origin == "ALL" {
-			_, err := r.Message(t.Context(), l, subject)
+			_, err := r.Message(t.Context(), &l, subject)
 			require.Error(t, err, "also as the operator's own choice: %q", subject)
 		}
 	}
 	gone := l
 	gone.Gone = true
-	_, err = r.Message(t.Context(), gone, "chosen")
+	_, err = r.Message(t.Context(), &gone, "chosen")
 	require.ErrorContains(t, err, "payload was left out")
 }
 
@@ -79,19 +79,19 @@ func TestMessage(t *testing.T) {
 func TestMessageAsksOnce(t *testing.T) {
 	a := &account{streams: map[string][]string{"ORDERS": {"orders.>"}}, err: errors.New("no answer")}
 	r := New(a.info, "")
-	l := Letter{Stream: "D", Subject: "orders.new", Origin: "ORDERS"}
-	_, err := r.Message(t.Context(), l, "")
+	l := Letter{StoredIn: "D", Subject: "orders.new", Stream: "ORDERS"}
+	_, err := r.Message(t.Context(), &l, "")
 	require.ErrorIs(t, err, a.err)
 	require.False(t, errors.As(err, new(Refusal)))
 	a.err = nil
 	for range 10 {
-		_, err := r.Message(t.Context(), l, "")
+		_, err := r.Message(t.Context(), &l, "")
 		require.NoError(t, err)
 	}
 	require.Equal(t, 2, a.asked)
 	for i := range 10 * mostKnown {
-		l.Origin = fmt.Sprint(i)
-		_, err := r.Message(t.Context(), l, "")
+		l.Stream = fmt.Sprint(i)
+		_, err := r.Message(t.Context(), &l, "")
 		require.ErrorContains(t, err, "does not exist")
 	}
 	require.LessOrEqual(t, len(r.known), mostKnown)

@@ -158,7 +158,7 @@ func (k *Kind[T]) Put(ctx context.Context, t T) (T, error) {
 	if err != nil && !errors.Is(err, domain.ErrNotFound) {
 		return t, err
 	}
-	if s := k.Base(&t); k.token != nil {
+	if s := k.Base(&t); k.token != nil && !domain.Hashed(s.Token) { // a hash is the one that is stored
 		s.Token = k.token(k.Base(&old).Token, s.Token)
 	}
 	if err == nil && reflect.DeepEqual(old, t) {

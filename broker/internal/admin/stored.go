@@ -73,7 +73,7 @@ func (d *Directory) sameToken(old, token string) string {
 	switch {
 	case domain.TokenMatches(old, token) && (domain.Hashed(old) || !d.HashTokens):
 		return old
-	case d.HashTokens && !domain.Hashed(token):
+	case d.HashTokens:
 		return domain.HashToken(token)
 	}
 	return token

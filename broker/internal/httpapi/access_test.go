@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -139,4 +140,46 @@ func TestHashedTokens(t *testing.T) {
 	require.Len(t, s.work("GET", "queued-jobs"), 2, "with the token of the channel, which is hashed too")
 	s.expect(http.StatusForbidden, "channel token does not match", "GET", "/channel/ch/consumer/pull/queued-jobs",
 		with(jobTokens, header{"X-Broker-Channel-Token": domain.HashToken("ct")}), "")
+}
+
+// A PUT with keep=true changes the given fields alone, also of what the broker does not show.
+func TestPutKeepsFields(t *testing.T) {
+	s := newSite(t, func(cfg *broker.Config) { cfg.Admin.HashTokens, cfg.Admin.Token = true, "secret" })
+	create := with(formType, header{"X-Broker-Admin-Token": "secret"})
+	change := with(create, header{"If-Match": "*"})
+	const path, secret = "/channel/ch/consumer/kept", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	full := url.Values{
+		"token": {"kt"}, "name": {"Kept"}, "callbackUrl": {"http://h/a"}, "type": {"pull"}, "concurrency": {"3"}, "rateLimit": {"2.5"},
+		"signingSecret": {secret}, "headers": {`{"X-Api-Key":"k"}`}, "eventTypes": {"order.*,x"},
+	}
+	var k struct {
+		Token, Name, CallbackURL, Type, EventTypes string
+		Concurrency                                int
+		RateLimit                                  float64
+		Signed                                     bool
+		Headers                                    map[string]string
+	}
+	put := func(query, form string) string {
+		k.Concurrency, k.RateLimit, k.Signed, k.EventTypes, k.Headers = 0, 0, false, "", nil
+		s.json(s.expect(200, "", "PUT", path+query, change, form), &k)
+		return fmt.Sprint(k.Token, " ", k.Name, " ", k.CallbackURL, " ", k.Type, " ", k.Concurrency, k.RateLimit, k.Signed, len(k.Headers), k.EventTypes)
+	}
+	require.Equal(t, "kt Kept http://h/a pull 3 2.5 true 1order.*,x", put("?keep=true", full.Encode()), "a new one")
+	require.Equal(t, "kt Kept http://h/b pull 3 2.5 true 1order.*,x", put("?keep=true", "callbackUrl=http://h/b"))
+	require.Equal(t, "kt Kept http://h/b pull 3 2.5 true 1order.*,x", put("?keep=true", ""))
+	require.Equal(t, "kt kept http://h/b push 0 0 false 0", put("?keep=true", "name=&type=&concurrency=&rateLimit=&signingSecret=&headers=&eventTypes="))
+	require.Regexp(t, `^\S{26} kept http://h/b push 0 0 false 0$`, put("?keep=false", "callbackUrl=http://h/b"))
+	s.expect(400, "", "PUT", path+"?keep=true", change, "concurrency=0")
+	s.expect(400, "", "PUT", path+"?keep=yes", change, "name=x")
+	s.expect(400, "", "PUT", "/channel/ch/consumer/other?keep=true", change, "name=x")
+	s.expect(400, "Bad Request: Update is missing `If-Unmodified-Since` header ", "PUT", path+"?keep=true", create, "name=x")
+
+	for _, path := range []string{"/producer/kept", "/channel/kept", "/channel/ch/access/kept"} {
+		s.expect(200, "", "PUT", path, create, "token=hidden&role=read")
+		a := s.expect(200, "", "PUT", path+"?keep=true", change, "name=Renamed")
+		require.Contains(t, a.body, `"Name":"Renamed"`)
+		require.NotContains(t, a.body, "hidden")
+		require.NotContains(t, a.body, domain.HashToken("hidden"))
+	}
+	s.expect(200, "", "GET", "/channel/ch", header{"Authorization": "Bearer hidden"}, "")
 }

@@ -1,10 +1,12 @@
 package httpapi
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"mime"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -26,7 +28,7 @@ type kind[T any] struct {
 	// of holds all objects of the kind.
 	of *directory.Kind[T]
 	// fill reads the form fields that only some kinds have.
-	fill func(*http.Request, *T) error
+	fill func(*http.Request, form, *T) error
 	view func(*http.Request, T) any
 	// remove deletes one. Nil: nothing belongs to it that would be in the way.
 	remove func(*http.Request, T) error
@@ -35,7 +37,7 @@ type kind[T any] struct {
 func (a *API) producers() kind[domain.Producer] {
 	return kind[domain.Producer]{
 		API: a, segment: "producer", of: a.Directory.Producers,
-		fill: func(_ *http.Request, p *domain.Producer) error {
+		fill: func(_ *http.Request, _ form, p *domain.Producer) error {
 			return badField("ID "+strconv.Quote(p.ID), domain.CheckSent(p.ID))
 		},
 		view: func(_ *http.Request, p domain.Producer) any { return modelOf(p.Stakeholder) },
@@ -45,17 +47,17 @@ func (a *API) producers() kind[domain.Producer] {
 func (a *API) channels() kind[domain.Channel] {
 	return kind[domain.Channel]{
 		API: a, segment: "channel", of: a.Directory.Channels,
-		fill: func(*http.Request, *domain.Channel) error { return nil },
+		fill: func(*http.Request, form, *domain.Channel) error { return nil },
 		view: func(r *http.Request, c domain.Channel) any {
 			url := link(r, "channel", c.ID)
 			return channelModel{modelOf(c.Stakeholder), url + "/consumers", url + "/messages", url + "/broadcast", url + "/messages-status"}
 		},
 		remove: func(r *http.Request, c domain.Channel) error {
-			force := r.URL.Query().Get("force")
-			if force != "" && force != "true" && force != "false" {
-				return httpserve.BadQuery(r, "force", "true or false")
+			force, err := isTrue(r, "force")
+			if err != nil {
+				return err
 			}
-			return a.Directory.DeleteChannel(r.Context(), c, force == "true")
+			return a.Directory.DeleteChannel(r.Context(), c, force)
 		},
 	}
 }
@@ -71,9 +73,11 @@ func (a *API) consumers() kind[domain.Consumer] {
 func (a *API) accesses() kind[domain.AccessToken] {
 	return kind[domain.AccessToken]{
 		API: a, segment: "access", inChannel: true, of: a.Directory.Accesses,
-		fill: func(r *http.Request, t *domain.AccessToken) (err error) {
+		fill: func(r *http.Request, f form, t *domain.AccessToken) (err error) {
 			t.Channel = r.PathValue("channel")
-			t.Role, err = domain.ParseRole(r.PostFormValue("role"))
+			if f.sets("role") {
+				t.Role, err = domain.ParseRole(f.Get("role"))
+			}
 			return badField("role", err)
 		},
 		view: func(_ *http.Request, t domain.AccessToken) any { return modelOfAccess(t) },
@@ -106,10 +110,11 @@ func (k kind[T]) get(w http.ResponseWriter, r *http.Request) error {
 	return k.write(w, r, t)
 }
 
-// put creates an object, or changes one that meets the request's precondition. A token that is stored as a hash is shown for the
-// last time.
+// put creates an object, or changes one that meets the request's precondition. With keep=true, it changes the given fields alone. A token
+// that is stored as a hash is shown for the last time.
 func (k kind[T]) put(w http.ResponseWriter, r *http.Request) error {
-	if err := checkForm(r); err != nil {
+	keep, err := isTrue(r, "keep")
+	if err := cmp.Or(err, checkForm(r)); err != nil {
 		return err
 	}
 	if k.inChannel {
@@ -127,17 +132,20 @@ func (k kind[T]) put(w http.ResponseWriter, r *http.Request) error {
 	if err := readForm(r); err != nil {
 		return err
 	}
-	if err := fillStakeholder(r, r.PathValue(k.segment), k.of.Base(&t)); err != nil {
+	f := form{r.PostForm, keep && err == nil}
+	if err := fillStakeholder(f, r.PathValue(k.segment), k.of.Base(&t)); err != nil {
 		return err
 	}
-	if err := k.fill(r, &t); err != nil {
+	if err := k.fill(r, f, &t); err != nil {
 		return err
 	}
 	token := k.of.Base(&t).Token
 	if t, err = k.of.Put(r.Context(), t); err != nil {
 		return preconditioned(err)
 	}
-	k.of.Base(&t).Token = token
+	if k.of.Base(&t).Token = token; domain.Hashed(token) { // the one that is kept
+		k.of.Base(&t).Token = ""
+	}
 	return k.write(w, r, t)
 }
 
@@ -212,6 +220,17 @@ func (a operators) setPause(reason string) httpserve.Handler {
 	}
 }
 
+// isTrue reads a parameter that is true or false.
+func isTrue(r *http.Request, name string) (bool, error) {
+	switch r.URL.Query().Get(name) {
+	case "true":
+		return true, nil
+	case "", "false":
+		return false, nil
+	}
+	return false, httpserve.BadQuery(r, name, "true or false")
+}
+
 // preconditioned converts a conflict in the registry: another request has created or changed the object between the check and the
 // write.
 func preconditioned(err error) error {
@@ -229,13 +248,22 @@ func badField(name string, err error) error {
 	return httpserve.BadRequest("Bad Request: %s: %v", name, err)
 }
 
+// form has the fields of a PUT.
+type form struct {
+	url.Values
+	keeps bool // a field that is left out keeps its value
+}
+
+// sets reports whether a field gets a value, which is the default one if it is left out.
+func (f form) sets(name string) bool { return !f.keeps || f.Has(name) }
+
 // checkForm checks the content type first.
 func checkForm(r *http.Request) error {
-	const form = "application/x-www-form-urlencoded"
+	const encoded = "application/x-www-form-urlencoded"
 	given := r.Header.Get("Content-Type")
 	media, _, err := mime.ParseMediaType(given)
-	if (err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter)) || media != form {
-		return httpserve.Refuse(http.StatusUnsupportedMediaType, "", "Media type not supported: Content-Type %q: give %s", given, form)
+	if (err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter)) || media != encoded {
+		return httpserve.Refuse(http.StatusUnsupportedMediaType, "", "Media type not supported: Content-Type %q: give %s", given, encoded)
 	}
 	return nil
 }
@@ -294,51 +322,67 @@ func checkUnmodified(r *http.Request, s domain.Stakeholder) error {
 }
 
 // fillStakeholder reads name and token. It generates a missing token.
-func fillStakeholder(r *http.Request, id string, s *domain.Stakeholder) error {
+func fillStakeholder(f form, id string, s *domain.Stakeholder) error {
 	if err := domain.CheckSize(id, domain.MaxText); err != nil {
 		return badField("ID", err)
 	}
 	s.ID = id
-	if s.Token = r.PostFormValue("token"); s.Token == "" {
-		s.Token = domain.NewToken()
+	if f.sets("token") {
+		s.Token = cmp.Or(f.Get("token"), domain.NewToken())
+		if err := domain.CheckToken(s.Token); err != nil {
+			return badField("token", err)
+		}
 	}
-	if err := domain.CheckToken(s.Token); err != nil {
-		return badField("token", err)
-	}
-	if s.Name = r.PostFormValue("name"); s.Name == "" {
-		s.Name = id
+	if f.sets("name") {
+		s.Name = cmp.Or(f.Get("name"), id)
 	}
 	return nil
 }
 
-func (a *API) fillConsumer(r *http.Request, c *domain.Consumer) (err error) {
+func (a *API) fillConsumer(r *http.Request, f form, c *domain.Consumer) (err error) {
 	c.Channel = r.PathValue("channel")
-	c.CallbackURL = r.PostFormValue("callbackUrl")
+	if f.sets("callbackUrl") {
+		c.CallbackURL = f.Get("callbackUrl")
+	}
 	if err := webhook.CheckURL(c.CallbackURL); err != nil {
 		return badField("callbackUrl", err)
 	}
-	if c.Type, err = domain.ParseConsumerType(r.PostFormValue("type")); err != nil {
-		return badField("type", err)
+	if f.sets("type") {
+		if c.Type, err = domain.ParseConsumerType(f.Get("type")); err != nil {
+			return badField("type", err)
+		}
 	}
-	c.Concurrency, c.RateLimit = 0, 0
-	if s := r.PostFormValue("concurrency"); s != "" {
+	if f.sets("concurrency") {
+		c.Concurrency = 0
+	}
+	if s := f.Get("concurrency"); s != "" {
 		if c.Concurrency, err = strconv.Atoi(s); err != nil || c.Concurrency < 1 || c.Concurrency > 1<<16 {
 			return badField("concurrency", fmt.Errorf("%q: give a whole number from 1 to 65536", s))
 		}
 	}
-	if s := r.PostFormValue("rateLimit"); s != "" {
+	if f.sets("rateLimit") {
+		c.RateLimit = 0
+	}
+	if s := f.Get("rateLimit"); s != "" {
 		if c.RateLimit, err = strconv.ParseFloat(s, 64); err != nil || !(c.RateLimit > 0 && c.RateLimit <= 1e6) {
 			return badField("rateLimit", fmt.Errorf("%q: give a number of callbacks per second, more than 0 and up to 1000000", s))
 		}
 	}
-	if c.SigningSecret = r.PostFormValue("signingSecret"); c.SigningSecret != "" {
+	if f.sets("signingSecret") {
+		c.SigningSecret = f.Get("signingSecret")
+	}
+	if c.SigningSecret != "" {
 		if _, err := webhook.NewSigner(c.SigningSecret); err != nil {
 			return badField("signingSecret", err)
 		}
 	}
-	if c.Headers, err = work.ParseHeaders(r.PostFormValue("headers"), a.b.Rules.TokenHeader); err != nil {
-		return badField("headers", err)
+	if f.sets("headers") {
+		if c.Headers, err = work.ParseHeaders(f.Get("headers"), a.b.Rules.TokenHeader); err != nil {
+			return badField("headers", err)
+		}
 	}
-	c.EventTypes, err = domain.ParseEventTypes(r.PostFormValue("eventTypes"))
+	if f.sets("eventTypes") {
+		c.EventTypes, err = domain.ParseEventTypes(f.Get("eventTypes"))
+	}
 	return badField("eventTypes", err)
 }

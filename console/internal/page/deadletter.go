@@ -68,17 +68,16 @@ func (d *DeadLetters) oneActions(ctx context.Context, stream string, m *jetstrea
 
 // again is the message that a requeue publishes: to the subject that it had, to that of its consumer alone, or to another one.
 func (d *DeadLetters) again(ctx context.Context, rule *requeue.Rule, f letterFilter, m *jetstream.RawStreamMsg) (*nats.Msg, error) {
-	h := m.Header
-	l := requeue.Letter{
-		Stream: f.Stream, Sequence: m.Sequence, Time: m.Time, Subject: h.Get(jetpull.HeaderDeadSubject), Origin: h.Get(jetpull.HeaderDeadStream),
-		Gone: h.Get(jetpull.HeaderDeadPayload) != "", Header: h, Data: m.Data,
+	l := requeue.Read(f.Stream, m.Sequence, m.Time, m.Header, m.Data)
+	if l == nil {
+		return nil, requeue.Refusal("it is no dead letter")
 	}
 	if f.Own {
 		all, known := d.consumers.audience(ctx)
 		if !known {
 			return nil, errors.New("which consumers there are is not known now")
 		}
-		if l.Subject = ownSubject(all, l.Origin, h.Get(jetpull.HeaderDeadConsumer)); l.Subject == "" {
+		if l.Subject = ownSubject(all, l.Stream, l.Consumer); l.Subject == "" {
 			return nil, requeue.Refusal("its consumer has no subject of its own: give it a filter that no other consumer has, such as requeue.NAME, " +
 				"and the stream that subject")
 		}

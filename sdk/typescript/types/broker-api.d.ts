@@ -68,7 +68,10 @@ export interface paths {
         /** Make or change a producer */
         put: {
             parameters: {
-                query?: never;
+                query?: {
+                    /** @description true: a field that is left out keeps its value, if the object exists */
+                    keep?: components["parameters"]["Keep"];
+                };
                 header?: {
                     "If-Unmodified-Since"?: components["parameters"]["IfUnmodifiedSince"];
                     /** @description the ETag of the object, or *; in place of If-Unmodified-Since */
@@ -202,7 +205,10 @@ export interface paths {
         /** Make or change a channel */
         put: {
             parameters: {
-                query?: never;
+                query?: {
+                    /** @description true: a field that is left out keeps its value, if the object exists */
+                    keep?: components["parameters"]["Keep"];
+                };
                 header?: {
                     "If-Unmodified-Since"?: components["parameters"]["IfUnmodifiedSince"];
                     /** @description the ETag of the object, or *; in place of If-Unmodified-Since */
@@ -360,7 +366,10 @@ export interface paths {
         /** Make or change an access token, which is given as an admin token is */
         put: {
             parameters: {
-                query?: never;
+                query?: {
+                    /** @description true: a field that is left out keeps its value, if the object exists */
+                    keep?: components["parameters"]["Keep"];
+                };
                 header?: {
                     "If-Unmodified-Since"?: components["parameters"]["IfUnmodifiedSince"];
                     /** @description the ETag of the object, or *; in place of If-Unmodified-Since */
@@ -511,7 +520,10 @@ export interface paths {
         /** Make or change a consumer */
         put: {
             parameters: {
-                query?: never;
+                query?: {
+                    /** @description true: a field that is left out keeps its value, if the object exists */
+                    keep?: components["parameters"]["Keep"];
+                };
                 header?: {
                     "If-Unmodified-Since"?: components["parameters"]["IfUnmodifiedSince"];
                     /** @description the ETag of the object, or *; in place of If-Unmodified-Since */
@@ -3219,6 +3231,8 @@ export interface components {
         Replay: string;
         /** @description the ETag of the object, or *; in place of If-Unmodified-Since */
         IfMatch: string;
+        /** @description true: a field that is left out keeps its value, if the object exists */
+        Keep: "" | "true" | "false";
     };
     requestBodies: never;
     headers: never;

@@ -178,10 +178,12 @@ func (c *checked) Set(text string) error {
 	return nil
 }
 
-// Given are the values whose flags were given.
+// Given are the values whose flags were given. A switch that is off was not.
 func Given[V any](flags *pflag.FlagSet, values map[string]V) (given []V) {
 	for name, value := range values {
-		if flags.Changed(name) {
+		f := flags.Lookup(name)
+		off := f.Value.Type() == "bool" && f.Value.String() == "false"
+		if f.Changed && !off {
 			given = append(given, value)
 		}
 	}
@@ -331,6 +333,17 @@ func Synced(sync natsembed.Sync) string {
 // Time adds a flag for a time.
 func Time(flags *pflag.FlagSet, at *time.Time, name, usage string) {
 	flags.TimeVar(at, name, time.Time{}, []string{time.RFC3339}, usage+" `TIME`, such as 2027-01-31T18:00:00Z")
+}
+
+// Future adds a flag for a time to come.
+func Future(flags *pflag.FlagSet, at *time.Time, name, usage string) {
+	Time(flags, at, name, usage)
+	Checked(flags, name, func() error {
+		if !at.After(time.Now()) {
+			return fmt.Errorf("--%s %s is in the past; give a later time", name, at.Format(time.RFC3339))
+		}
+		return nil
+	})
 }
 
 // Past adds a flag for a time, or how long ago that was.

@@ -116,16 +116,6 @@ func (l *login) fromEnvironment() {
 	l.CA = cmp.Or(l.CA, os.Getenv("NATS_CA"))
 }
 
-func (l *login) check() error {
-	switch {
-	case l.User == "" && l.Password != "":
-		return cli.Usage(errors.New("--password needs --user"))
-	case (l.Cert == "") != (l.Key == ""):
-		return cli.Usage(errors.New("--tlscert and --tlskey need each other"))
-	}
-	return nil
-}
-
 // Target is which server to use, as the user said it.
 type Target struct {
 	URL, Context, Embedded string
@@ -149,19 +139,18 @@ func (t Target) Resolve() (_ Target, err error) {
 	if t.Embedded == "" {
 		t.login.fromEnvironment()
 	}
-	if err := t.login.check(); err != nil {
-		return t, err
-	}
-	if t.Timeout <= 0 {
+	switch l := &t.login; {
+	case l.User == "" && l.Password != "":
+		return t, cli.Usage(errors.New("--password needs --user"))
+	case (l.Cert == "") != (l.Key == ""):
+		return t, cli.Usage(errors.New("--tlscert and --tlskey need each other"))
+	case t.Timeout <= 0:
 		return t, cli.Usage(fmt.Errorf("--timeout %v is not more than 0", t.Timeout))
-	}
-	if t.Embedded == "" && t.port != 0 {
+	case t.Embedded == "" && t.port != 0:
 		return t, cli.Usage(fmt.Errorf("--embedded-port %d needs --embedded", t.port))
-	}
-	if t.Embedded == "" && t.sync != 0 && t.sync != cli.DefaultSync {
+	case t.Embedded == "" && t.sync != 0 && t.sync != cli.DefaultSync:
 		return t, cli.Usage(errors.New("--sync needs --embedded: another server syncs as its own configuration says"))
-	}
-	if t.URL+t.Context+t.Embedded != "" {
+	case t.URL+t.Context+t.Embedded != "":
 		return t, checkURLs("--server", t.URL)
 	}
 	if t.URL = os.Getenv("NATS_URL"); t.URL != "" {

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"iter"
 	"math"
 	"regexp"
 	"slices"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/letters"
 	"github.com/jetpull/jetpull/deadletters"
 	"github.com/jetpull/jetpull/internal/requeue"
 	"github.com/jetpull/jetpull/internal/service/progress"
@@ -138,8 +136,10 @@ func newShow(g *client.Globals) *cobra.Command {
 					if err != nil {
 						return err
 					}
-					l.Payload = cli.PayloadOf(l.Data)
-					return cli.Show(cmd.OutOrStdout(), g.JSON, l)
+					return cli.Show(cmd.OutOrStdout(), g.JSON, struct {
+						*requeue.Letter
+						cli.Payload
+					}{l, cli.PayloadOf(l.Data)})
 				}
 				return fmt.Errorf(noLetter, args[0], args[1])
 			})
@@ -191,20 +191,9 @@ type filter struct {
 	since     time.Time      // when the dead letter was stored; zero: ever
 }
 
-func (f *filter) fits(l *letters.Letter) bool {
+func (f *filter) fits(l *requeue.Letter) bool {
 	return (len(f.sequences) == 0 || slices.Contains(f.sequences, l.Sequence)) && (f.reason == nil || f.reason.MatchString(l.Reason)) &&
 		(f.subject == "" || wire.Matches(f.subject, l.Subject)) && !l.Time.Before(f.since)
-}
-
-// letters are the dead letters that are chosen. Without payloads, they are read without.
-func (d *dlq) letters(ctx context.Context, payloads bool) iter.Seq2[*letters.Letter, error] {
-	return func(yield func(*letters.Letter, error) bool) {
-		for l, err := range letters.Read(ctx, d.link.JS, d.stream, payloads) {
-			if (err != nil || d.chosen.fits(l)) && !yield(l, err) {
-				return
-			}
-		}
-	}
 }
 
 func newCapture(g *client.Globals) *cobra.Command {

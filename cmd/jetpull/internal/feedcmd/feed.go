@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consolecmd"
@@ -53,18 +54,17 @@ workers on other machines: see JetStreamHandler in package feed.
 The subcommands add items, show partitions and items, and retry or skip failed items.`
 
 type flags struct {
-	handler, exec, publish             string
-	health, secret, nats               string
-	metrics, consoleToken              string
-	level                              slog.Level
-	console                            bool
-	concurrency, partitions, retries   int
-	crashes                            int
-	lease, pollMin, pollMax, backoff   time.Duration
-	requeue, drain, timeout            time.Duration
-	autoClose, manualCheckpoint, steal bool
-	limits                             limits
-	partitionConcurrency               int
+	handler, exec, publish           string
+	health, secret, nats             string
+	metrics, consoleToken            string
+	level                            slog.Level
+	console                          bool
+	concurrency, partitions, retries int
+	crashes                          int
+	lease, pollMin, pollMax, backoff time.Duration
+	requeue, drain, timeout          time.Duration
+	limits                           limits
+	partitionConcurrency             int
 }
 
 // New makes the command jetpull feed.
@@ -107,9 +107,9 @@ func New() *cobra.Command {
 	fs.BoolVar(&f.console, "console", true, "serve the console at /console/ of --metrics")
 	fs.StringVar(&f.consoleToken, "console-token", "", "`TOKEN` that the console asks for; without one it is served on loopback only")
 	fs.TextVar(&f.level, "log-level", slog.LevelInfo, "least `LEVEL` of the log: debug, info, warn or error")
-	fs.BoolVar(&f.autoClose, "auto-close", false, "close sealed partitions after their last item")
-	fs.BoolVar(&f.manualCheckpoint, "manual-checkpoint", false, "do not open gates; use jetpull feed advance")
-	fs.BoolVar(&f.steal, "steal", false, "ask other watchers for partitions until each has a fair share")
+	fs.Bool("auto-close", false, "close sealed partitions after their last item")
+	fs.Bool("manual-checkpoint", false, "do not open gates; use jetpull feed advance")
+	fs.Bool("steal", false, "ask other watchers for partitions until each has a fair share")
 	cli.Exclusive(cmd, "handler", "exec", "publish")
 	cli.Range(fs, "lease", &f.lease, 100*time.Millisecond, 24*time.Hour)
 	cmd.AddCommand(tables.NewList(t), tables.NewShow(t), tables.NewWatch(t), tables.NewPs(t))
@@ -123,7 +123,7 @@ func run(cmd *cobra.Command, t *tables.DB, f *flags) (err error) {
 	}
 	errOut := pulling.NewPrinter(cmd.ErrOrStderr()) // shared by the log and all commands
 	log := service.NewLog(errOut, f.level)
-	opts := f.options(log)
+	opts := f.options(cmd.Flags(), log)
 	var nc *nats.Conn
 	if f.nats != "" {
 		// A server that is down when this starts is waited for where it only brings wake-ups.
@@ -192,23 +192,16 @@ func doubling(first time.Duration) func(attempt int) time.Duration {
 	return func(attempt int) time.Duration { return max(first, min(first<<min(attempt-1, 16), time.Minute)) }
 }
 
-func (f *flags) options(log *slog.Logger) []feed.WatcherOption {
-	opts := []feed.WatcherOption{
+func (f *flags) options(fs *pflag.FlagSet, log *slog.Logger) []feed.WatcherOption {
+	opts := append(cli.Given(fs, map[string]feed.WatcherOption{
+		"auto-close": feed.AutoClose(), "manual-checkpoint": feed.ManualCheckpoint(), "steal": feed.Steal(),
+	}),
 		feed.Concurrency(f.concurrency), feed.Lease(f.lease), feed.Poll(f.pollMin, f.pollMax), feed.MaxPartitions(f.partitions),
 		feed.MaxRetries(f.retries), feed.Requeue(f.requeue), feed.DrainTimeout(f.drain), feed.Logger(log),
 		feed.Backoff(doubling(f.backoff)), feed.Limits(f.limits...), feed.PartitionConcurrency(cmp.Or(f.partitionConcurrency, f.concurrency)),
-	}
+	)
 	if f.crashes > 0 {
 		opts = append(opts, feed.MaxCrashes(f.crashes))
-	}
-	if f.autoClose {
-		opts = append(opts, feed.AutoClose())
-	}
-	if f.manualCheckpoint {
-		opts = append(opts, feed.ManualCheckpoint())
-	}
-	if f.steal {
-		opts = append(opts, feed.Steal())
 	}
 	return opts
 }

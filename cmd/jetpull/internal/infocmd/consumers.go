@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
@@ -18,18 +19,60 @@ import (
 
 // NewConsumers returns the command consumers, whose subcommands change what a consumer delivers.
 func NewConsumers(g *client.Globals) *cobra.Command {
-	cmd := &cobra.Command{Use: "consumers", Short: "List consumers, or reset one"}
-	cmd.AddCommand(newList(g), newReset(g))
+	cmd := &cobra.Command{Use: "consumers", Short: "List consumers, or pause, resume or reset one"}
+	cmd.AddCommand(newList(g), newPause(g), newResume(g), newReset(g))
 	return cmd
 }
 
 // outcome is what came of a command. It is printed as a line of JSON.
 type outcome struct {
-	Stream   string `json:"stream"`
-	Consumer string `json:"consumer"`
-	ResetTo  uint64 `json:"reset_to,omitempty"` // the first sequence that is delivered again
-	Group    string `json:"group,omitempty"`    // whose pin was taken
-	Unpinned string `json:"unpinned,omitempty"` // the pin, if there was one
+	Stream     string    `json:"stream"`
+	Consumer   string    `json:"consumer"`
+	Paused     *bool     `json:"paused,omitempty"` // of pause and resume
+	PauseUntil time.Time `json:"pause_until,omitzero"`
+	ResetTo    uint64    `json:"reset_to,omitempty"` // the first sequence that is delivered again
+	Group      string    `json:"group,omitempty"`    // whose pin was taken
+	Unpinned   string    `json:"unpinned,omitempty"` // the pin, if there was one
+}
+
+func newPause(g *client.Globals) *cobra.Command {
+	var long time.Duration
+	var until time.Time
+	cmd := change(g, &cobra.Command{
+		Use:   "pause STREAM CONSUMER",
+		Short: "Stop deliveries for a time",
+		Long: `pause makes the server deliver no message of a consumer until --until, or for the
+time of --for. Messages that were delivered can be acknowledged meanwhile. The
+consumer resumes by itself, or with jetpull consumers resume.`,
+		Example: `  jetpull consumers pause ORDERS worker --for 1h
+  jetpull consumers pause ORDERS worker --until 2027-01-31T18:00:00Z`,
+	}, func(ctx context.Context, js jetstream.JetStream, args []string, o *outcome) error {
+		if until.IsZero() {
+			until = time.Now().Add(long)
+		}
+		r, err := js.PauseConsumer(ctx, args[0], args[1], until)
+		if err == nil {
+			o.Paused, o.PauseUntil = &r.Paused, r.PauseUntil
+		}
+		return err
+	})
+	cli.Duration(cmd.Flags(), &long, "for", 0, time.Second, "pause for a `DURATION` such as 1h, at least 1s")
+	cli.Future(cmd.Flags(), &until, "until", "pause until a")
+	cli.Exclusive(cmd, "for", "until")
+	cmd.MarkFlagsOneRequired("for", "until")
+	return cmd
+}
+
+func newResume(g *client.Globals) *cobra.Command {
+	return change(g, &cobra.Command{
+		Use: "resume STREAM CONSUMER", Short: "Resume deliveries", Example: `  jetpull consumers resume ORDERS worker`,
+	}, func(ctx context.Context, js jetstream.JetStream, args []string, o *outcome) error {
+		r, err := js.ResumeConsumer(ctx, args[0], args[1])
+		if err == nil {
+			o.Paused = &r.Paused
+		}
+		return err
+	})
 }
 
 func newReset(g *client.Globals) *cobra.Command {

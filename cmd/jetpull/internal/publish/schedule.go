@@ -28,13 +28,7 @@ type schedule struct {
 
 func (s *schedule) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	cli.Time(flags, &s.at, "at", "have the stream publish the message at a")
-	cli.Checked(flags, "at", func() error {
-		if !s.at.After(time.Now()) {
-			return fmt.Errorf("--at %s is in the past; give a later time", s.at.Format(time.RFC3339))
-		}
-		return nil
-	})
+	cli.Future(flags, &s.at, "at", "have the stream publish the message at a")
 	cli.Duration(flags, &s.every, "every", 0, time.Second, "have the stream publish it again and again")
 	flags.StringVar(&s.cron, "cron", "", "publish it by a `PATTERN` of six fields, seconds first, or @hourly, @daily, @weekly, @monthly, @yearly")
 	flags.StringVar(&s.zone, "time-zone", "", "`NAME` of the time zone of --cron, such as Europe/Berlin (default UTC)")

@@ -160,7 +160,12 @@ func (p *Printer) Print(m jetstream.Msg) error {
 	var text bytes.Buffer
 	switch {
 	case p.JSON:
-		err = cli.WriteJSON(&text, messageOf(m, meta))
+		err = cli.WriteJSON(&text, Message{
+			Stream: meta.Stream, Consumer: meta.Consumer, Domain: meta.Domain, Subject: m.Subject(),
+			StreamSeq: meta.Sequence.Stream, ConsumerSeq: meta.Sequence.Consumer,
+			Delivered: meta.NumDelivered, Pending: meta.NumPending, Time: meta.Timestamp.UTC(),
+			Headers: m.Headers(), Payload: cli.PayloadOf(m.Data()),
+		})
 	case p.Null && bytes.IndexByte(m.Data(), 0) >= 0:
 		return fmt.Errorf("%w: the payload of message %d has a zero byte, which --print0 cannot print: use --json", ErrOutput, meta.Sequence.Stream)
 	case p.Null:
@@ -201,15 +206,6 @@ type Message struct {
 	Time        time.Time   `json:"time"`
 	Headers     nats.Header `json:"headers,omitempty"`
 	cli.Payload
-}
-
-func messageOf(m jetstream.Msg, meta *jetstream.MsgMetadata) Message {
-	return Message{
-		Stream: meta.Stream, Consumer: meta.Consumer, Domain: meta.Domain, Subject: m.Subject(),
-		StreamSeq: meta.Sequence.Stream, ConsumerSeq: meta.Sequence.Consumer,
-		Delivered: meta.NumDelivered, Pending: meta.NumPending, Time: meta.Timestamp.UTC(),
-		Headers: m.Headers(), Payload: cli.PayloadOf(m.Data()),
-	}
 }
 
 // writeText writes a message for a reader: a line with its sequence, subject and

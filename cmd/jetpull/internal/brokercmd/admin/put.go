@@ -2,39 +2,29 @@ package admin
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
-	"github.com/jetpull/jetpull/broker/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
-// hidden are the fields whose values the broker does not show, each with what is shown instead if there is one.
-var hidden = []struct {
-	field, what string
-	is          func(view map[string]any) bool
-}{
-	{"token", "a token that is stored as a hash", func(view map[string]any) bool { return view["Token"] == nil || view["Token"] == "" }},
-	{"signingSecret", "a signing secret", func(view map[string]any) bool { return view["Signed"] == true }},
-	{"headers", "headers", func(view map[string]any) bool { return view["Headers"] != nil }},
-}
-
 const putLong = `Create or change %s. A setting that neither --file nor a flag gives
 stays as it is. Give secrets in --file (%s):
 other users of the machine can see a command line. If you create it without a
 token, the broker generates one and the answer shows it.`
 
-// put is the verb that configures what the last word of use names. Secret fields have no flag.
+// put is the verb that configures what the last word of use names. Secret fields have no flag. The broker keeps what is not given, unless the
+// verb replaces it.
 func put(use, one string, secret []string, flags func(*pflag.FlagSet)) remote.Verb {
 	return remote.Verb{
 		Use: use, Short: "Create or change " + one, Long: fmt.Sprintf(putLong, one, strings.Join(secret, ", ")),
@@ -50,55 +40,23 @@ func put(use, one string, secret []string, flags func(*pflag.FlagSet)) remote.Ve
 			if err != nil {
 				return err
 			}
-			known := slices.Concat(secret, c.KnownFields())
-			for name := range given {
+			known, form := slices.Concat(secret, c.KnownFields()), url.Values{}
+			for name, value := range given {
 				if !slices.Contains(known, name) {
 					return cli.Usage(fmt.Errorf("--file: %s has no field %q, but %s", one, name, strings.Join(known, ", ")))
 				}
+				form.Set(name, text(value))
 			}
-			return write(c, known, given)
+			answer, _, err := c.Ask(c.Cmd.Context(), remote.Request{
+				Method: http.MethodPut, Path: c.To(c.Path) + "?keep=" + strconv.FormatBool(!c.Replace), Body: []byte(form.Encode()),
+				Header: http.Header{"Content-Type": {"application/x-www-form-urlencoded"}, "If-Match": {"*"}},
+			}, nil)
+			if err != nil {
+				return err
+			}
+			return cli.Show(c.Cmd.OutOrStdout(), *c.JSON, answer)
 		},
 	}
-}
-
-// write writes what is there with what is given in its place, or replaces it, unless somebody else has changed it meanwhile.
-func write(c *remote.Call, known []string, given map[string]any) error {
-	path := c.To(c.Path)
-	header := http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}
-	view := map[string]any{}
-	_, got, err := c.Ask(c.Cmd.Context(), remote.Request{Method: http.MethodGet, Path: path}, &view)
-	switch {
-	case err == nil:
-		header.Set("If-Match", got.Get("ETag"))
-		if c.Replace {
-			view = nil
-			break
-		}
-		for _, h := range hidden {
-			if _, ok := given[h.field]; !ok && slices.Contains(known, h.field) && h.is(view) {
-				return cli.Usage(fmt.Errorf("the %s %q has %s, which the broker does not show: give %q in --file to keep the value, or null to remove or "+
-					"regenerate it", words[c.Word()].Kind, c.Names[c.Word()], h.what, h.field))
-			}
-		}
-	case !errors.Is(err, client.ErrNotFound):
-		return err
-	}
-	form := url.Values{}
-	for shown, value := range view {
-		for _, field := range known {
-			if strings.EqualFold(shown, field) && field != "headers" {
-				form.Set(field, text(value))
-			}
-		}
-	}
-	for field, value := range given {
-		form.Set(field, text(value))
-	}
-	answer, _, err := c.Ask(c.Cmd.Context(), remote.Request{Method: http.MethodPut, Path: path, Header: header, Body: []byte(form.Encode())}, nil)
-	if err != nil {
-		return err
-	}
-	return cli.Show(c.Cmd.OutOrStdout(), *c.JSON, answer)
 }
 
 // text is a value as a form has it: a list has commas, and an object is JSON.

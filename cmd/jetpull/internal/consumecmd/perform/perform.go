@@ -33,14 +33,6 @@ type Command struct {
 
 // Handle runs the program for m. Its exit code becomes the result for the library.
 func (c *Command) Handle(ctx context.Context, m *jetpull.Msg) error {
-	err := c.run(ctx, m)
-	if child.IsDataErr(err) {
-		return jetpull.Terminate("the command exited with 65 (EX_DATAERR)", err)
-	}
-	return err
-}
-
-func (c *Command) run(ctx context.Context, m *jetpull.Msg) error {
 	env, err := messageEnv(m)
 	if err != nil {
 		return err
@@ -55,9 +47,12 @@ func (c *Command) run(ctx context.Context, m *jetpull.Msg) error {
 		return err
 	}
 	if err != nil {
-		return fmt.Errorf("command %s: %w", c.Argv[0], err)
+		err = fmt.Errorf("command %s: %w", c.Argv[0], err)
 	}
-	return nil
+	if child.IsDataErr(err) {
+		return jetpull.Terminate("the command exited with 65 (EX_DATAERR)", err)
+	}
+	return err
 }
 
 // messageEnv is what a command finds in its environment.

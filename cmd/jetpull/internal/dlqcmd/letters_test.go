@@ -1,4 +1,4 @@
-package letters_test
+package dlqcmd
 
 import (
 	"context"
@@ -11,8 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/letters"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 	"github.com/jetpull/jetpull/internal/natstest"
+	"github.com/jetpull/jetpull/internal/requeue"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
@@ -39,20 +40,20 @@ func TestLetters(t *testing.T) {
 	d, err := js.Stream(t.Context(), "D")
 	require.NoError(t, err)
 	for _, payloads := range []bool{true, false} {
-		var all []letters.Letter
-		for l, err := range letters.Read(t.Context(), js, d, payloads) {
+		var all []requeue.Letter
+		for l, err := range (&dlq{link: &client.Link{JS: js}, stream: d}).letters(t.Context(), payloads) {
 			require.NoError(t, err)
 			require.WithinDuration(t, time.Now(), l.Time, time.Minute)
 			l.Time = time.Time{}
 			all = append(all, *l)
 		}
-		want := []letters.Letter{
+		want := []requeue.Letter{
 			{
-				Sequence: 2, Subject: "s.a", Stream: "S", Origin: 1, Consumer: "c", Attempts: 1, Reason: "refused",
+				StoredIn: "D", Sequence: 2, Subject: "s.a", Stream: "S", Origin: 1, Consumer: "c", Attempts: 1, Reason: "refused",
 				Header: nats.Header{"X-Kind": {"k"}}, Data: []byte("one"), Size: 3,
 			},
 			{
-				Sequence: 3, Subject: "s.b", Stream: "S", Origin: 2, Consumer: "c", Attempts: 1, Reason: "refused", Header: nats.Header{},
+				StoredIn: "D", Sequence: 3, Subject: "s.b", Stream: "S", Origin: 2, Consumer: "c", Attempts: 1, Reason: "refused", Header: nats.Header{},
 				Data: []byte("four"), Size: 4,
 			},
 		}
@@ -62,7 +63,7 @@ func TestLetters(t *testing.T) {
 		require.Equal(t, want, all)
 	}
 	require.NoError(t, js.DeleteStream(t.Context(), "D"))
-	for _, err := range letters.Read(t.Context(), js, d, true) {
+	for _, err := range (&dlq{link: &client.Link{JS: js}, stream: d}).letters(t.Context(), true) {
 		require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
 		require.ErrorContains(t, err, `dead letters of stream "D"`)
 	}
@@ -86,7 +87,7 @@ func TestLettersThatVanish(t *testing.T) {
 		d, err := js.Stream(t.Context(), "D")
 		require.NoError(t, err)
 		n := 0
-		for _, err := range letters.Read(t.Context(), js, d, payloads) {
+		for _, err := range (&dlq{link: &client.Link{JS: js}, stream: d}).letters(t.Context(), payloads) {
 			require.NoError(t, err)
 			if n++; n == 1 && payloads {
 				require.NoError(t, d.Purge(t.Context(), jetstream.WithPurgeKeep(many)))
