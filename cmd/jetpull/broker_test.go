@@ -48,21 +48,29 @@ func TestBrokerCommandWithTheSampleFile(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// The original's configuration and first curl work. Its flags are refused, with the name of one that there is.
+// The original's command line, configuration and first curl work.
 func TestBrokerCommandInPlaceOfTheOriginal(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "webhook-broker.cfg")
-	require.NoError(t, os.WriteFile(file, []byte("[rdbms]\ndialect=mysql\n[broker]\nmax-workers=250\n[log]\nlog-level=error\n"), 0o600))
-	url, stop := listen(t, brokercmd.New(new(bool)), "--config", file)
+	require.NoError(t, os.WriteFile(file, []byte("[rdbms]\ndialect=mysql\n[broker]\nmax-workers=250\n"), 0o600))
+	args := brokercmd.WithOriginalFlags([]string{"broker", "-config", file, "-migrate=./migration/sqls/", "-do-not-watch-conf-change"})
+	var printed buffer
+	cmd := brokercmd.New(new(bool))
+	cmd.SetErr(&printed)
+	url, stop := listen(t, cmd, args[1:]...)
 	code, body := brokerRequest(t, http.MethodPost, url+"/channel/sample-channel/broadcast", map[string]string{
 		"X-Broker-Channel-Token": "sample-channel-token", "X-Broker-Producer-Token": "sample-producer-token",
 		"X-Broker-Producer-ID": "sample-producer", "Content-Type": "application/json",
 	}, `{"test": "Hello World!"}`)
 	require.Equal(t, http.StatusCreated, code, body)
 	require.NoError(t, stop())
-	for flag, want := range map[string]string{"-config": "did you mean --config?", "-migrate": "-migrate", "--command": "--command"} {
+	require.Contains(t, printed.String(), "--migrate has no effect: there is no database")
+	require.NotContains(t, printed.String(), "--command has no effect")
+	for _, tt := range [][3]string{
+		{"-config", "/does/not/exist", "/does/not/exist"}, {"-command", "prune", `--command "prune" is not known`}, {"-confg", file, "unknown"},
+	} {
 		var errOut strings.Builder
-		require.Equal(t, 2, execute(t.Context(), []string{"broker", flag, file}, nil, io.Discard, &errOut))
-		require.Contains(t, errOut.String(), want)
+		require.Equal(t, 2, execute(t.Context(), []string{"broker", tt[0], tt[1]}, nil, io.Discard, &errOut), tt)
+		require.Contains(t, errOut.String(), tt[2])
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -135,6 +136,15 @@ func TestContextCredentials(t *testing.T) {
 			key(account)+": "+accountJWT+"\n"+key(system)+": "+systemJWT+" }\n"))
 	withStream(t, srv, nats.UserCredentials(file))
 	t.Setenv("CREDS_DIR", filepath.Dir(file))
+	// A nsc that knows one profile.
+	nsc := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(nsc, "nsc"), fmt.Appendf(nil,
+		"#!/bin/sh\n[ \"$*\" = 'generate profile nsc://o/a/u' ] && echo '{\"user_creds\":%q,\"operator\":{\"service\":[%q]}}'\n", file, srv.URL()), 0o700))
+	t.Setenv("PATH", nsc+string(os.PathListSeparator)+os.Getenv("PATH"))
+	writeContext(t, "profile", map[string]any{"nsc": "nsc://o/a/u"})
+	require.Equal(t, cli.ExitDone, jetpullRun(t, "info", "S", "c", "--context", "profile").code, "credentials and server from nsc")
+	writeContext(t, "unknown", map[string]any{"nsc": "nsc://o/a/v"})
+	require.Contains(t, jetpullRun(t, "info", "S", "c", "--context", "unknown").err, "nsc generate profile failed")
 	for name, fields := range map[string]map[string]any{
 		"file":     {"creds": file},
 		"variable": {"creds": "$CREDS_DIR/secret"},
@@ -211,7 +221,6 @@ func TestContextRefuses(t *testing.T) {
 		want   string
 	}{
 		"socks":   {map[string]any{"socks_proxy": "socks5://127.0.0.1:1"}, `"socks_proxy"`},
-		"nsc":     {map[string]any{"nsc": "nsc://o/a/u"}, `"nsc"`},
 		"windows": {map[string]any{"windows_cert_store": "user"}, `"windows_cert_store"`},
 		"cert":    {map[string]any{"cert": "c.pem"}, `"cert" and "key"`},
 		"seed":    {map[string]any{"user_seed": "SU"}, `"user_jwt"`},

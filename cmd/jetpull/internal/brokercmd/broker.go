@@ -11,11 +11,13 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/broker/backup"
@@ -59,6 +61,7 @@ func New(asJSON *bool) *cobra.Command {
 	flags := cmd.Flags()
 	flags.BoolFunc("open", "the same as --http-open true", func(on string) error { return flags.Set("http-open", on) })
 	flags.BoolVar(&withConsole, "console", true, "serve the console at /console/")
+	addOriginalFlags(flags)
 	api := admin.API(asJSON)
 	cmd.AddCommand(restoreCommand())
 	for _, v := range []remote.Verb{backupVerb, healthVerb, admin.Broadcast(), admin.Claim()} {
@@ -74,6 +77,11 @@ func load(cmd *cobra.Command, from broker.Sources, withConsole bool) (serve.Proc
 		return serve.Process{}, cli.Usage(err)
 	}
 	cfg.Warnings = append(cfg.Warnings, broker.StrayVariables(os.Environ(), append(admin.TokenVariables, remote.BrokerURL)...)...)
+	for _, name := range withoutEffect {
+		if cmd.Flags().Changed(name) {
+			cfg.Warnings = append(cfg.Warnings, fmt.Sprintf("--%s has no effect: there is no database, and the configuration is read at the start", name))
+		}
+	}
 	start := func(ctx context.Context, log *slog.Logger, fromContext []nats.Option) (serve.Node, error) {
 		opts := []broker.Option{broker.Notices(cmd.ErrOrStderr()), broker.NATSOptions(fromContext...)}
 		switch hashed := strings.HasPrefix(cfg.Admin.Token, "sha256:"); {
@@ -89,6 +97,39 @@ func load(cmd *cobra.Command, from broker.Sources, withConsole bool) (serve.Proc
 		return broker.Start(ctx, cfg, log, opts...)
 	}
 	return serve.Process{LogFile: cfg.Log.Filename, LogLevel: cfg.Log.Level, Start: start}, nil
+}
+
+// withoutEffect are flags of webhook-broker that are accepted, since its users have them in their scripts.
+var withoutEffect = []string{"migrate", "command", "stop-on-conf-change", "do-not-watch-conf-change"}
+
+func addOriginalFlags(flags *pflag.FlagSet) {
+	flags.String("migrate", "", "")
+	flags.Bool("stop-on-conf-change", false, "")
+	flags.Bool("do-not-watch-conf-change", false, "")
+	flags.Func("command", "", func(command string) error {
+		if command != "broker" {
+			return fmt.Errorf("--command %q is not known: this command runs a broker, which prunes by itself (--prune-message-retention-days)", command)
+		}
+		return nil
+	})
+	for _, name := range withoutEffect {
+		_ = flags.MarkHidden(name) // it exists
+	}
+}
+
+// WithOriginalFlags gives the flags of webhook-broker, which have one dash in its documents, a second one.
+func WithOriginalFlags(args []string) []string {
+	if len(args) == 0 || args[0] != "broker" {
+		return args
+	}
+	args = slices.Clone(args)
+	for i, arg := range args {
+		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
+		if strings.HasPrefix(arg, "-") && (name == "config" || slices.Contains(withoutEffect, name)) {
+			args[i] = "-" + arg
+		}
+	}
+	return args
 }
 
 var backupVerb = remote.Verb{

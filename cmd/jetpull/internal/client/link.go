@@ -61,7 +61,7 @@ func (t Target) Open(ctx context.Context, command string, errOut io.Writer) (*Li
 		}
 		t.URL = l.Server.URL()
 	case t.Context != "":
-		c, err := natscontext.Load(t.Context)
+		c, err := natscontext.Load(ctx, t.Context)
 		if err != nil {
 			return nil, err
 		}

@@ -6,11 +6,13 @@ package natscontext
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -47,7 +49,7 @@ type Context struct {
 }
 
 // Load reads a context by its name or by the path of its file.
-func Load(name string) (*Context, error) {
+func Load(ctx context.Context, name string) (*Context, error) {
 	path := name
 	if !filepath.IsAbs(name) {
 		if name == "" || name != filepath.Base(name) || strings.Contains(name, "..") {
@@ -67,7 +69,32 @@ func Load(name string) (*Context, error) {
 		return nil, fmt.Errorf("context %s is not as the nats command writes it: %w", path, err)
 	}
 	c.Creds = os.ExpandEnv(c.Creds)
-	return c, c.check()
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	return c, c.askNSC(ctx)
+}
+
+// askNSC has the nsc command say the credentials, and the servers if the context has none.
+func (c *Context) askNSC(ctx context.Context) error {
+	if c.NSC == "" {
+		return nil
+	}
+	out, err := exec.CommandContext(ctx, "nsc", "generate", "profile", c.NSC).Output()
+	if err != nil {
+		return fmt.Errorf("context %s has \"nsc\": %q, and nsc generate profile failed: %w", c.Path, c.NSC, err)
+	}
+	var profile struct {
+		Creds    string `json:"user_creds"`
+		Operator struct {
+			Service []string `json:"service"`
+		} `json:"operator"`
+	}
+	if err := json.Unmarshal(out, &profile); err != nil || profile.Creds == "" {
+		return fmt.Errorf("context %s: nsc generate profile %s printed no credentials: %.200q", c.Path, c.NSC, out)
+	}
+	c.Creds, c.URL = profile.Creds, cmp.Or(c.URL, strings.Join(profile.Operator.Service, ","))
+	return nil
 }
 
 // Selected is the name of the context that the nats command has
@@ -110,7 +137,6 @@ func (c *Context) check() error {
 	for _, refused := range [][3]string{
 		{"socks_proxy", c.SOCKSProxy, "use --nats with an address that can be reached directly"},
 		{"windows_cert_store", c.WindowsCertStore, `name certificate files under "cert" and "key"`},
-		{"nsc", c.NSC, `name a file of nsc generate creds under "creds"`},
 	} {
 		if refused[1] != "" {
 			return cli.Usage(fmt.Errorf("context %s has %q: %q, which is not supported; %s", c.Path, refused[0], refused[1], refused[2]))

@@ -66,7 +66,7 @@ func Command[C any](cmd *cobra.Command, settings []service.Setting[C], sample st
 				values[f.Name] = f.Value.String()
 			}
 		}
-		opts, err := fromContext(flags, *natsContext, values)
+		opts, err := fromContext(cmd.Context(), flags, *natsContext, values)
 		if err != nil {
 			return err
 		}
@@ -85,11 +85,11 @@ func Command[C any](cmd *cobra.Command, settings []service.Setting[C], sample st
 
 // fromContext lets a context of the nats command say which server to use, if one is named: its address and its domain as if they were given as
 // flags, the rest as options.
-func fromContext(flags *pflag.FlagSet, name string, given map[string]string) ([]nats.Option, error) {
+func fromContext(ctx context.Context, flags *pflag.FlagSet, name string, given map[string]string) ([]nats.Option, error) {
 	if !flags.Changed("context") {
 		return nil, nil
 	}
-	c, err := natscontext.Load(name)
+	c, err := natscontext.Load(ctx, name)
 	if err != nil {
 		return nil, err
 	}
