@@ -81,7 +81,7 @@ public() {
 # named FILE prints the modules of ours that a go.mod or go.sum names.
 named() { grep -oE "(^|[[:space:]])$own(/[^[:space:]]+)?" "$1" | tr -d '[:blank:]' | LC_ALL=C sort -u; }
 
-# use PACKAGE VERSION NEXT makes a module in a new folder that imports a package, builds and tests it as its user does, and upgrades it to the next version.
+# use PACKAGE VERSION NEXT makes a module in this folder that imports a package, builds and tests it as its user does, and upgrades it.
 use() {
 	printf 'package main\n\nimport _ "%s"\n\nfunc main() {}\n' "$1" >main.go
 	printf 'package main\n\nimport "testing"\n\nfunc TestRuns(*testing.T) { main() }\n' >main_test.go
@@ -92,12 +92,12 @@ use() {
 	go list -deps -f '{{with .Module}}{{.Path}}{{end}}' . | LC_ALL=C sort -u >built
 }
 
-# whitebox matches the modules whose tests see unexported names, so that they cannot be a module of their own. The go.sum of a program that is built of
-# one names the modules that these tests need. Its go.mod does not.
+# whitebox matches the modules whose tests see unexported names, so that they cannot be a module of their own. The go.sum of a program that is
+# built of one names the modules that these tests need. Its go.mod does not.
 whitebox="^$own/(broker|relay|feed)\$"
 
-# judge NEXT FOLDER... reports what users' modules name and must not: modules of ours at another version than the next, in go.mod one of which the user's
-# program has no package, and in go.sum one of which no public package is built.
+# judge NEXT FOLDER... reports what users' modules name and must not: modules of ours at another version than the next, in go.mod one of which
+# the user's program has no package, and in go.sum one of which no public package is built.
 judge() {
 	local next=$1 status=0
 	shift
@@ -118,8 +118,8 @@ judge() {
 	return $status
 }
 
-# check VERSION installs the command, and builds and tests a program on each public package, as a user does: with no checkout, from a proxy, which go makes
-# of a repository with the files of the tree. Each user then upgrades to the next patch version, which has the same code.
+# check VERSION installs the command, and builds and tests a program on each public package, as a user does: with no checkout, from a proxy, which
+# go makes of a repository with the files of the tree. Each user then upgrades to the next patch version, which has the same code.
 check() {
 	local version=$1 next=${1%.*}.$((${1##*.} + 1)) failed=() users=() cache packages
 	work=$(mktemp -d)
@@ -129,6 +129,7 @@ check() {
 		[ ! -e "$name" ] || printf '%s\0' "$name"
 	done | xargs -0 cp --parents -t "$work/tree"
 	mapfile -t packages < <(public)
+	[ ${#packages[@]} != 0 ] || fail "the tree has no public package"
 	cache=$(go env GOMODCACHE)/cache/download
 	cd "$work/tree"
 	export GIT_AUTHOR_NAME=check GIT_AUTHOR_EMAIL=check@localhost GIT_COMMITTER_NAME=check GIT_COMMITTER_EMAIL=check@localhost GIT_CONFIG_COUNT=1 \
@@ -144,7 +145,8 @@ check() {
 	export GOMODCACHE=$work/modules GOPROXY="file://$work/proxy/cache/download,file://$cache,$(go env GOPROXY)"
 	cd "$work"
 	go install "$own/cmd/jetpull@$version"
-	[ "$(bin/jetpull version)" = "jetpull $version" ] || fail "jetpull version prints $(bin/jetpull version), and the tag is $version: see cmd/jetpull/main.go"
+	[ "$(bin/jetpull version)" = "jetpull $version" ] ||
+		fail "jetpull version prints $(bin/jetpull version), and the tag is $version: see func version in cmd/jetpull/main.go"
 	for package in "${packages[@]}"; do
 		echo "release: a user of $package"
 		mkdir -p "$work/users/$package"

@@ -83,7 +83,8 @@ func describe(path, version string, created time.Time) (*spdx.Document, error) {
 	}
 	add(&spdx.Package{
 		PackageName: info.Path, PackageSPDXIdentifier: programID, PackageVersion: version, PackageDownloadLocation: "https://" + own,
-		PrimaryPackagePurpose: "APPLICATION", PackageLicenseDeclared: "Apache-2.0", PackageLicenseConcluded: "Apache-2.0", PackageCopyrightText: noAssertion,
+		PrimaryPackagePurpose: "APPLICATION", PackageLicenseDeclared: "Apache-2.0", PackageLicenseConcluded: "Apache-2.0",
+		PackageCopyrightText: noAssertion,
 		PackageChecksums: []common.Checksum{{Algorithm: common.SHA256, Value: hash}},
 	}, documentID, common.TypeRelationshipDescribe)
 	modules := []*debug.Module{{Path: "stdlib", Version: strings.TrimPrefix(info.GoVersion, "go")}}
