@@ -85,7 +85,7 @@ func describe(path, version string, created time.Time) (*spdx.Document, error) {
 		PackageName: info.Path, PackageSPDXIdentifier: programID, PackageVersion: version, PackageDownloadLocation: "https://" + own,
 		PrimaryPackagePurpose: "APPLICATION", PackageLicenseDeclared: "Apache-2.0", PackageLicenseConcluded: "Apache-2.0",
 		PackageCopyrightText: noAssertion,
-		PackageChecksums: []common.Checksum{{Algorithm: common.SHA256, Value: hash}},
+		PackageChecksums:     []common.Checksum{{Algorithm: common.SHA256, Value: hash}},
 	}, documentID, common.TypeRelationshipDescribe)
 	modules := []*debug.Module{{Path: "stdlib", Version: strings.TrimPrefix(info.GoVersion, "go")}}
 	for i, m := range append(modules, info.Deps...) {
