@@ -161,4 +161,4 @@ check() {
 [ "${BASH_SOURCE[0]}" = "$0" ] || return 0
 [[ ${1-} =~ ^(commit|check)$ ]] || fail "${1-} is neither commit nor check"
 [[ ${2-} =~ ^v(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}$ ]] || fail "${2-} is no release: give one such as v0.1.0"
-"$1" "$2"
+"$1" "$2"; exit
