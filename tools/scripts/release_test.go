@@ -202,8 +202,10 @@ func TestJudge(t *testing.T) {
 		"in go.sum of a user of the broker": {"", service + " v0.1.1/go.mod h1:x\n", own + "/broker", ""},
 		"in go.mod of a user of the broker": {"require (\n\t" + service + " v0.1.1 // indirect\n)\n", "", own + "/broker", "go.mod asks for " + service + ","},
 		"in go.sum of a user of the feed":   {"", service + " v0.1.1/go.mod h1:x\n", own + "/console\n" + own + "/feed", ""},
-		"an old module": {"require (\n\texample.com/other v1.0.0\n\t" + own + " v0.1.1\n\t" + own + "/part v0.1.0\n)\n", "", own + "\n" + own + "/part",
-			"go.mod does not ask for " + own + "/part v0.1.1"},
+		"an old module": {
+			"require (\n\texample.com/other v1.0.0\n\t" + own + " v0.1.1\n\t" + own + "/part v0.1.0\n)\n", "", own + "\n" + own + "/part",
+			"go.mod does not ask for " + own + "/part v0.1.1",
+		},
 		"a longer version": {"require " + own + " v0.1.10\n", "", own, "go.mod does not ask for " + own + " v0.1.1"},
 	} {
 		dir := t.TempDir()
