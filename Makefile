@@ -22,7 +22,7 @@ MODULES := $(shell sed -n 's/^\t\.\/\{0,1\}/.\//p' go.work)
 # The modules whose go.mod and go.sum must be tidy.
 TIDY    ?= $(MODULES) ./tools ./tools/packaging
 # Our own packages in tools, a module that is not in go.work.
-TOOLS   := ./apidoc ./deploylint ./licenses ./release ./sbom ./vulncheck
+TOOLS   := ./apidoc ./deploylint ./sbom ./scripts
 # Debugging information takes an eighth of the compiler's time.
 NODEBUG := -gcflags=all=-dwarf=false
 # The race detector needs a C compiler. A test binary without findings sleeps for a second at its end, unless GORACE sets another time.
@@ -140,10 +140,9 @@ sim-planted: ## Plant bugs in the client, and fail if the simulation does not fi
 soak: ## Run a broker with retention through 24 accelerated hours, and check that memory and store level off
 	$(GO) test ./broker -v -run '^TestRetentionLevelsOff$$' -count 1 -timeout 0 $(TESTARGS) -broker.day
 
-nightly: nightly-release nightly-simulation nightly-tests ## Run the checks that take too long for ci: see CONTRIBUTING.md
+nightly: nightly-simulation nightly-tests nightly-release ## Run the checks that take too long for ci: see CONTRIBUTING.md
 
-nightly-release: tidy build $(BIN)/vulncheck $(BIN)/govulncheck release-check release-snapshot nats-matrix ## Run the part of nightly that checks releases
-	$(VULNCHECK) || test $$? = 4
+nightly-release: tidy build release-check release-snapshot nats-matrix vulncheck ## Run the part of nightly that checks releases
 
 nightly-simulation: COUNT = 100000
 nightly-simulation: DURATION = 4h
@@ -220,20 +219,17 @@ site: ## Build the site of the documents in out/site/dist, with VitePress from n
 	npm install --prefix $(OUT)/site --no-package-lock --no-audit --no-fund --silent
 	$(OUT)/site/node_modules/.bin/vitepress build $(OUT)/site/src --outDir $(CURDIR)/$(OUT)/site/dist
 
-licenses: $(BIN)/licenses ## Write the licence notices of all software in the command
-	$(BIN)/licenses
+licenses: ## Write the licence notices of all software in the command
+	tools/licenses.sh cmd/jetpull/internal/licenses
 
-# It exits with 4 if the database of vulnerabilities cannot be reached, and prints this in its last line. That does not fail a nightly run.
-VULNCHECK = $(BIN)/vulncheck -govulncheck $(BIN)/govulncheck $(MODULES)
+vulncheck: $(BIN)/govulncheck ## Run govulncheck in all modules; fails with a message if its database cannot be reached
+	@status=0; for module in $(MODULES); do echo "govulncheck: $$module"; $(BIN)/govulncheck -C $$module ./... || status=$$?; done; exit $$status
 
-vulncheck: $(BIN)/vulncheck $(BIN)/govulncheck ## Run govulncheck in all modules; fails with a message if its database cannot be reached
-	$(VULNCHECK)
-
-release-check: $(BIN)/release ## Install the command, and build a user of each public package, from a module proxy made from the tree
-	$(BIN)/release -version $(VERSION) check
+release-check: ## Install the command, and build a user of each public package, from a module proxy made from the tree
+	tools/release.sh check $(VERSION)
 
 release-prepare: tidy vulncheck release-check release-snapshot ## Do all of the release VERSION but the push: check it, commit it on a branch, and tag it
-	$(BIN)/release -version $(VERSION) commit
+	tools/release.sh commit $(VERSION)
 
 nats-matrix: ## Test pull, pins, partitions and the start of the broker against nats-server 2.11, 2.12, 2.14 and 2.15
 	tools/nats-matrix.sh
@@ -285,6 +281,6 @@ $(BIN)/goreleaser: tools/packaging/go.mod tools/packaging/go.sum
 	GOWORK=off $(PLAIN) $(GO) build -C tools/packaging -o $(BIN)/ github.com/goreleaser/goreleaser/v2
 	@touch $@
 
-$(BIN)/release $(BIN)/vulncheck $(BIN)/licenses $(BIN)/sbom: tools/go.mod tools/go.sum $(wildcard tools/release/*.go tools/vulncheck/*.go tools/licenses/*.go tools/sbom/*.go)
+$(BIN)/sbom: tools/go.mod tools/go.sum $(wildcard tools/sbom/*.go)
 	GOWORK=off $(PLAIN) $(GO) build -C tools -o $(BIN)/ ./$(@F)
 	@touch $@

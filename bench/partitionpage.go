@@ -5,11 +5,8 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/perf/benchfmt"
 )
 
 const (
@@ -19,41 +16,15 @@ const (
 	figuresEnd   = "<!-- end of figures -->\n"
 )
 
-// medians are those of the rounds, by benchmark and unit.
-type medians map[[2]string]float64
-
-func readMedians(path string) (medians, error) {
-	values, files := map[[2]string][]float64{}, benchfmt.Files{Paths: []string{path}}
-	for files.Scan() {
-		r, ok := files.Result().(*benchfmt.Result)
-		if !ok {
-			continue
-		}
-		name := r.Name.String() // "-2" at its end is the number of processors
-		if i := strings.LastIndexByte(name, '-'); runtime.GOMAXPROCS(0) > 1 && i > 0 {
-			name = name[:i]
-		}
-		for _, v := range r.Values {
-			key := [2]string{name, v.Unit}
-			values[key] = append(values[key], v.Value)
-		}
-	}
-	all := medians{}
-	for key, v := range values {
-		slices.Sort(v)
-		all[key] = v[len(v)/2]
-	}
-	return all, files.Err()
-}
-
 // pair writes a row of two sides: their rates, the ratio, and the processor time for a message.
-func (m medians) pair(b *strings.Builder, words, benchmark, other string) {
-	theirs, ours := benchmark+"side="+other, benchmark+"side=partition"
-	fmt.Fprintf(b, "| %s | %.0f/s | %.0f/s | %.2f | %.0f µs | %.0f µs |\n", words, m[[2]string{theirs, "msgs/s"}], m[[2]string{ours, "msgs/s"}],
-		m[[2]string{ours, "msgs/s"}]/m[[2]string{theirs, "msgs/s"}], m[[2]string{theirs, "cpu-sec/msg"}]*1e6, m[[2]string{ours, "cpu-sec/msg"}]*1e6)
+func (f figures) pair(b *strings.Builder, words, benchmark, other string) {
+	const ours, rate, cpu = "partition", "msgs/s", "cpu-sec/msg"
+	theirRate, ourRate := f.of(benchmark, other, rate).Center, f.of(benchmark, ours, rate).Center
+	fmt.Fprintf(b, "| %s | %.0f/s | %.0f/s | %.2f | %.0f µs | %.0f µs |\n", words, theirRate, ourRate, ourRate/theirRate,
+		f.of(benchmark, other, cpu).Center*1e6, f.of(benchmark, ours, cpu).Center*1e6)
 }
 
-func (m medians) tables(s settings) string {
+func (f figures) tables(s settings) string {
 	var b strings.Builder
 	load, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -66,23 +37,23 @@ func (m medians) tables(s settings) string {
 	const six = "| --- | --- | --- | --- | --- | --- |\n"
 	b.WriteString("| one member with 64 partitions, handlers of | Consume | member | ratio | CPU, Consume | CPU, member |\n" + six)
 	for _, work := range []string{"0s", "1ms", "5ms"} {
-		m.pair(&b, work, "OneMember/handler="+work+"/", "consume")
+		f.pair(&b, work, "OneMember/handler="+work, "consume")
 	}
 	b.WriteString("\n| a fleet | pcgroups | partition | ratio | CPU, pcgroups | CPU, partition |\n" + six)
-	m.pair(&b, "four members", "Fleet/", "pcgroups")
+	f.pair(&b, "four members", "Fleet", "pcgroups")
 	b.WriteString("\n| time without an owner | changes of 32 partitions | median | longest |\n| --- | --- | --- | --- |\n")
 	for _, after := range []string{"hand-over", "crash"} {
 		name := "WithoutOwner/after=" + after
-		fmt.Fprintf(&b, "| %s | %.0f | %.0f ms | %.0f ms |\n", after, m[[2]string{name, "changes"}],
-			m[[2]string{name, "p50-ms"}], m[[2]string{name, "max-ms"}])
+		fmt.Fprintf(&b, "| %s | %.0f | %.0f ms | %.0f ms |\n", after, f.of(name, "", "changes").Center, f.of(name, "", "p50-ms").Center,
+			f.of(name, "", "max-ms").Center)
 	}
-	fmt.Fprintf(&b, "\nAn idle member with 64 partitions takes %.2f MB of heap.\n", m[[2]string{"Idle", "heap-B"}]/1e6)
+	fmt.Fprintf(&b, "\nAn idle member with 64 partitions takes %.2f MB of heap.\n", f.of("Idle", "", "heap-B").Center/1e6)
 	return b.String()
 }
 
 // partitionPage writes the figures into bench/partition.md.
 func (s settings) partitionPage(results string) error {
-	m, err := readMedians(results)
+	f, err := readFigures(results, "/side=")
 	if err != nil {
 		return err
 	}
@@ -95,5 +66,5 @@ func (s settings) partitionPage(results string) error {
 	if !begins || !ends {
 		return errors.New(partitionDocs + " has no part for the figures: restore its comments with git")
 	}
-	return os.WriteFile(partitionDocs, []byte(before+figuresBegin+"\n"+m.tables(s)+"\n"+figuresEnd+after), 0o644)
+	return os.WriteFile(partitionDocs, []byte(before+figuresBegin+"\n"+f.tables(s)+"\n"+figuresEnd+after), 0o644)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -29,20 +30,23 @@ var headlines = []struct{ name, words, rival string }{
 	{"Consume/handlers=64", "handlers of 1 ms, 64 at a time (Consume)", "Consume + pool of 64"},
 }
 
-// figures are the values of a benchmark, one for each round, by name, client and unit.
+// figures are the values of a benchmark, one for each round, by name, side and unit.
 type figures map[[3]string][]float64
 
-func readFigures(path string) (figures, error) {
+// processors are how many there are, at the end of a name.
+var processors = regexp.MustCompile(`-\d+$`)
+
+// readFigures reads results. between stands between the name of a benchmark and its side, such as /client=.
+func readFigures(path, between string) (figures, error) {
 	all, files := figures{}, benchfmt.Files{Paths: []string{path}}
 	for files.Scan() {
 		r, ok := files.Result().(*benchfmt.Result)
 		if !ok {
 			continue
 		}
-		name, client, _ := strings.Cut(r.Name.String(), "/client=")
-		client, _, _ = strings.Cut(client, "-")
+		name, side, _ := strings.Cut(processors.ReplaceAllString(r.Name.String(), ""), between)
 		for _, v := range r.Values {
-			key := [3]string{name, client, v.Unit}
+			key := [3]string{name, side, v.Unit}
 			all[key] = append(all[key], v.Value)
 		}
 	}
@@ -169,7 +173,7 @@ func perSecond(s benchmath.Summary) string {
 
 // report writes the chart, and the documents if they are asked for.
 func (s settings) report(results, table string) error {
-	f, err := readFigures(results)
+	f, err := readFigures(results, "/client=")
 	if err != nil {
 		return err
 	}

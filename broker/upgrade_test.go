@@ -20,7 +20,7 @@ import (
 
 // earlierStores are stores that the builds of these commits have written with writeStore. They have jobs in each state, of push and pull
 // consumers, and all other kinds of data.
-var earlierStores = []string{"testdata/store-7f96690.tar.gz", "testdata/store-74250ac.tar.gz"}
+var earlierStores = []string{"testdata/store-7f96690.zip", "testdata/store-74250ac.zip"}
 
 // upgradeConfig prunes nothing, because the messages of the store get older with each day.
 func upgradeConfig(t *testing.T, dir string) *Config {

@@ -17,7 +17,7 @@ import (
 // receiver, for one that is down and for a sender that is down, failed messages, and an operation in progress. This build does not
 // know the operations of the first.
 var earlierStores = map[string]bool{
-	"testdata/store-7f96690.tar.gz": false, "testdata/store-4b166d2.tar.gz": true, "testdata/store-74250ac.tar.gz": true,
+	"testdata/store-7f96690.zip": false, "testdata/store-4b166d2.zip": true, "testdata/store-74250ac.zip": true,
 }
 
 const (

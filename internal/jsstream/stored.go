@@ -179,11 +179,6 @@ func Direct(m *nats.Msg) (one *jetstream.RawStreamMsg, ok bool, err error) {
 	return one, true, nil
 }
 
-// Oldest is when the oldest message that a consumer has not acknowledged was stored, or the zero time if there is none.
-func Oldest(ctx context.Context, js jetstream.JetStream, c *jetstream.ConsumerInfo) (time.Time, error) {
-	return StoredAfter(ctx, js, c, c.AckFloor.Stream)
-}
-
 // StoredAfter is when the first message after a sequence that is for a consumer was stored, or the zero time if there is none. For a consumer with
 // more than 8 filters it is the time of the first message of any subject, which is at least as old.
 func StoredAfter(ctx context.Context, js jetstream.JetStream, c *jetstream.ConsumerInfo, sequence uint64) (at time.Time, err error) {

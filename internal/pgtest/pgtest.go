@@ -3,22 +3,18 @@
 package pgtest
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 )
 
@@ -28,19 +24,13 @@ const Env = "FEED_TEST_POSTGRES"
 // ErrNone says that no PostgreSQL is installed.
 var ErrNone = errors.New("no PostgreSQL: install Debian's package postgresql, or name a server in " + Env)
 
-const startLimit = time.Minute
-
 // Server is a running server.
 type Server struct {
-	dsn     string // of the database postgres
-	dir     string
-	bin     string
-	args    []string
-	as      *syscall.Credential
-	log     bytes.Buffer
-	command *exec.Cmd
-	ended   chan struct{}
-	names   atomic.Int64
+	process
+	dsn   string // of the database postgres
+	bin   string
+	args  []string
+	names atomic.Int64
 }
 
 // Start starts a server, or uses that of Env. Settings are lines such as "fsync=off".
@@ -52,15 +42,10 @@ func Start(ctx context.Context, settings ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	as, err := unprivileged()
-	if err != nil {
+	s := &Server{bin: bin}
+	if s.process, err = newProcess("feed-postgres-"); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "feed-postgres-")
-	if err != nil {
-		return nil, err
-	}
-	s := &Server{dir: dir, bin: bin, as: as}
 	if err = s.initialize(ctx, settings); err == nil {
 		err = s.launch(ctx)
 	}
@@ -77,15 +62,10 @@ func (s *Server) initialize(ctx context.Context, settings []string) error {
 	if err := os.Mkdir(data, 0o700); err != nil {
 		return err
 	}
-	if s.as != nil {
-		for _, path := range []string{s.dir, data} {
-			if err := os.Chown(path, int(s.as.Uid), int(s.as.Gid)); err != nil {
-				return err
-			}
-		}
+	if err := s.own(data); err != nil {
+		return err
 	}
-	initdb := exec.CommandContext(ctx, filepath.Join(s.bin, "initdb"), "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
-	initdb.Dir, initdb.SysProcAttr = s.dir, s.attributes()
+	initdb := s.program(ctx, filepath.Join(s.bin, "initdb"), "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, out)
 	}
@@ -101,25 +81,14 @@ func (s *Server) initialize(ctx context.Context, settings []string) error {
 	return nil
 }
 
-func (s *Server) attributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Credential: s.as, Setpgid: true}
-}
-
 // launch starts the server on its cluster and waits until it answers.
 func (s *Server) launch(ctx context.Context) error {
-	command := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(s.bin, "postgres"), s.args...)
-	command.Dir, command.SysProcAttr = s.dir, s.attributes()
-	command.Stdout, command.Stderr = &s.log, &s.log
-	if err := command.Start(); err != nil {
+	db, err := sql.Open("pgx", s.dsn)
+	if err != nil {
 		return err
 	}
-	ended := make(chan struct{})
-	s.command, s.ended = command, ended
-	go func() {
-		_ = command.Wait()
-		close(ended)
-	}()
-	return s.await(ctx)
+	defer func() { _ = db.Close() }()
+	return s.start(ctx, db.PingContext, filepath.Join(s.bin, "postgres"), s.args...)
 }
 
 // Crash ends the server at once, as pg_ctl -m immediate does: what was not committed is lost, and the next start
@@ -128,8 +97,7 @@ func (s *Server) Crash() error {
 	if s.command == nil {
 		return errors.New("the server of " + Env + " is not ours to end")
 	}
-	_ = s.command.Process.Signal(syscall.SIGQUIT) // an error: it has ended
-	<-s.ended
+	s.end()
 	return nil
 }
 
@@ -139,31 +107,6 @@ func (s *Server) Restart(ctx context.Context) error {
 		return fmt.Errorf("start PostgreSQL again: %w\n%s", err, s.log.String())
 	}
 	return nil
-}
-
-// await waits until the server answers.
-func (s *Server) await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
-	defer cancel()
-	db, err := sql.Open("pgx", s.dsn)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = db.Close() }()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if err = db.PingContext(ctx); err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-s.ended:
-			return errors.New("the server ended")
-		case <-ctx.Done():
-			return err
-		}
-	}
 }
 
 // Database creates an empty database and returns its DSN.
@@ -205,14 +148,7 @@ func (s *Server) Empty(ctx context.Context, dsn string) error {
 }
 
 // Stop stops the server at once and removes its folder. It leaves a server of Env alone.
-func (s *Server) Stop() {
-	if s.command != nil {
-		_ = s.Crash() // it is ours
-	}
-	if s.dir != "" {
-		_ = os.RemoveAll(s.dir)
-	}
-}
+func (s *Server) Stop() { s.remove() }
 
 // binaries is the folder of the newest PostgreSQL that is installed.
 func binaries() (string, error) {
@@ -225,33 +161,6 @@ func binaries() (string, error) {
 		return filepath.Dir(path), nil
 	}
 	return "", ErrNone
-}
-
-// unprivileged is who runs the server, which refuses to be root; nil: whoever this is.
-func unprivileged() (*syscall.Credential, error) {
-	if os.Getuid() != 0 {
-		return nil, nil //nolint:nilnil // no other user is needed
-	}
-	for _, name := range []string{"postgres", "nobody"} {
-		u, err := user.Lookup(name)
-		if err != nil {
-			continue
-		}
-		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
-		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
-		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, errors.Join(err1, err2)
-	}
-	return nil, errors.New("root has no user to run the server as: postgres and nobody are missing")
-}
-
-func freePort(ctx context.Context) (int, error) {
-	var cfg net.ListenConfig
-	l, err := cfg.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 // Shared is a server that is started once in a process.

@@ -1,13 +1,9 @@
 package servertest
 
 import (
-	"archive/tar"
-	"compress/gzip"
+	"archive/zip"
 	"errors"
-	"io"
 	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,35 +24,16 @@ func WriteStore(tb testing.TB, write func(dir string)) {
 	write(dir)
 	out, err := os.Create(path)
 	require.NoError(tb, err)
-	zip := gzip.NewWriter(out)
-	archive := tar.NewWriter(zip)
+	archive := zip.NewWriter(out)
 	require.NoError(tb, archive.AddFS(os.DirFS(dir)))
-	require.NoError(tb, errors.Join(archive.Close(), zip.Close(), out.Close()))
+	require.NoError(tb, errors.Join(archive.Close(), out.Close()))
 }
 
 // ExtractStore writes the files of such an archive to a folder.
 func ExtractStore(tb testing.TB, path, dir string) {
 	tb.Helper()
-	in, err := os.Open(path)
+	archive, err := zip.OpenReader(path)
 	require.NoError(tb, err)
-	defer func() { require.NoError(tb, in.Close()) }()
-	zip, err := gzip.NewReader(in)
-	require.NoError(tb, err)
-	for archive := tar.NewReader(zip); ; {
-		entry, err := archive.Next()
-		if errors.Is(err, io.EOF) {
-			return
-		}
-		require.NoError(tb, err)
-		name, err := filepath.Localize(strings.TrimSuffix(entry.Name, "/"))
-		require.NoError(tb, err)
-		if name = filepath.Join(dir, name); entry.FileInfo().IsDir() {
-			require.NoError(tb, os.MkdirAll(name, 0o750))
-			continue
-		}
-		require.NoError(tb, os.MkdirAll(filepath.Dir(name), 0o750))
-		data, err := io.ReadAll(archive)
-		require.NoError(tb, err)
-		require.NoError(tb, os.WriteFile(name, data, 0o600))
-	}
+	defer func() { require.NoError(tb, archive.Close()) }()
+	require.NoError(tb, os.CopyFS(dir, archive))
 }

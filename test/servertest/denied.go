@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -38,12 +37,6 @@ type Denied[N any] struct {
 	Node  *N // nil if it did not start
 	Log   *Log
 	named string
-}
-
-// StartDenied is [StartLimited] with a user that may publish to all subjects but one.
-func StartDenied[N any](tb testing.TB, subject string, start func(ctx context.Context, url string, log *slog.Logger) (*N, error)) *Denied[N] {
-	tb.Helper()
-	return StartLimited(tb, fmt.Sprintf(`publish: {allow: ">", deny: %q}`, subject), subject, start)
 }
 
 // StartLimited starts a system on a server whose user has permissions, of which that for a subject is missing. It returns when the start has ended.

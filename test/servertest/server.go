@@ -3,7 +3,6 @@
 package servertest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -41,8 +40,8 @@ type Server struct {
 
 	mu   sync.Mutex
 	srv  *natsembed.Server
-	log  *serverLog
-	port int // 0 until the first start
+	log  *Log // nil until the first start
+	port int  // 0 until the first start
 }
 
 type serverSettings struct {
@@ -168,7 +167,7 @@ func (s *Server) start() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	log := &serverLog{}
+	log := &Log{}
 	srv, err := natsembed.Start(ctx, natsembed.Options{
 		Dir: filepath.Join(s.settings.dir, "store"), Port: s.port, Configure: s.configure,
 		Logger: slog.New(slog.NewTextHandler(log, nil)),
@@ -309,24 +308,4 @@ func eventually(limit time.Duration, try func() error) error {
 		}
 		time.Sleep(pollEvery)
 	}
-}
-
-// serverLog keeps a server's warnings and errors, so that a test that fails can show them and one that passes is
-// quiet.
-type serverLog struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *serverLog) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(line)
-}
-
-// String is what was logged.
-func (l *serverLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }

@@ -81,7 +81,7 @@ func TestCommandIsSmallStaticAndWithoutPaths(t *testing.T) {
 func TestMaterials(t *testing.T) {
 	r := released(t)
 	out := filepath.Join(t.TempDir(), "sbom.json")
-	cmd := exec.Command("go", "run", "./sbom", "-version", tag, "-time", "1", "-o", out, r.command)
+	cmd := exec.Command("go", "run", "./sbom", tag, "1", out, r.command)
 	cmd.Dir, cmd.Env = "..", append(os.Environ(), "GOWORK=off", "GOFLAGS=-trimpath -buildvcs=false -gcflags=all=-dwarf=false")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)

@@ -1,16 +1,14 @@
 // Command sbom writes the software bill of materials of a Go program as an SPDX 2.3 document, from the build information in the program:
 //
-//	sbom -version 0.1.0 -o jetpull.spdx.json jetpull
+//	sbom 0.1.0 1700000000 jetpull.spdx.json jetpull
 package main
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"debug/buildinfo"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,6 +16,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/spdx/tools-golang/spdx/v2/common"
+	spdx "github.com/spdx/tools-golang/spdx/v2/v2_3"
 )
 
 // own is the path of the root module and begins those of all others.
@@ -31,126 +32,81 @@ func main() {
 }
 
 func run(args []string) error {
-	flags := flag.NewFlagSet("sbom", flag.ContinueOnError)
-	version := flags.String("version", "", "the version of the program and of our modules")
-	created := flags.String("time", "", "the time of the document, in Unix seconds")
-	out := flags.String("o", "", "the file to write")
-	if err := flags.Parse(args); err != nil {
-		return err
+	if len(args) != 4 {
+		return errors.New("give a version, a time in Unix seconds, the file to write, and one program")
 	}
-	seconds, err := strconv.ParseInt(*created, 10, 64)
+	seconds, err := strconv.ParseInt(args[1], 10, 64)
 	if err != nil {
-		return fmt.Errorf("-time %q is no number of Unix seconds: take that of the commit, git log -1 --format=%%ct", *created)
+		return fmt.Errorf("%q is no number of Unix seconds: take that of the commit, git log -1 --format=%%ct", args[1])
 	}
-	if *version == "" || *out == "" || flags.NArg() != 1 {
-		return errors.New("give -version, -o and one program")
-	}
-	doc, err := describe(flags.Arg(0), strings.TrimPrefix(*version, "v"), time.Unix(seconds, 0))
+	doc, err := describe(args[3], strings.TrimPrefix(args[0], "v"), time.Unix(seconds, 0))
 	if err != nil {
 		return err
 	}
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(doc); err != nil {
+	text, err := json.MarshalIndent(doc, "", "  ")
+	if err != nil {
 		return err
 	}
-	return os.WriteFile(*out, text.Bytes(), 0o644)
+	return os.WriteFile(args[2], append(text, '\n'), 0o644)
 }
-
-// The names are those of SPDX 2.3.
-type (
-	document struct {
-		SPDXVersion   string         `json:"spdxVersion"`
-		DataLicense   string         `json:"dataLicense"`
-		SPDXID        string         `json:"SPDXID"`
-		Name          string         `json:"name"`
-		Namespace     string         `json:"documentNamespace"`
-		CreationInfo  creationInfo   `json:"creationInfo"`
-		Packages      []spdxPackage  `json:"packages"`
-		Relationships []relationship `json:"relationships"`
-	}
-	creationInfo struct {
-		Created  string   `json:"created"`
-		Creators []string `json:"creators"`
-	}
-	spdxPackage struct {
-		Name             string     `json:"name"`
-		SPDXID           string     `json:"SPDXID"`
-		Version          string     `json:"versionInfo"`
-		DownloadLocation string     `json:"downloadLocation"`
-		FilesAnalyzed    bool       `json:"filesAnalyzed"`
-		Purpose          string     `json:"primaryPackagePurpose"`
-		Declared         string     `json:"licenseDeclared"`
-		Concluded        string     `json:"licenseConcluded"`
-		Copyright        string     `json:"copyrightText"`
-		Checksums        []checksum `json:"checksums,omitempty"`
-		Comment          string     `json:"comment,omitempty"`
-		Refs             []ref      `json:"externalRefs,omitempty"`
-	}
-	checksum struct {
-		Algorithm string `json:"algorithm"`
-		Value     string `json:"checksumValue"`
-	}
-	ref struct {
-		Category string `json:"referenceCategory"`
-		Type     string `json:"referenceType"`
-		Locator  string `json:"referenceLocator"`
-	}
-	relationship struct {
-		Element string `json:"spdxElementId"`
-		Type    string `json:"relationshipType"`
-		Related string `json:"relatedSpdxElement"`
-	}
-)
 
 const (
 	noAssertion = "NOASSERTION"
-	documentID  = "SPDXRef-DOCUMENT"
-	programID   = "SPDXRef-program"
+	documentID  = "DOCUMENT"
+	programID   = "program"
 )
 
 // describe reads a program. Our own modules have its version, whatever the workspace says.
-func describe(path, version string, created time.Time) (document, error) {
+func describe(path, version string, created time.Time) (*spdx.Document, error) {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {
-		return document{}, fmt.Errorf("%s: %w: give a program that go build has made", path, err)
+		return nil, fmt.Errorf("%s: %w: give a program that go build has made", path, err)
 	}
 	content, err := os.ReadFile(path)
 	if err != nil {
-		return document{}, err
+		return nil, err
 	}
 	sum := sha256.Sum256(content)
 	hash := hex.EncodeToString(sum[:])
-	doc := document{
-		SPDXVersion: "SPDX-2.3", DataLicense: "CC0-1.0", SPDXID: documentID, Name: filepath.Base(path) + "-" + version,
-		Namespace:    "https://" + own + "/spdx/" + hash,
-		CreationInfo: creationInfo{created.UTC().Format(time.RFC3339), []string{"Organization: jetpull", "Tool: jetpull-sbom"}},
-		Packages: []spdxPackage{{
-			Name: info.Path, SPDXID: programID, Version: version, DownloadLocation: "https://" + own, Purpose: "APPLICATION",
-			Declared: "Apache-2.0", Concluded: "Apache-2.0", Copyright: noAssertion, Checksums: []checksum{{"SHA256", hash}},
+	doc := &spdx.Document{
+		SPDXVersion: spdx.Version, DataLicense: spdx.DataLicense, SPDXIdentifier: documentID, DocumentName: filepath.Base(path) + "-" + version,
+		DocumentNamespace: "https://" + own + "/spdx/" + hash,
+		CreationInfo: &spdx.CreationInfo{Created: created.UTC().Format(time.RFC3339), Creators: []common.Creator{
+			{CreatorType: "Organization", Creator: "jetpull"}, {CreatorType: "Tool", Creator: "jetpull-sbom"},
 		}},
-		Relationships: []relationship{{documentID, "DESCRIBES", programID}},
 	}
+	add := func(p *spdx.Package, from common.ElementID, relationship string) {
+		doc.Packages = append(doc.Packages, p)
+		doc.Relationships = append(doc.Relationships, &spdx.Relationship{
+			RefA: common.DocElementID{ElementRefID: from}, RefB: common.DocElementID{ElementRefID: p.PackageSPDXIdentifier}, Relationship: relationship,
+		})
+	}
+	add(&spdx.Package{
+		PackageName: info.Path, PackageSPDXIdentifier: programID, PackageVersion: version, PackageDownloadLocation: "https://" + own,
+		PrimaryPackagePurpose: "APPLICATION", PackageLicenseDeclared: "Apache-2.0", PackageLicenseConcluded: "Apache-2.0",
+		PackageCopyrightText: noAssertion,
+		PackageChecksums:     []common.Checksum{{Algorithm: common.SHA256, Value: hash}},
+	}, documentID, common.TypeRelationshipDescribe)
 	modules := []*debug.Module{{Path: "stdlib", Version: strings.TrimPrefix(info.GoVersion, "go")}}
 	for i, m := range append(modules, info.Deps...) {
-		id := "SPDXRef-module-" + strconv.Itoa(i)
 		if m.Replace != nil && m.Replace.Version != "" {
 			m = m.Replace
 		}
-		p := spdxPackage{
-			Name: m.Path, SPDXID: id, Version: m.Version, DownloadLocation: noAssertion, Purpose: "LIBRARY",
-			Declared: noAssertion, Concluded: noAssertion, Copyright: noAssertion,
+		p := &spdx.Package{
+			PackageName: m.Path, PackageSPDXIdentifier: common.ElementID("module-" + strconv.Itoa(i)), PackageVersion: m.Version,
+			PackageDownloadLocation: noAssertion, PrimaryPackagePurpose: "LIBRARY", PackageLicenseDeclared: noAssertion,
+			PackageLicenseConcluded: noAssertion, PackageCopyrightText: noAssertion,
 		}
 		if m.Path == own || strings.HasPrefix(m.Path, own+"/") {
-			p.Version, p.Declared, p.Concluded = "v"+version, "Apache-2.0", "Apache-2.0"
+			p.PackageVersion, p.PackageLicenseDeclared, p.PackageLicenseConcluded = "v"+version, "Apache-2.0", "Apache-2.0"
 		} else if m.Sum != "" {
 			// It is the sum of the module's file list, not of a file that could be downloaded.
-			p.Comment = "go.sum: " + m.Sum
+			p.PackageComment = "go.sum: " + m.Sum
 		}
-		p.Refs = []ref{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + p.Name + "@" + p.Version}}
-		doc.Packages = append(doc.Packages, p)
-		doc.Relationships = append(doc.Relationships, relationship{programID, "CONTAINS", id})
+		p.PackageExternalReferences = []*spdx.PackageExternalReference{{
+			Category: common.CategoryPackageManager, RefType: common.TypePackageManagerPURL, Locator: "pkg:golang/" + p.PackageName + "@" + p.PackageVersion,
+		}}
+		add(p, programID, common.TypeRelationshipContains)
 	}
 	return doc, nil
 }

@@ -16,36 +16,44 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := filepath.Join(t.TempDir(), "x.spdx.json")
-	if err := run([]string{"-version", "v0.7.0", "-time", "1700000000", "-o", out, program}); err != nil {
+	if err := run([]string{"v0.7.0", "1700000000", out, program}); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(out)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var doc document
+	var doc struct {
+		SPDXVersion, SPDXID string
+		CreationInfo        struct{ Created string }
+		Packages            []struct{ SPDXID, Name, VersionInfo, DownloadLocation string }
+		Relationships       []struct{ SPDXElementID, RelationshipType, RelatedSPDXElement string }
+	}
 	if err := json.Unmarshal(text, &doc); err != nil {
 		t.Fatal(err)
 	}
 	if doc.SPDXVersion != "SPDX-2.3" || doc.CreationInfo.Created != "2023-11-14T22:13:20Z" {
 		t.Errorf("the document is %s of %s", doc.SPDXVersion, doc.CreationInfo.Created)
 	}
-	ids := map[string]bool{documentID: true}
+	ids := map[string]bool{doc.SPDXID: true}
 	for _, p := range doc.Packages {
 		if ids[p.SPDXID] || !regexp.MustCompile(`^SPDXRef-[a-zA-Z0-9.-]+$`).MatchString(p.SPDXID) {
 			t.Errorf("%s has the ID %s, which is no ID or not its own", p.Name, p.SPDXID)
 		}
 		ids[p.SPDXID] = true
-		if p.Name == "" || p.Version == "" || p.DownloadLocation == "" {
+		if p.Name == "" || p.VersionInfo == "" || p.DownloadLocation == "" {
 			t.Errorf("%+v lacks a field that SPDX requires", p)
 		}
 	}
 	for _, r := range doc.Relationships {
-		if !ids[r.Element] || !ids[r.Related] {
+		if !ids[r.SPDXElementID] || !ids[r.RelatedSPDXElement] {
 			t.Errorf("%+v names an element that is not there", r)
 		}
 	}
-	if doc.Packages[0].Version != "0.7.0" || doc.Packages[1].Name != "stdlib" {
+	if first := doc.Relationships[0]; doc.SPDXID != "SPDXRef-DOCUMENT" || first.SPDXElementID != doc.SPDXID || first.RelationshipType != "DESCRIBES" {
+		t.Errorf("%s does not describe the program: %+v", doc.SPDXID, first)
+	}
+	if doc.Packages[0].VersionInfo != "0.7.0" || doc.Packages[1].Name != "stdlib" {
 		t.Errorf("the first packages are %+v", doc.Packages[:2])
 	}
 }
@@ -56,9 +64,9 @@ func TestRunRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, args := range map[string][]string{
-		"Unix seconds": {"-version", "v1.0.0", "-o", "x", "-time", "today", text},
-		"one program":  {"-version", "v1.0.0", "-o", "x", "-time", "1"},
-		"go build":     {"-version", "v1.0.0", "-o", "x", "-time", "1", text},
+		"Unix seconds": {"v1.0.0", "today", "x", text},
+		"one program":  {"v1.0.0", "1", "x"},
+		"go build":     {"v1.0.0", "1", "x", text},
 	} {
 		if err := run(args); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v does not say %q", args, err, want)

@@ -12,9 +12,10 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime/pprof"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 const (
@@ -131,37 +132,21 @@ func (p *Process) Kill() error {
 
 // Memory returns the resident set of the system in bytes.
 func (p *Process) Memory() (float64, error) {
-	b, err := os.ReadFile(p.proc("status"))
-	if err != nil {
-		return 0, err
-	}
-	_, rest, _ := strings.Cut(string(b), "VmRSS:")
-	kb, _, ok := strings.Cut(rest, "kB")
-	if !ok {
-		return 0, fmt.Errorf("%s has no VmRSS in kB", p.proc("status"))
-	}
-	n, err := strconv.ParseFloat(strings.TrimSpace(kb), 64)
-	return n * 1024, err
+	stat, err := p.stat()
+	return float64(stat.ResidentMemory()), err
 }
 
 // CPU returns the processor time of the system, in user and kernel mode. Unlike a rate it depends little on other programs
 // that run at the same time.
 func (p *Process) CPU() (time.Duration, error) {
-	b, err := os.ReadFile(p.proc("stat"))
-	if err != nil {
-		return 0, err
-	}
-	// Fields 14 and 15, in ticks of 10 ms. The second field is in parentheses and may have spaces.
-	_, rest, _ := strings.Cut(string(b), ") ")
-	fields := strings.Fields(rest)
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("%s has %d fields, not 15 or more", p.proc("stat"), len(fields)+2)
-	}
-	user, userErr := strconv.ParseInt(fields[11], 10, 64)
-	kernel, kernelErr := strconv.ParseInt(fields[12], 10, 64)
-	return time.Duration(user+kernel) * 10 * time.Millisecond, errors.Join(userErr, kernelErr)
+	stat, err := p.stat()
+	return time.Duration(stat.CPUTime() * float64(time.Second)), err
 }
 
-func (p *Process) proc(file string) string {
-	return "/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/" + file
+func (p *Process) stat() (procfs.ProcStat, error) {
+	proc, err := procfs.NewProc(p.cmd.Process.Pid)
+	if err != nil {
+		return procfs.ProcStat{}, err
+	}
+	return proc.Stat()
 }

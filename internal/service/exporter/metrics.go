@@ -116,7 +116,7 @@ func (c Config) of(ctx context.Context, stream, consumer string) (all []promethe
 	if info.NumPending > 0 || info.NumAckPending > 0 {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
-		if at, err = jsstream.Oldest(ctx, c.JS, info); err != nil {
+		if at, err = jsstream.StoredAfter(ctx, c.JS, info, info.AckFloor.Stream); err != nil {
 			return all
 		}
 	}

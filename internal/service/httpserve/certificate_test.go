@@ -95,7 +95,7 @@ func TestCertificateThatCouldNotBeReadForAMoment(t *testing.T) {
 		require.NoError(t, os.Chtimes(key, at, at))
 	}
 	look := func() bool {
-		c.lookedAt = time.Time{}
+		c.readAt = time.Time{}
 		now, err := c.get(nil)
 		require.NoError(t, err)
 		return now != first

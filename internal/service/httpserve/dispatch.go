@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -51,10 +52,10 @@ func cleanPath(escaped string) bool {
 
 // refusal is the mux's verdict on a request that has no route.
 func refusal(h http.Handler, r *http.Request) error {
-	verdict := &answer{header: http.Header{}}
+	verdict := httptest.NewRecorder()
 	h.ServeHTTP(verdict, r)
-	if verdict.status == http.StatusMethodNotAllowed {
-		allow := verdict.header.Get("Allow")
+	if verdict.Code == http.StatusMethodNotAllowed {
+		allow := verdict.Header().Get("Allow")
 		return &Error{http.StatusMethodNotAllowed, "method_not_allowed", "allowed: " + allow, map[string]string{"Allow": allow}}
 	}
 	return ErrNoRoute

@@ -1,10 +1,9 @@
 package httpserve
 
 import (
-	"bytes"
 	"context"
-	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 )
 
@@ -43,7 +42,7 @@ type InProcess struct{ Handler http.Handler }
 
 // RoundTrip implements http.RoundTripper.
 func (p InProcess) RoundTrip(r *http.Request) (*http.Response, error) {
-	a := &answer{header: http.Header{}}
+	answer := httptest.NewRecorder()
 	served := r.Clone(r.Context())
 	served.RequestURI, served.RemoteAddr = r.URL.RequestURI(), nowhere
 	if served.Body == nil {
@@ -52,34 +51,8 @@ func (p InProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	if served.Host == "" {
 		served.Host = r.URL.Host
 	}
-	p.Handler.ServeHTTP(a, served)
-	return a.response(r), nil
-}
-
-// answer is a response that is not sent.
-type answer struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-func (a *answer) Header() http.Header { return a.header }
-
-func (a *answer) WriteHeader(status int) {
-	if a.status == 0 {
-		a.status = status
-	}
-}
-
-func (a *answer) Write(b []byte) (int, error) {
-	a.WriteHeader(http.StatusOK)
-	return a.body.Write(b)
-}
-
-func (a *answer) response(r *http.Request) *http.Response {
-	a.WriteHeader(http.StatusOK)
-	return &http.Response{
-		Status: http.StatusText(a.status), StatusCode: a.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: a.header,
-		Body: io.NopCloser(&a.body), ContentLength: int64(a.body.Len()), Request: r,
-	}
+	p.Handler.ServeHTTP(answer, served)
+	resp := answer.Result()
+	resp.Request, resp.ContentLength = r, int64(answer.Body.Len())
+	return resp, nil
 }

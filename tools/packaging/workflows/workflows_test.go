@@ -1,3 +1,4 @@
+// Package workflows checks the security of the workflows in .github: permissions and pinned actions. It has tests only.
 package workflows
 
 import (

@@ -1,4 +1,4 @@
-package main
+package deploylint
 
 import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"

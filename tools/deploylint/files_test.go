@@ -1,8 +1,8 @@
-// Command deploylint checks deployment files with the parsers of the programs that read them: a Dockerfile with BuildKit's
+// Package deploylint checks the files in deploy with the parsers of the programs that read them: a Dockerfile with BuildKit's
 // parser and linter, a compose file with Compose's loader, Kubernetes manifests with the types of their API, without unknown
 // fields, a Helm chart with helm's linter and as manifests, and a systemd unit with systemd-analyze. It also checks that they
-// confine the process: see confine.go.
-package main
+// confine the process: see confine_test.go. It has tests only.
+package deploylint
 
 import (
 	"bytes"
@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/compose-spec/compose-go/v2/cli"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
@@ -26,34 +25,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
 
-func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: deploylint FOLDER")
-		os.Exit(2)
-	}
-	if err := lintAll(os.Args[1]); err != nil {
-		fmt.Fprintln(os.Stderr, "deploylint:", err)
-		os.Exit(1)
-	}
-}
-
 // checks are the files of the folder, and how each is checked.
 var checks = map[string]func(path string) error{
 	"Dockerfile": dockerfile, "release.Dockerfile": dockerfile,
 	"compose.yaml": compose, "compose-relay.yaml": compose, "compose-feed.yaml": compose, "compose-console.yaml": compose,
 	"kubernetes.yaml": kubernetes, "exporter.yaml": kubernetes, "keda.yaml": kubernetes, chartDir: chart,
 	unitFile: unit,
-}
-
-func lintAll(dir string) error {
-	var errs []error
-	for name, check := range checks {
-		path := filepath.Join(dir, name)
-		if err := check(path); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", path, err))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 func dockerfile(path string) error {

@@ -1,0 +1,123 @@
+package pgtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+const startLimit = time.Minute
+
+// process is a server program with a folder of its own. The zero process has none.
+type process struct {
+	dir     string
+	as      *syscall.Credential // who runs it; nil: whoever this is
+	log     *bytes.Buffer
+	command *exec.Cmd // nil: it was not started
+	ended   chan struct{}
+}
+
+func newProcess(folder string) (p process, err error) {
+	p.log = new(bytes.Buffer)
+	if p.as, err = unprivileged(); err != nil {
+		return p, err
+	}
+	if p.dir, err = os.MkdirTemp("", folder); err != nil {
+		return p, err
+	}
+	return p, p.own(p.dir)
+}
+
+// own gives a path to who runs the program.
+func (p *process) own(path string) error {
+	if p.as == nil {
+		return nil
+	}
+	return os.Chown(path, int(p.as.Uid), int(p.as.Gid))
+}
+
+// program is a program that is run in the folder.
+func (p *process) program(ctx context.Context, path string, args ...string) *exec.Cmd {
+	command := exec.CommandContext(ctx, path, args...)
+	command.Dir, command.SysProcAttr = p.dir, &syscall.SysProcAttr{Credential: p.as, Setpgid: true}
+	return command
+}
+
+// start starts the program, and waits until probe returns no error.
+func (p *process) start(ctx context.Context, probe func(context.Context) error, path string, args ...string) error {
+	command, ended := p.program(context.WithoutCancel(ctx), path, args...), make(chan struct{})
+	command.Stdout, command.Stderr = p.log, p.log
+	if err := command.Start(); err != nil {
+		return err
+	}
+	p.command, p.ended = command, ended
+	go func() {
+		_ = command.Wait()
+		close(ended)
+	}()
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for {
+		err := probe(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ended:
+			return errors.New("it ended")
+		case <-ctx.Done():
+			return err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// end ends the program at once.
+func (p *process) end() {
+	if p.command != nil {
+		_ = p.command.Process.Signal(syscall.SIGQUIT) // an error: it has ended
+		<-p.ended
+	}
+}
+
+// remove ends the program and removes its folder.
+func (p *process) remove() {
+	p.end()
+	if p.dir != "" {
+		_ = os.RemoveAll(p.dir)
+	}
+}
+
+// unprivileged is who runs the server, which refuses to be root; nil: whoever this is.
+func unprivileged() (*syscall.Credential, error) {
+	if os.Getuid() != 0 {
+		return nil, nil //nolint:nilnil // no other user is needed
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, errors.Join(err1, err2)
+	}
+	return nil, errors.New("root has no user to run the server as: postgres and nobody are missing")
+}
+
+func freePort(ctx context.Context) (int, error) {
+	var cfg net.ListenConfig
+	l, err := cfg.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
