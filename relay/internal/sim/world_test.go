@@ -207,7 +207,9 @@ func (w *world) crashpoint(node, point string) {
 
 // configure draws receivers, and configures the sender's callback.
 func (w *world) configure(r *rand.Rand) {
-	sender := store.Sender{Named: store.Named{Name: "git"}, CallbackEndpoint: "http://git/told", Token: "x", Sources: []string{""}}
+	sender := store.Sender{Named: store.Named{Name: "git"}, SenderConfig: store.SenderConfig{
+		CallbackEndpoint: "http://git/told", Token: "x", Sources: []string{""},
+	}}
 	require.NoError(w.t, w.processes[0].store.Senders.Put(context.Background(), sender))
 	for i := range 1 + r.IntN(3) {
 		w.add(drawReceiver(r, fmt.Sprint("r", i)), upTo(r, 2*time.Second))

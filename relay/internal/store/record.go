@@ -88,11 +88,8 @@ func (s *Records) Load(ctx context.Context, source, id string) (Versioned, error
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	raw, err := jsstream.Last(ctx, s.js, s.records, s.recordSubject(source, id))
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return Versioned{}, fmt.Errorf("%w: message %q of source %q", ErrNotFound, id, source)
-	case err != nil:
-		return Versioned{}, fmt.Errorf("%w: read the record of %q %q: %w", ErrUnavailable, source, id, err)
+	if err != nil {
+		return Versioned{}, jsstream.ReadError(err, fmt.Sprintf("message %q of source %q", id, source))
 	}
 	v := Versioned{Revision: raw.Sequence}
 	if err := cmp.Or(json.Unmarshal(raw.Data, &v.Record), check(&v.Record)); err != nil {

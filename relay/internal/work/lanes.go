@@ -44,7 +44,7 @@ type laneKey struct {
 type lane struct {
 	laneKey
 	gate    *receiverGate // only a lane that sends to a receiver uses it
-	restart chan struct{} // gets a value when the lane is to begin again, with the present configuration of its receiver
+	restart chan struct{} // of the present run: gets a value when the lane is to begin again, with the present configuration of its receiver
 	woken   bool          // guarded by lanes.mu: the queue may have got an entry since this was reset
 }
 
@@ -56,7 +56,7 @@ func (l *lanes) wake(q store.Queue, owner string) {
 	if one := l.running[key]; one != nil {
 		one.woken = true
 	} else if !l.closed {
-		one = &lane{laneKey: key, restart: make(chan struct{}, 1)}
+		one = &lane{laneKey: key}
 		l.running[key] = one
 		l.start(one)
 	}
@@ -82,10 +82,7 @@ func (w *Workers) startLane(one *lane) {
 
 // runLane runs a lane until it is idle, is to begin again, or the workers stop.
 func (w *Workers) runLane(one *lane) {
-	select {
-	case <-one.restart: // of the run before, which has ended
-	default:
-	}
+	one.restart = make(chan struct{}, 1)
 	worker := w.laneWorker(one)
 	worker.consumer.InactiveThreshold = consumerIdle
 	consuming, stop := context.WithCancel(context.WithoutCancel(w.ctx)) // ends after w.ctx: see receiverGate.stop
@@ -179,11 +176,10 @@ func (w *Workers) changed(q store.Queue, owner string) {
 // dropMetrics removes the metrics of a receiver or sender if it is deleted. It is also called at the end of a lane, since a lane
 // counts until then.
 func (w *Workers) dropMetrics(q store.Queue, owner string) {
-	if q == store.ToSender {
-		if s, known := w.store.Senders.Get(owner); !known || s.Deleted {
-			w.cfg.Metrics.forget("sender", owner)
-		}
-	} else if r, known := w.store.Receivers.Get(owner); !known || r.Deleted {
+	switch {
+	case q == store.ToSender && w.store.Senders.Get(owner).Gone():
+		w.cfg.Metrics.forget("sender", owner)
+	case q != store.ToSender && w.store.Receivers.Get(owner).Gone():
 		w.cfg.Metrics.forget("receiver", owner)
 	}
 }

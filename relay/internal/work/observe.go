@@ -143,7 +143,7 @@ func (m *Metrics) Seen(receiver string) (seen Seen) {
 // calledBack counts a callback. A receiver that was deleted gets no series.
 func (m *Metrics) calledBack(sender string, receiver store.Receiver, a *webhook.Answer, err error, took time.Duration) {
 	m.callbacks.WithLabelValues(sender, resultClass(a, err)).Inc()
-	if !receiver.Deleted && receiver.Name != "" && err == nil && a.Code >= 200 && a.Code <= 299 {
+	if !receiver.Gone() && err == nil && a.Code >= 200 && a.Code <= 299 {
 		m.endToEnd.WithLabelValues(receiver.Name).Observe(max(0, took).Seconds())
 	}
 }
@@ -193,9 +193,6 @@ func (g gauges) collect(gauge func(d *prometheus.Desc, value float64, labels ...
 	defer cancel()
 	g.collectQueues(ctx, gauge)
 	for _, r := range g.w.store.Receivers.All() {
-		if r.Deleted {
-			continue
-		}
 		state := g.w.gate(r.Name).state(r)
 		gauge(gaugeBreaker, metrics.OneIf(state.Breaker != "closed"), r.Name)
 		gauge(gaugeOff, metrics.OneIf(r.Disabled), r.Name)
@@ -225,7 +222,7 @@ func (g gauges) collectQueues(ctx context.Context, gauge func(d *prometheus.Desc
 		}
 		for _, owner := range s.Owners(q) {
 			n := backlogs[owner.Name]
-			if n == 0 && owner.Deleted {
+			if n == 0 && (owner.Deleted || q == store.FromReceiver) { // most receivers answer at once
 				continue
 			}
 			gauge(desc, float64(n), owner.Name)

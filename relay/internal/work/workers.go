@@ -221,10 +221,10 @@ func (w *core) consumeOnce(ctx context.Context, worker worker) error {
 // policy returns the part of the configuration that decides about a message. A sender that this process does not know may be
 // known to another one: the worker that makes the callback reads it again.
 func (w *core) policy(r store.Receiver, sender string) machine.Policy {
-	s, ok := w.store.Senders.Get(sender)
+	s := w.store.Senders.Get(sender)
 	return machine.Policy{
 		MaxAttempts: r.MaxRetries + 1, RetryAfter: r.RetryAfter, StatusEndpoint: r.StatusEndpoint != "",
-		AtMostOnce: r.UnknownOutcome == store.AtMostOnce, Callback: sender != "" && (!ok || s.Deleted || s.CallbackEndpoint != ""),
+		AtMostOnce: r.UnknownOutcome == store.AtMostOnce, Callback: sender != "" && (s.Gone() || s.CallbackEndpoint != ""),
 	}
 }
 
