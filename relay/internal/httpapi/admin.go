@@ -27,24 +27,18 @@ const (
 	maxEndpoint = 4 << 10 // bytes: every relay process keeps it in memory
 )
 
-// receiverBody is the configuration of a receiver in requests and answers. Durations are in seconds.
+// receiverBody is the configuration of a receiver in requests and answers. Durations are in seconds. Without secrets the present ones stay; they
+// are not shown.
 type receiverBody struct {
-	PostEndpoint   string      `json:"post_endpoint"`
-	StatusEndpoint string      `json:"status_endpoint"`
-	RateLimit      int         `json:"rate_limit"`
-	Window         float64     `json:"window_size"`
-	RetryAfter     float64     `json:"retry_after"`
-	MaxRetries     int         `json:"max_retries"`
-	Timeout        float64     `json:"timeout"`
-	Order          store.Order `json:"order"`
-	UnknownOutcome string      `json:"unknown_outcome"`
-	TTL            float64     `json:"ttl"`
-	Secrets        []string    `json:"secrets,omitempty"` // absent: the present ones stay; they are not shown
-	Paused         bool        `json:"paused"`
-	Enable         *bool       `json:"enable,omitempty"` // of PATCH: true: a receiver that answered 410 is not disabled any more, as after a PUT
+	store.ReceiverConfig
+	Window     float64 `json:"window_size"`
+	RetryAfter float64 `json:"retry_after"`
+	Timeout    float64 `json:"timeout"`
+	TTL        float64 `json:"ttl"`
+	Enable     *bool   `json:"enable,omitempty"` // of PATCH: true: a receiver that answered 410 is not disabled any more, as after a PUT
 }
 
-var defaultReceiver = receiverBody{Window: 1, RetryAfter: 5, MaxRetries: 5, Timeout: 30}
+var defaultReceiver = receiverBody{Window: 1, RetryAfter: 5, Timeout: 30, ReceiverConfig: store.ReceiverConfig{MaxRetries: 5}}
 
 // receiverView is the view of a receiver. It has the number of secrets instead of the secrets.
 type receiverView struct {
@@ -66,11 +60,11 @@ type receiverState struct {
 }
 
 func viewReceiver(r store.Receiver) receiverView {
-	return receiverView{Name: r.Name, SecretCount: len(r.Secrets), receiverBody: receiverBody{
-		PostEndpoint: r.PostEndpoint, StatusEndpoint: r.StatusEndpoint, RateLimit: r.RateLimit, Window: r.Window.Seconds(),
-		RetryAfter: r.RetryAfter.Seconds(), MaxRetries: r.MaxRetries, Timeout: r.Timeout.Seconds(), Order: r.Order,
-		UnknownOutcome: r.UnknownOutcome, TTL: r.TTL.Seconds(), Paused: r.Paused,
+	view := receiverView{Name: r.Name, SecretCount: len(r.Secrets), receiverBody: receiverBody{
+		ReceiverConfig: r.ReceiverConfig, Window: r.Window.Seconds(), RetryAfter: r.RetryAfter.Seconds(), Timeout: r.Timeout.Seconds(), TTL: r.TTL.Seconds(),
 	}}
+	view.Secrets = nil
+	return view
 }
 
 // checkEndpoint checks a URL, in which the placeholders may be.
@@ -124,21 +118,21 @@ func (b *receiverBody) apply(r *store.Receiver) error {
 		}
 		*d.into = time.Duration(math.Round(d.value * float64(time.Second))) // a client may write what it has read
 	}
-	r.Order, r.UnknownOutcome = cmp.Or(b.Order, store.OrderNone), cmp.Or(b.UnknownOutcome, store.AtLeastOnce)
+	b.Order, b.UnknownOutcome = cmp.Or(b.Order, store.OrderNone), cmp.Or(b.UnknownOutcome, store.AtLeastOnce)
 	switch {
 	case b.MaxRetries < 0 || b.MaxRetries > maxRetries:
 		return httpserve.BadRequest("max_retries: %d is not a number from 0 to %d", b.MaxRetries, maxRetries)
 	case b.RateLimit < 0 || b.RateLimit > gate.MaxLimit:
 		return httpserve.BadRequest("rate_limit: %d is not a number from 0, which is no limit, to %d", b.RateLimit, gate.MaxLimit)
-	case !slices.Contains([]store.Order{store.OrderNone, store.OrderSource, store.OrderReceiver}, r.Order):
+	case !slices.Contains([]store.Order{store.OrderNone, store.OrderSource, store.OrderReceiver}, b.Order):
 		return httpserve.BadRequest("order: %q is none of none, source and receiver", b.Order)
-	case r.UnknownOutcome != store.AtLeastOnce && r.UnknownOutcome != store.AtMostOnce:
+	case b.UnknownOutcome != store.AtLeastOnce && b.UnknownOutcome != store.AtMostOnce:
 		return httpserve.BadRequest("unknown_outcome: %q is neither at_least_once nor at_most_once", b.UnknownOutcome)
 	}
-	r.PostEndpoint, r.StatusEndpoint, r.RateLimit, r.MaxRetries, r.Paused = b.PostEndpoint, b.StatusEndpoint, b.RateLimit, b.MaxRetries, b.Paused
-	if b.Secrets != nil {
-		r.Secrets = b.Secrets
+	if b.Secrets == nil {
+		b.Secrets = r.Secrets
 	}
+	r.ReceiverConfig = b.ReceiverConfig
 	return nil
 }
 

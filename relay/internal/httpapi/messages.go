@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -256,21 +255,11 @@ type requestView struct {
 }
 
 // getRequest shows the request of a message that waits or is on the list of failed messages. Later the relay does not keep it.
-func getRequest(s *store.Store) func(*http.Request, store.Versioned) (any, error) {
-	return func(r *http.Request, record store.Versioned) (any, error) {
-		e := store.Entry{Versioned: record}
-		if record.Status != machine.Failed {
-			e, err := s.Request(r.Context(), &e)
-			return requestView{e.Headers, e.Payload}, err
-		}
-		found, err := s.ListFailed(r.Context(), store.Filter{Source: record.Source, Message: record.ID}, 0, 1)
-		if err == nil && len(found) == 0 {
-			err = fmt.Errorf("%w: the request of message %q of source %q is not kept any more: it is off the list of failed messages", store.ErrNotFound,
-				record.ID, record.Source)
-		}
-		if err == nil {
-			e, err = s.FailedEntry(r.Context(), found[0].Seq)
-		}
-		return requestView{e.Headers, e.Payload}, err
+func (a *API) getRequest(r *http.Request, record store.Versioned) (any, error) {
+	find := a.store.Request
+	if record.Status == machine.Failed {
+		find = a.store.FailedRequest
 	}
+	e, err := find(r.Context(), &store.Entry{Versioned: record})
+	return requestView{e.Headers, e.Payload}, err
 }

@@ -149,8 +149,8 @@ func (s *single) receiver(change func(*store.Receiver)) {
 	}
 	revision := r.Revision
 	r = store.Receiver{
-		Named: store.Named{Name: "ci", Revision: revision}, PostEndpoint: hookURL, Timeout: time.Second, Order: store.OrderNone,
-		UnknownOutcome: store.AtLeastOnce,
+		Named: store.Named{Name: "ci", Revision: revision}, Timeout: time.Second,
+		ReceiverConfig: store.ReceiverConfig{PostEndpoint: hookURL, Order: store.OrderNone, UnknownOutcome: store.AtLeastOnce},
 	}
 	if change != nil {
 		change(&r)

@@ -280,20 +280,26 @@ func (s *Failed) FailedDepth() (depth map[string]int, oldest time.Time) {
 }
 
 // FailedEntry reads a failed message with its payload. ErrNotFound: it is off the list.
-func (s *Failed) FailedEntry(ctx context.Context, seq uint64) (Entry, error) {
-	m, err := s.readFailed(ctx, seq)
+func (s *Failed) FailedEntry(ctx context.Context, i *Item) (Entry, error) {
+	m, err := s.readFailed(ctx, i)
 	if err != nil {
 		return Entry{}, err
 	}
 	return DecodeEntry(m.Data)
 }
 
-func (s *Failed) readFailed(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
-	m, err := jsstream.At(ctx, s.js, s.failed, seq)
-	if err == nil && m.Header.Get(headerSettled) != "" {
+// FailedRequest returns the entry of a message on the list, as [Queues.Request] does.
+func (s *Failed) FailedRequest(ctx context.Context, e *Entry) (Entry, error) {
+	return s.FailedEntry(ctx, &Item{Receiver: e.Receiver, Source: e.Source, ID: e.ID})
+}
+
+// readFailed reads the message of an item; without a sequence it is the present one.
+func (s *Failed) readFailed(ctx context.Context, i *Item) (*jetstream.RawStreamMsg, error) {
+	m, err := jsstream.Last(ctx, s.js, s.failed, s.failedSubject(i))
+	if err == nil && (m.Header.Get(headerSettled) != "" || i.Seq != 0 && i.Seq != m.Sequence) {
 		err = jetstream.ErrMsgNotFound
 	}
-	return m, jsstream.ReadError(err, "the message is off the list of failed messages")
+	return m, jsstream.ReadError(err, fmt.Sprintf("message %q of source %q is not kept any more: it is off the list of failed messages", i.ID, i.Source))
 }
 
 // Settle takes a message off the list. how is the reason. The payload is kept only if keep is set. ErrConflict: the message is
@@ -302,7 +308,7 @@ func (s *Failed) Settle(ctx context.Context, i *Item, how string, keep bool) err
 	m := &nats.Msg{Subject: s.failedSubject(i), Header: nats.Header{headerSettled: {how}}}
 	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(i.Seq)}
 	if keep {
-		kept, err := s.readFailed(ctx, i.Seq)
+		kept, err := s.readFailed(ctx, i)
 		if errors.Is(err, ErrNotFound) {
 			return ErrConflict
 		} else if err != nil {

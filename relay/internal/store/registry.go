@@ -49,19 +49,24 @@ func (n Named) Gone() bool { return n.Deleted || n.Name == "" }
 // Receiver is the configuration of a receiver.
 type Receiver struct {
 	Named
-	PostEndpoint   string        `json:"post_endpoint"`
-	StatusEndpoint string        `json:"status_endpoint,omitempty"`
-	RateLimit      int           `json:"rate_limit,omitempty"` // POSTs in a window; 0: no limit
-	Window         time.Duration `json:"window,omitempty"`
-	RetryAfter     time.Duration `json:"retry_after"`
-	MaxRetries     int           `json:"max_retries"`
-	Timeout        time.Duration `json:"timeout"`
-	Order          Order         `json:"order"`
-	UnknownOutcome string        `json:"unknown_outcome"`
-	TTL            time.Duration `json:"ttl,omitempty"` // 0: for ever
-	Secrets        []string      `json:"secrets,omitempty"`
-	Paused         bool          `json:"paused,omitempty"`
-	Disabled       bool          `json:"disabled,omitempty"` // it answered 410
+	ReceiverConfig
+	Window     time.Duration `json:"window,omitempty"`
+	RetryAfter time.Duration `json:"retry_after"`
+	Timeout    time.Duration `json:"timeout"`
+	TTL        time.Duration `json:"ttl,omitempty"`      // 0: for ever
+	Disabled   bool          `json:"disabled,omitempty"` // it answered 410
+}
+
+// ReceiverConfig is what a request configures of a receiver, apart from durations.
+type ReceiverConfig struct {
+	PostEndpoint   string   `json:"post_endpoint"`
+	StatusEndpoint string   `json:"status_endpoint"`
+	RateLimit      int      `json:"rate_limit"` // POSTs in a window; 0: no limit
+	MaxRetries     int      `json:"max_retries"`
+	Order          Order    `json:"order"`
+	UnknownOutcome string   `json:"unknown_outcome"`
+	Secrets        []string `json:"secrets,omitempty"`
+	Paused         bool     `json:"paused"`
 }
 
 // Sender is the configuration of a sender.

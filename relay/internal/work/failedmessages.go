@@ -63,7 +63,7 @@ func (w *operator) Redrive(ctx context.Context, item *store.Item) error {
 			return err
 		}
 	}
-	e, err := w.store.FailedEntry(ctx, item.Seq)
+	e, err := w.store.FailedEntry(ctx, item)
 	if errors.Is(err, store.ErrNotFound) {
 		return fmt.Errorf("%w: it is off the list", errNotRedriven)
 	} else if err != nil {

@@ -256,10 +256,6 @@ func (w *Workers) MessageWait(ctx context.Context, m *machine.Record) (*gate.Wai
 
 // behind reports whether an earlier message of the source waits for the receiver.
 func (w *Workers) behind(ctx context.Context, m *machine.Record) (bool, error) {
-	entry, err := w.store.First(ctx, store.ToReceiver, w.store.Filter(store.ToReceiver, m.Receiver, m.Source, m.ID))
-	if entry == nil {
-		return false, err // without an error, its status has changed meanwhile
-	}
 	first, err := w.store.First(ctx, store.ToReceiver, w.store.Filter(store.ToReceiver, m.Receiver, m.Source))
-	return first != nil && first.Sequence < entry.Sequence, err
+	return first != nil && first.Subject != w.store.Filter(store.ToReceiver, m.Receiver, m.Source, m.ID), err
 }

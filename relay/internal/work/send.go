@@ -13,6 +13,7 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/service/webhook/gate"
+	"github.com/jetpull/jetpull/internal/watch"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
@@ -38,9 +39,9 @@ type toReceiver struct {
 	w       *core
 	name    string
 	gate    *receiverGate
-	restart chan<- struct{} // of the run of its lane
-	order   store.Order     // as that run was started
-	asked   sync.Map        // when the outcome of a POST was first requested, by the revision of its SENDING
+	restart func()      // ends the run of its lane, which begins again
+	order   store.Order // as that run was started
+	asked   sync.Map    // when the outcome of a POST was first requested, by the revision of its SENDING
 }
 
 func (w *core) toReceiver(one *lane) worker {
@@ -150,10 +151,7 @@ func (t *toReceiver) attempt(ctx context.Context, e *store.Entry) error {
 		return err
 	case p.Order != t.order:
 		t.gate.release(p, gate.NotMade)
-		select {
-		case t.restart <- struct{}{}:
-		default: // it begins again anyway
-		}
+		t.restart()
 		return jetpull.Retry(firstPause, errors.New("its lane begins again in another order"))
 	default:
 		return t.send(ctx, e, p, event)
@@ -305,11 +303,7 @@ func (w *core) swap(ctx context.Context, e *store.Entry, next machine.Record) (r
 		if !errors.Is(err, store.ErrUnavailable) {
 			return repeated, err
 		}
-		select {
-		case <-time.After(firstPause):
-		case <-w.ctx.Done():
-			return repeated, err
-		case <-ctx.Done():
+		if w.ctx.Err() != nil || watch.Sleep(ctx, firstPause) != nil {
 			return repeated, err
 		}
 	}
