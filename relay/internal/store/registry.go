@@ -97,10 +97,10 @@ type Registry struct {
 
 // Table has the receivers or the senders. The bucket keeps an entry of a deleted one for 30 days.
 type Table[T any] struct {
+	s       *Registry
 	prefix  string
 	base    func(*T) *Named
 	records *registry.Table[T]
-	onDisk  func(ctx context.Context) error
 }
 
 // Get returns a record from this process's memory. It may be [Named.Gone].
@@ -167,7 +167,7 @@ func (t Table[T]) Put(ctx context.Context, r T) error {
 	} else {
 		_, err = t.records.Put(ctx, registry.ID{Name: n.Name}, r, n.Revision)
 	}
-	return cmp.Or(err, t.onDisk(ctx))
+	return cmp.Or(err, t.s.durable(ctx, t.s.config.CachedInfo().Config.Name, 0))
 }
 
 // Change edits a record, and tries again if another process changes it meanwhile. With create, it edits a new record where there is none.
@@ -195,21 +195,14 @@ func (t Table[T]) Change(ctx context.Context, name string, create bool, edit fun
 // openRegistry reads the configuration and follows it until run ends.
 func (s *Registry) openRegistry(ctx, run context.Context) error {
 	all := registry.New(registry.Config{JS: s.js, KV: s.configKV, Stream: s.config, Leader: s.reader, Shared: true, Log: s.Logger})
-	onDisk := func(ctx context.Context) error { return s.durable(ctx, s.config.CachedInfo().Config.Name, 0) }
-	s.Receivers = addTable(all, "receiver.", onDisk, func(r *Receiver) *Named { return &r.Named }, func(name string) {
-		s.announce(ToReceiver, name)
-	})
-	s.Senders = addTable(all, "sender.", onDisk, func(r *Sender) *Named { return &r.Named }, func(name string) {
-		s.changes.Add(1)
-		s.announce(ToSender, name)
-	})
+	s.Receivers = addTable(s, all, "receiver.", ToReceiver, func(r *Receiver) *Named { return &r.Named })
+	s.Senders = addTable(s, all, "sender.", ToSender, func(r *Sender) *Named { return &r.Named })
 	return s.follows(all.Open(ctx, run, s.reader))
 }
 
-// addTable adds the table of the keys with a prefix.
-func addTable[T any](all *registry.Registry, prefix string, onDisk func(context.Context) error, base func(*T) *Named, changed func(name string),
-) Table[T] {
-	return Table[T]{prefix: prefix, base: base, onDisk: onDisk, records: registry.Add(all, registry.Kind[T]{
+// addTable adds the table of the keys with a prefix, for the owners of a queue.
+func addTable[T any](s *Registry, all *registry.Registry, prefix string, q Queue, base func(*T) *Named) Table[T] {
+	return Table[T]{s: s, prefix: prefix, base: base, records: registry.Add(all, registry.Kind[T]{
 		Prefix: prefix, Key: func(id registry.ID) string { return Token(id.Name) }, Encode: func(r T) any { return r },
 		Decode: func(e registry.Entry) (id registry.ID, r T, err error) {
 			if id.Name, err = ParseToken(strings.TrimPrefix(e.Key, prefix)); err == nil {
@@ -221,7 +214,7 @@ func addTable[T any](all *registry.Registry, prefix string, onDisk func(context.
 			base(&r).Revision = e.Revision
 			return id, r, err
 		},
-		Changed: func(was, is *T) { changed(base(cmp.Or(is, was)).Name) },
+		Changed: func(was, is *T) { s.announce(q, base(cmp.Or(is, was)).Name) },
 	})}
 }
 
@@ -230,6 +223,9 @@ func addTable[T any](all *registry.Registry, prefix string, onDisk func(context.
 func (s *Registry) OnChange(changed func(q Queue, owner string)) { s.changed.Store(&changed) }
 
 func (s *Registry) announce(q Queue, owner string) {
+	if q == ToSender {
+		s.changes.Add(1)
+	}
 	if changed := s.changed.Load(); changed != nil {
 		(*changed)(q, owner)
 	}

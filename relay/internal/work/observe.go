@@ -219,7 +219,8 @@ func (w *Workers) collectQueues(ctx context.Context, gauge func(d *prometheus.De
 		}
 		for _, owner := range w.store.Owners(q) {
 			n := backlogs[owner.Name]
-			if n == 0 && (owner.Deleted || q == store.FromReceiver) { // most receivers answer at once
+			answers := q == store.FromReceiver && w.store.Receivers.Get(owner.Name).StatusEndpoint == "" // at once
+			if n == 0 && (owner.Deleted || answers) {
 				continue
 			}
 			gauge(desc, float64(n), owner.Name)
