@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -71,9 +70,6 @@ func (c *Client) Exchange(ctx context.Context, r Request) (*Answer, error) {
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		if failed, ok := errors.AsType[*url.Error](err); ok {
-			err = failed.Err // the errors of messages are shown to others than the operator, who alone may know the URL
-		}
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, ErrForbiddenAddress) {
 			err = cause
 		}

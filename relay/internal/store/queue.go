@@ -167,11 +167,8 @@ func (s *Queues) consumer(ctx context.Context, q Queue, owner string) (*jetstrea
 
 // Entries counts the entries of a queue.
 func (s *Queues) Entries(ctx context.Context, q Queue) (uint64, error) {
-	info, err := s.queues[q].Info(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("%w: count the entries of %s: %w", ErrUnavailable, q, err)
-	}
-	return info.State.Msgs, nil
+	state, err := jsstream.AskState(ctx, s.queues[q])
+	return state.Msgs, err
 }
 
 // Backlog counts the entries that wait for one receiver or sender, as [Queues.Backlogs] does.

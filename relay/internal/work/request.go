@@ -228,6 +228,7 @@ func (w *core) exchange(ctx context.Context, name string, e *store.Entry, secret
 	defer span.End()
 	spans.Inject(ctx, r.Header)
 	answer, err := w.cfg.Client.Exchange(ctx, r)
+	err = withoutURL(err)
 	switch {
 	case err != nil:
 		span.SetAttributes(attribute.String("error.type", result(nil, err)))
@@ -257,6 +258,19 @@ func (w *core) sign(h http.Header, secrets []string, id string, payload []byte) 
 		return
 	}
 	signer.Sign(h, id, now, payload)
+}
+
+// withoutURL removes the URL from the error of a request: a sender sees the errors of its messages, and the endpoints of
+// receivers may be secret.
+func withoutURL(err error) error {
+	failed, ok := errors.AsType[*url.Error](err)
+	switch {
+	case !ok:
+		return err
+	case errors.Is(err, webhook.ErrNotSent):
+		return fmt.Errorf("%w: %w", webhook.ErrNotSent, failed.Err)
+	}
+	return failed.Err
 }
 
 // traceID returns the trace ID of a traceparent, for the search in logs and traces.
