@@ -48,7 +48,7 @@ type HTTPConfig struct {
 	TLSCert, TLSKey string
 }
 
-// LogConfig configures the log.
+// LogConfig configures the log. [Settings] documents its fields, in section log.
 type LogConfig = service.Log
 
 type (
@@ -80,7 +80,7 @@ type GatewayConfig struct {
 	Exempt    []string      // prefixes of paths that need no signature, beside /healthz and /readyz; /_status and /metrics by default
 }
 
-// AdminConfig configures access to the registry.
+// AdminConfig configures access to the registry. [Settings] documents its fields, in section admin.
 type AdminConfig struct {
 	service.Admin // Token may be its hash: sha256: and 64 hexadecimal digits
 	// HashTokens stores the tokens of producers and channels as hashes.

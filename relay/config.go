@@ -30,10 +30,10 @@ type Config struct {
 // HTTPConfig configures the listener. [Settings] documents its fields, in section http.
 type HTTPConfig = service.HTTP
 
-// LogConfig configures the log.
+// LogConfig configures the log. [Settings] documents its fields, in section log.
 type LogConfig = service.Log
 
-// AdminConfig configures the administration of the relay.
+// AdminConfig configures the administration of the relay. [Settings] documents its fields, in section admin.
 type AdminConfig = service.Admin
 
 // WorkConfig configures the delivery of messages. [Settings] documents its fields, in section relay.

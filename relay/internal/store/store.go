@@ -117,7 +117,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 		Failed: &Failed{base: b, index: newFailedIndex()}, Registry: &Registry{base: b}, stop: stop,
 	}
 	for _, step := range []func(ctx, run context.Context) error{
-		s.create, s.checkMarks, s.followClock, s.openRegistry, s.openOperations, s.followFailed,
+		s.create, s.syncStored, s.checkMarks, s.followClock, s.openRegistry, s.openOperations, s.followFailed,
 	} {
 		if err := step(ctx, run); err != nil {
 			s.Close()
@@ -125,6 +125,22 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 		}
 	}
 	return s, nil
+}
+
+// syncStored brings to disk what an earlier process, or the server as it started, may have left in memory: nobody waits for a sync of it later.
+func (s *Store) syncStored(ctx, _ context.Context) error {
+	if s.Disk == nil {
+		return nil
+	}
+	for _, stream := range []jetstream.Stream{
+		s.records, s.queues[ToReceiver], s.queues[FromReceiver], s.queues[ToSender], s.failed, s.config, s.state,
+	} {
+		info := stream.CachedInfo()
+		if err := s.durable(ctx, info.Config.Name, info.State.LastSeq); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Close stops the goroutines of the store and waits for them.
