@@ -48,11 +48,8 @@ type HTTPConfig struct {
 	TLSCert, TLSKey string
 }
 
-// LogConfig configures the log.
-type LogConfig struct {
-	Filename string // the file to log to; empty: standard error
-	Level    string // debug, info (the default), warn, error or fatal
-}
+// LogConfig configures the log. [Settings] documents its fields, in section log.
+type LogConfig = service.Log
 
 type (
 	// DispatchConfig configures jobs and their retries. [Settings] documents its fields, in section broker.
@@ -83,15 +80,11 @@ type GatewayConfig struct {
 	Exempt    []string      // prefixes of paths that need no signature, beside /healthz and /readyz; /_status and /metrics by default
 }
 
-// AdminConfig configures access to the registry.
+// AdminConfig configures access to the registry. [Settings] documents its fields, in section admin.
 type AdminConfig struct {
-	// Token is the admin token, or its hash: sha256: and 64 hexadecimal digits. Empty means that requests need none: see HTTPConfig.Open.
-	Token string
+	service.Admin // Token may be its hash: sha256: and 64 hexadecimal digits
 	// HashTokens stores the tokens of producers and channels as hashes.
 	HashTokens bool
-	// MaxFailed is the maximum number of requests with a wrong admin token from one address in a minute. Beyond it, all its requests with an
-	// admin token are refused until the minute is over. 0 means no limit. The default is 60.
-	MaxFailed int
 }
 
 // NATSConfig configures the NATS server. [Settings] documents its fields, in section nats.

@@ -30,10 +30,7 @@ var schema = service.NewSchema("broker", map[string]string{
 	service.Text("http", "tls-cert", "", "file of the certificate, with its chain, to serve HTTPS with; read again when it changes",
 		func(c *Config) *string { return &c.HTTP.TLSCert }),
 	service.Text("http", "tls-key", "", "file of the certificate's key", func(c *Config) *string { return &c.HTTP.TLSKey }),
-	service.Text("log", "filename", "", "file to log to, opened again on SIGHUP; standard error if empty",
-		func(c *Config) *string { return &c.Log.Filename }),
-	service.Choice("log", "log-level", "info", []string{"debug", "info", "warn", "error", "fatal"}, "lowest level that is logged",
-		func(c *Config) *string { return &c.Log.Level }),
+}, service.LogSettings([]string{"debug", "info", "warn", "error", "fatal"}, func(c *Config) *LogConfig { return &c.Log }), []Setting{
 	ignored("log", "max-file-size-in-mb", "200", "log files are not rotated here: use logrotate with a SIGHUP"),
 	ignored("log", "max-backups", "3", "log files are not rotated here: use logrotate with a SIGHUP"),
 	ignored("log", "max-age-in-days", "28", "log files are not rotated here: use logrotate with a SIGHUP"),
@@ -118,12 +115,8 @@ var schema = service.NewSchema("broker", map[string]string{
 	service.List("gateway-auth", "auth-exempt-paths", "/_status,/metrics",
 		"prefixes of paths that need no signature, separated by commas; /healthz and /readyz never need one", anyText,
 		func(c *Config) *[]string { return &c.Gateway.Exempt }),
-
-	service.Text("admin", "token", "", "token in X-Broker-Admin-Token that requests to read or change the registry need, or its hash: sha256: and "+
-		"64 hexadecimal digits; empty: none is needed, which is allowed on loopback only", func(c *Config) *string { return &c.Admin.Token }),
-	service.Number("admin", "max-failed-logins-per-minute", "60", 0, 1<<20,
-		"maximum requests with a wrong admin token from one address in a minute; beyond it the response to a wrong token waits for a second until the "+
-			"minute is over; a right token is never refused; 0: no limit", func(c *Config) *int { return &c.Admin.MaxFailed }),
+}, service.AdminSettings("token in X-Broker-Admin-Token that requests to read or change the registry need, or its hash: sha256: and 64 hexadecimal "+
+	"digits; empty: none is needed, which is allowed on loopback only", func(c *Config) *service.Admin { return &c.Admin.Admin }), []Setting{
 	service.Boolean("admin", "hash-tokens", "false", "store the tokens of producers and channels as hashes, also those that exist already; a token "+
 		"is then shown only once", func(c *Config) *bool { return &c.Admin.HashTokens }),
 }, service.NATSSettings("broker", func(c *Config) *service.NATS { return &c.NATS.NATS }), []Setting{

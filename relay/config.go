@@ -30,20 +30,11 @@ type Config struct {
 // HTTPConfig configures the listener. [Settings] documents its fields, in section http.
 type HTTPConfig = service.HTTP
 
-// LogConfig configures the log.
-type LogConfig struct {
-	Filename string // the file to log to; empty: standard error
-	Level    string // debug, info (the default), warn or error
-}
+// LogConfig configures the log. [Settings] documents its fields, in section log.
+type LogConfig = service.Log
 
-// AdminConfig configures the administration of the relay.
-type AdminConfig struct {
-	// Token is the admin token. Empty means that requests need none: see HTTPConfig.Open.
-	Token string
-	// MaxFailed is the maximum number of requests with a wrong token from one address in a minute. Beyond it, all its requests with an admin
-	// token are refused until the minute is over. 0 means no limit. The default is 60.
-	MaxFailed int
-}
+// AdminConfig configures the administration of the relay. [Settings] documents its fields, in section admin.
+type AdminConfig = service.Admin
 
 // WorkConfig configures the delivery of messages. [Settings] documents its fields, in section relay.
 type WorkConfig = work.Rules
@@ -122,47 +113,40 @@ func StrayVariables(environ []string, clients ...string) []string {
 
 var schema = service.NewSchema("relay", map[string]string{
 	"nats-name": "name", "relay-egress-proxy": "egress-proxy", "relay-egress-certificates": "egress-certificates",
-}, slices.Concat(service.HTTPSettings("relay", "a message", "1048576", 8<<20, func(c *Config) *service.HTTP { return &c.HTTP }), []Setting{
-	service.Text("log", "filename", "", "file to log to; standard error if empty", func(c *Config) *string { return &c.Log.Filename }),
-	service.Choice("log", "log-level", "info", []string{"debug", "info", "warn", "error"}, "lowest level that is logged",
-		func(c *Config) *string { return &c.Log.Level }),
-
-	service.Number("admin", "max-failed-logins-per-minute", "60", 0, 1<<20,
-		"maximum requests with a wrong token from one address in a minute, each of which is logged and counted; beyond it the response to a wrong token "+
-			"waits for a second until the minute is over; a right token is never refused; 0: no limit", func(c *Config) *int { return &c.Admin.MaxFailed }),
-	service.Text("admin", "token", "", "token in Authorization: Bearer that requests for the configuration and for failed messages need; empty: "+
-		"none is needed, which is allowed on loopback only", func(c *Config) *string { return &c.Admin.Token }),
-
-	service.Number("relay", "concurrency", "64", 1, 3584, "maximum messages of one receiver, and callbacks of one sender, in progress at a time",
-		func(c *Config) *int { return &c.Relay.Concurrency }),
-	service.Duration("relay", "takeover-in-seconds", "5", time.Second, time.Second, time.Hour,
-		"seconds after which other processes take over the work of a process that died", func(c *Config) *time.Duration { return &c.Relay.Takeover }),
-	service.Duration("relay", "drain-in-seconds", "35", time.Second, 0, time.Hour, "seconds for which a stop waits for POSTs in flight; 0: not at all",
-		func(c *Config) *time.Duration { return &c.Relay.Drain }),
-	service.Duration("relay", "tombstone-in-seconds", "86400", time.Second, time.Second, 365*24*time.Hour,
-		"seconds for which a finished message and its response are kept; a message with the same ID is not delivered again meanwhile",
-		func(c *Config) *time.Duration { return &c.Relay.Tombstone }),
-	service.Number("relay", "max-response-bytes", "262144", 0, 4<<20, "maximum bytes of a response that are kept; the rest is cut off; 0: none",
-		func(c *Config) *int { return &c.Relay.MaxResponse }),
-	service.Duration("relay", "poll-deadline-in-seconds", "86400", time.Second, time.Second, 365*24*time.Hour,
-		"seconds for which a status endpoint is polled for a response; then the message fails",
-		func(c *Config) *time.Duration { return &c.Relay.PollDeadline }),
-	service.Duration("relay", "callback-deadline-in-seconds", "86400", time.Second, time.Second, 365*24*time.Hour,
-		"seconds for which a callback is repeated that gets no 2xx; then it goes to the failed list",
-		func(c *Config) *time.Duration { return &c.Relay.CallbackDeadline }),
-	service.Duration("relay", "callback-timeout-in-seconds", "30", time.Second, 10*time.Millisecond, time.Hour,
-		"maximum seconds of a callback to a sender, from connecting to the end of the response",
-		func(c *Config) *time.Duration { return &c.Relay.CallbackTimeout }),
-	service.Seconds("relay", "auto-redrive-in-seconds", "600,3600", 0,
-		"seconds before each automatic redrive of a message that failed because its receiver or sender was not working, separated by commas; empty: "+
-			"never", func(c *Config) *[]time.Duration { return &c.Relay.AutoRedrive }),
-	service.Networks("relay", "POSTs and callbacks", "relay", egress), service.Proxy("relay", "POSTs, callbacks and events", egress),
-	service.Certificates("relay", "receivers/NAME or senders/NAME", egress),
-	service.Text("relay", "event-url", "", "URL that gets a POST when a receiver is disabled, its breaker opens or closes, or messages failed; "+
-		"empty: none", func(c *Config) *string { return &c.Relay.EventURL }),
-}, service.NATSSettings("relay", func(c *Config) *service.NATS { return &c.NATS }), []Setting{
-	service.Text("sentry", "dsn", "", "DSN of the Sentry project that errors are reported to; empty: errors are only logged",
-		func(c *Config) *string { return &c.Sentry.DSN }),
-})...)
+}, slices.Concat(service.HTTPSettings("relay", "a message", "1048576", 8<<20, func(c *Config) *service.HTTP { return &c.HTTP }),
+	service.LogSettings([]string{"debug", "info", "warn", "error"}, func(c *Config) *LogConfig { return &c.Log }),
+	service.AdminSettings("token in Authorization: Bearer that requests for the configuration and for failed messages need; empty: none is needed, "+
+		"which is allowed on loopback only", func(c *Config) *AdminConfig { return &c.Admin }), []Setting{
+		service.Number("relay", "concurrency", "64", 1, 3584, "maximum messages of one receiver, and callbacks of one sender, in progress at a time",
+			func(c *Config) *int { return &c.Relay.Concurrency }),
+		service.Duration("relay", "takeover-in-seconds", "5", time.Second, time.Second, time.Hour,
+			"seconds after which other processes take over the work of a process that died", func(c *Config) *time.Duration { return &c.Relay.Takeover }),
+		service.Duration("relay", "drain-in-seconds", "35", time.Second, 0, time.Hour, "seconds for which a stop waits for POSTs in flight; 0: not at all",
+			func(c *Config) *time.Duration { return &c.Relay.Drain }),
+		service.Duration("relay", "tombstone-in-seconds", "86400", time.Second, time.Second, 365*24*time.Hour,
+			"seconds for which a finished message and its response are kept; a message with the same ID is not delivered again meanwhile",
+			func(c *Config) *time.Duration { return &c.Relay.Tombstone }),
+		service.Number("relay", "max-response-bytes", "262144", 0, 4<<20, "maximum bytes of a response that are kept; the rest is cut off; 0: none",
+			func(c *Config) *int { return &c.Relay.MaxResponse }),
+		service.Duration("relay", "poll-deadline-in-seconds", "86400", time.Second, time.Second, 365*24*time.Hour,
+			"seconds for which a status endpoint is polled for a response; then the message fails",
+			func(c *Config) *time.Duration { return &c.Relay.PollDeadline }),
+		service.Duration("relay", "callback-deadline-in-seconds", "86400", time.Second, time.Second, 365*24*time.Hour,
+			"seconds for which a callback is repeated that gets no 2xx; then it goes to the failed list",
+			func(c *Config) *time.Duration { return &c.Relay.CallbackDeadline }),
+		service.Duration("relay", "callback-timeout-in-seconds", "30", time.Second, 10*time.Millisecond, time.Hour,
+			"maximum seconds of a callback to a sender, from connecting to the end of the response",
+			func(c *Config) *time.Duration { return &c.Relay.CallbackTimeout }),
+		service.Seconds("relay", "auto-redrive-in-seconds", "600,3600", 0,
+			"seconds before each automatic redrive of a message that failed because its receiver or sender was not working, separated by commas; empty: "+
+				"never", func(c *Config) *[]time.Duration { return &c.Relay.AutoRedrive }),
+		service.Networks("relay", "POSTs and callbacks", "relay", egress), service.Proxy("relay", "POSTs, callbacks and events", egress),
+		service.Certificates("relay", "receivers/NAME or senders/NAME", egress),
+		service.Text("relay", "event-url", "", "URL that gets a POST when a receiver is disabled, its breaker opens or closes, or messages failed; "+
+			"empty: none", func(c *Config) *string { return &c.Relay.EventURL }),
+	}, service.NATSSettings("relay", func(c *Config) *service.NATS { return &c.NATS }), []Setting{
+		service.Text("sentry", "dsn", "", "DSN of the Sentry project that errors are reported to; empty: errors are only logged",
+			func(c *Config) *string { return &c.Sentry.DSN }),
+	})...)
 
 func egress(c *Config) *service.Egress { return &c.Relay.Egress }

@@ -97,6 +97,8 @@ func TestDashboardAndAlertsAgainstAScrape(t *testing.T) {
 	board, err := os.ReadFile("monitoring/dashboard.json")
 	require.NoError(t, err)
 	require.NoError(t, scrape.CheckDashboard(board))
+	require.Contains(t, string(body), `relay_pending_responses{receiver="ci"} 0`)
+	require.NotContains(t, string(body), `relay_pending_responses{receiver="broken"}`, "it has no status endpoint")
 	rules, err := os.ReadFile("monitoring/alerts.yaml")
 	require.NoError(t, err)
 	require.NoError(t, scrape.CheckRules(rules))

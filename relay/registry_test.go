@@ -92,4 +92,6 @@ func TestPatchKeepsTheRest(t *testing.T) {
 	s.want(200, "PUT", "/v1/senders/git", adminToken, object{"token": "t", "sources": []string{"a"}, "callback_endpoint": "http://127.0.0.1:9/"})
 	require.Equal(t, "http://127.0.0.1:9/", s.want(200, "PATCH", "/v1/senders/git", adminToken, object{"sources": []string{"b"}})["callback_endpoint"])
 	require.Equal(t, []any{"b"}, s.want(200, "PATCH", "/v1/senders/git", adminToken, object{"callback_endpoint": "none"})["sources"])
+	s.want(400, "PATCH", "/v1/senders/git", adminToken, object{"sources": []string{"c"}, "token": "a b"})
+	require.Equal(t, []any{"b"}, s.want(200, "GET", "/v1/senders/git", adminToken, nil)["sources"], "a PATCH that is refused changes nothing")
 }

@@ -207,28 +207,22 @@ const sentryFlush = 2 * time.Second
 // reporter writes errors to the log, and sends them to Sentry if there is a DSN.
 type reporter struct {
 	log *slog.Logger
-	hub *sentry.Hub // nil without a DSN
+	hub *sentry.Hub // without a DSN it sends nothing
 }
 
-func newReporter(log *slog.Logger, dsn string) (*reporter, error) {
-	r := &reporter{log: log}
-	if dsn == "" {
-		return r, nil
+func newReporter(log *slog.Logger, dsn string) (_ *reporter, err error) {
+	var client *sentry.Client
+	if dsn != "" {
+		if client, err = sentry.NewClient(sentry.ClientOptions{Dsn: dsn}); err != nil {
+			return nil, fmt.Errorf("[sentry] dsn: %w", mask.Error(err, dsn))
+		}
 	}
-	client, err := sentry.NewClient(sentry.ClientOptions{Dsn: dsn})
-	if err != nil {
-		return nil, fmt.Errorf("[sentry] dsn: %w", mask.Error(err, dsn))
-	}
-	r.hub = sentry.NewHub(client, sentry.NewScope())
-	return r, nil
+	return &reporter{log, sentry.NewHub(client, sentry.NewScope())}, nil
 }
 
 // Report implements work.Reporter.
 func (r *reporter) Report(ctx context.Context, err error, about ...any) {
 	r.log.ErrorContext(ctx, "error", append([]any{"error", err}, about...)...)
-	if r.hub == nil {
-		return
-	}
 	hub := r.hub.Clone() // with a scope of its own
 	for i := 0; i+1 < len(about); i += 2 {
 		hub.Scope().SetTag(fmt.Sprint(about[i]), fmt.Sprint(about[i+1]))
@@ -236,8 +230,4 @@ func (r *reporter) Report(ctx context.Context, err error, about ...any) {
 	hub.CaptureException(err)
 }
 
-func (r *reporter) close() {
-	if r.hub != nil {
-		r.hub.Flush(sentryFlush)
-	}
-}
+func (r *reporter) close() { r.hub.Flush(sentryFlush) }

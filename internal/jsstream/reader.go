@@ -43,17 +43,18 @@ func (r *Reader) Last(ctx context.Context, stream jetstream.Stream, subject stri
 		return nil, err
 	}
 	raw, err := Last(ctx, r.js, stream, subject)
-	return raw, missing(err, "nothing is stored on "+subject)
+	return raw, ReadError(err, "nothing is stored on "+subject)
 }
 
 // AskLeader reads the last message of a subject from the leader of a stream.
 func (r *Reader) AskLeader(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
 	raw, err := r.fromLeader(ctx, stream, leaderRequest{Last: subject})
-	return raw, missing(err, "nothing is stored on "+subject)
+	return raw, ReadError(err, "nothing is stored on "+subject)
 }
 
-// missing is the error of a read that may have found nothing.
-func missing(err error, what string) error {
+// ReadError is what an error of a read says, such as one of [Last]: [stored.ErrNotFound] if there is no such message, which what names, and
+// otherwise [stored.ErrUnavailable].
+func ReadError(err error, what string) error {
 	switch {
 	case err == nil:
 		return nil
@@ -82,7 +83,7 @@ func (r *Reader) At(ctx context.Context, stream jetstream.Stream, seq uint64) (*
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return r.AtLeader(ctx, stream.CachedInfo().Config.Name, seq)
 	}
-	return raw, missing(err, "")
+	return raw, ReadError(err, "")
 }
 
 // AtLeader is [Reader.At] without a replica. Every server applies a stream in the order of its sequences. So a message
@@ -97,11 +98,11 @@ func (r *Reader) AtLeader(ctx context.Context, stream string, seq uint64) (*jets
 		case err == nil:
 			return nil, gone
 		case !errors.Is(err, jetstream.ErrMsgNotFound):
-			return nil, missing(err, "")
+			return nil, ReadError(err, "")
 		}
 		deleted, err := r.deletedAtEnd(ctx, stream, []uint64{seq})
 		if err != nil {
-			return nil, missing(err, "")
+			return nil, ReadError(err, "")
 		}
 		if len(deleted) > 0 {
 			return nil, gone
@@ -110,7 +111,7 @@ func (r *Reader) AtLeader(ctx context.Context, stream string, seq uint64) (*jets
 			return nil, fmt.Errorf("%w: the leader of stream %s has not applied message %d yet", stored.ErrUnavailable, stream, seq)
 		}
 		if err := watch.Sleep(ctx, RetryPause); err != nil {
-			return nil, missing(err, "")
+			return nil, ReadError(err, "")
 		}
 	}
 }
@@ -124,9 +125,9 @@ func (r *Reader) Gone(ctx context.Context, stream string, seqs []uint64) (gone [
 		switch {
 		case errors.Is(err, jetstream.ErrMsgNotFound):
 			atEnd, err := r.deletedAtEnd(ctx, stream, seqs)
-			return append(gone, atEnd...), missing(err, "")
+			return append(gone, atEnd...), ReadError(err, "")
 		case err != nil:
-			return gone, missing(err, "")
+			return gone, ReadError(err, "")
 		}
 		n, there := slices.BinarySearch(seqs, raw.Sequence)
 		gone = append(gone, seqs[:n]...)

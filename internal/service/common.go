@@ -50,6 +50,39 @@ func (h *HTTP) Check(harm, token string) error {
 	return errors.Join(Named("[http] public-url", public), CheckListener(h.Listener, harm, token, h.Open))
 }
 
+// Log configures the log.
+type Log struct {
+	Filename string // the file to log to; empty: standard error
+	Level    string // debug, info (the default), warn, error or, of the broker, fatal
+}
+
+// LogSettings are the settings of a Log with some levels.
+func LogSettings[C any](levels []string, of func(*C) *Log) []Setting[C] {
+	return []Setting[C]{
+		Text("log", "filename", "", "file to log to, opened again on SIGHUP; standard error if empty", func(c *C) *string { return &of(c).Filename }),
+		Choice("log", "log-level", "info", levels, "lowest level that is logged", func(c *C) *string { return &of(c).Level }),
+	}
+}
+
+// Admin configures the administration of a system.
+type Admin struct {
+	// Token is the admin token. Empty means that requests need none: see HTTP.Open.
+	Token string
+	// MaxFailed is the maximum number of requests with a wrong admin token from one address in a minute. Beyond it, the answer to a wrong token
+	// waits until the minute is over. 0 means no limit. The default is 60.
+	MaxFailed int
+}
+
+// AdminSettings are the settings of an Admin. Token describes the token.
+func AdminSettings[C any](token string, of func(*C) *Admin) []Setting[C] {
+	return []Setting[C]{
+		Text("admin", "token", "", token, func(c *C) *string { return &of(c).Token }),
+		Number("admin", "max-failed-logins-per-minute", "60", 0, 1<<20,
+			"maximum requests with a wrong admin token from one address in a minute; beyond it the response to a wrong token waits for a second until the "+
+				"minute is over; a right token is never refused; 0: no limit", func(c *C) *int { return &of(c).MaxFailed }),
+	}
+}
+
 // NATS is what all systems know of their NATS server.
 type NATS struct {
 	// URL is that of an existing server, or several with commas. Empty means a server in this process.

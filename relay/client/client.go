@@ -184,12 +184,8 @@ func (c *Client) Call(ctx context.Context, method, path string, body, answer any
 }
 
 func refusal(status int, data []byte) error {
-	refused := &Error{Status: status}
-	var text struct {
-		Error struct{ Code, Message string }
-	}
-	if json.Unmarshal(data, &text) == nil {
-		refused.Code, refused.Message = text.Error.Code, text.Error.Message
-	}
-	return refused
+	var answer struct{ Error Error }
+	_ = json.Unmarshal(data, &answer) // what is not the relay's answer has no code
+	answer.Error.Status = status
+	return &answer.Error
 }

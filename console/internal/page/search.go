@@ -14,6 +14,7 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/console/internal/view"
+	"github.com/jetpull/jetpull/internal/jsstream"
 )
 
 const (
@@ -49,39 +50,18 @@ func (s *search) begin(q url.Values) (err error) {
 
 // back passes the messages from a sequence on downwards to visit, until that returns false. It stops earlier, after most messages or scanTime. Next
 // is the sequence at which the search goes on; 0: it has reached the begin. Looked counts the messages that were read.
-//
-// The server reads forwards only, so this reads windows of sequences. They get longer if a stream has gaps, or few messages of the subject.
 func (s *search) back(ctx context.Context, from uint64, visit func(*jetstream.RawStreamMsg) bool) (next uint64, looked int, err error) {
 	begun := time.Now()
-	low := max(1, s.low, s.info.State.FirstSeq)
-	width := uint64(s.atOnce)
-	for high := min(from, s.info.State.LastSeq); high >= low; {
-		if looked >= s.most || time.Since(begun) > scanTime {
-			return high, looked, nil
+	read := func(low, high uint64) ([]*jetstream.RawStreamMsg, bool, error) { return s.between(ctx, low, high) }
+	one := func(m *jetstream.RawStreamMsg) uint64 {
+		if visit(m) {
+			return 0
 		}
-		bottom := low
-		if high-low >= width {
-			bottom = high - width + 1
-		}
-		window, cut, err := s.between(ctx, bottom, high)
-		if err != nil {
-			return high, looked, err
-		}
-		if cut {
-			width = max(1, min(width, high-low+1)/16)
-			continue
-		}
-		for i := len(window) - 1; i >= 0; i-- {
-			looked++
-			if !visit(window[i]) {
-				return window[i].Sequence, looked, nil
-			}
-		}
-		if high = bottom - 1; len(window) <= s.atOnce/2 {
-			width *= 16
-		}
+		return m.Sequence
 	}
-	return 0, looked, nil
+	return jsstream.Back(max(1, s.low, s.info.State.FirstSeq), min(from, s.info.State.LastSeq), s.atOnce, read, one, func(looked int) bool {
+		return looked >= s.most || time.Since(begun) > scanTime
+	})
 }
 
 // between reads the messages of a range of sequences. An answer may end early where payloads are large. Cut states that there are more messages than

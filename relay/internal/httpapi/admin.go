@@ -27,24 +27,18 @@ const (
 	maxEndpoint = 4 << 10 // bytes: every relay process keeps it in memory
 )
 
-// receiverBody is the configuration of a receiver in requests and answers. Durations are in seconds.
+// receiverBody is the configuration of a receiver in requests and answers. Durations are in seconds. Without secrets the present ones stay; they
+// are not shown.
 type receiverBody struct {
-	PostEndpoint   string      `json:"post_endpoint"`
-	StatusEndpoint string      `json:"status_endpoint"`
-	RateLimit      int         `json:"rate_limit"`
-	Window         float64     `json:"window_size"`
-	RetryAfter     float64     `json:"retry_after"`
-	MaxRetries     int         `json:"max_retries"`
-	Timeout        float64     `json:"timeout"`
-	Order          store.Order `json:"order"`
-	UnknownOutcome string      `json:"unknown_outcome"`
-	TTL            float64     `json:"ttl"`
-	Secrets        []string    `json:"secrets,omitempty"` // absent: the present ones stay; they are not shown
-	Paused         bool        `json:"paused"`
-	Enable         *bool       `json:"enable,omitempty"` // of PATCH: true: a receiver that answered 410 is not disabled any more, as after a PUT
+	store.ReceiverConfig
+	Window     float64 `json:"window_size"`
+	RetryAfter float64 `json:"retry_after"`
+	Timeout    float64 `json:"timeout"`
+	TTL        float64 `json:"ttl"`
+	Enable     *bool   `json:"enable,omitempty"` // of PATCH: true: a receiver that answered 410 is not disabled any more, as after a PUT
 }
 
-var defaultReceiver = receiverBody{Window: 1, RetryAfter: 5, MaxRetries: 5, Timeout: 30}
+var defaultReceiver = receiverBody{Window: 1, RetryAfter: 5, Timeout: 30, ReceiverConfig: store.ReceiverConfig{MaxRetries: 5}}
 
 // receiverView is the view of a receiver. It has the number of secrets instead of the secrets.
 type receiverView struct {
@@ -66,11 +60,11 @@ type receiverState struct {
 }
 
 func viewReceiver(r store.Receiver) receiverView {
-	return receiverView{Name: r.Name, SecretCount: len(r.Secrets), receiverBody: receiverBody{
-		PostEndpoint: r.PostEndpoint, StatusEndpoint: r.StatusEndpoint, RateLimit: r.RateLimit, Window: r.Window.Seconds(),
-		RetryAfter: r.RetryAfter.Seconds(), MaxRetries: r.MaxRetries, Timeout: r.Timeout.Seconds(), Order: r.Order,
-		UnknownOutcome: r.UnknownOutcome, TTL: r.TTL.Seconds(), Paused: r.Paused,
+	view := receiverView{Name: r.Name, SecretCount: len(r.Secrets), receiverBody: receiverBody{
+		ReceiverConfig: r.ReceiverConfig, Window: r.Window.Seconds(), RetryAfter: r.RetryAfter.Seconds(), Timeout: r.Timeout.Seconds(), TTL: r.TTL.Seconds(),
 	}}
+	view.Secrets = nil
+	return view
 }
 
 // checkEndpoint checks a URL, in which the placeholders may be.
@@ -96,10 +90,7 @@ func checkSecrets(secrets []string) error {
 	}
 	for i, secret := range secrets {
 		// The error must not contain the secret.
-		if strings.ContainsAny(secret, " \t\r\n") || !strings.HasPrefix(secret, "whsec_") {
-			return httpserve.BadRequest("secrets: number %d is not whsec_ and base64", i+1)
-		}
-		if _, err := webhook.NewSigner(secret); err != nil {
+		if _, err := webhook.NewSigner(secret); err != nil || strings.ContainsAny(secret, " \t\r\n") || !strings.HasPrefix(secret, "whsec_") {
 			return httpserve.BadRequest("secrets: number %d: give whsec_ and the base64 of 24 to 64 bytes", i+1)
 		}
 	}
@@ -127,22 +118,21 @@ func (b *receiverBody) apply(r *store.Receiver) error {
 		}
 		*d.into = time.Duration(math.Round(d.value * float64(time.Second))) // a client may write what it has read
 	}
-	r.Order, r.UnknownOutcome = cmp.Or(b.Order, store.OrderNone), cmp.Or(b.UnknownOutcome, store.AtLeastOnce)
+	b.Order, b.UnknownOutcome = cmp.Or(b.Order, store.OrderNone), cmp.Or(b.UnknownOutcome, store.AtLeastOnce)
 	switch {
 	case b.MaxRetries < 0 || b.MaxRetries > maxRetries:
 		return httpserve.BadRequest("max_retries: %d is not a number from 0 to %d", b.MaxRetries, maxRetries)
 	case b.RateLimit < 0 || b.RateLimit > gate.MaxLimit:
 		return httpserve.BadRequest("rate_limit: %d is not a number from 0, which is no limit, to %d", b.RateLimit, gate.MaxLimit)
-	case !slices.Contains([]store.Order{store.OrderNone, store.OrderSource, store.OrderReceiver}, r.Order):
+	case !slices.Contains([]store.Order{store.OrderNone, store.OrderSource, store.OrderReceiver}, b.Order):
 		return httpserve.BadRequest("order: %q is none of none, source and receiver", b.Order)
-	case r.UnknownOutcome != store.AtLeastOnce && r.UnknownOutcome != store.AtMostOnce:
+	case b.UnknownOutcome != store.AtLeastOnce && b.UnknownOutcome != store.AtMostOnce:
 		return httpserve.BadRequest("unknown_outcome: %q is neither at_least_once nor at_most_once", b.UnknownOutcome)
 	}
-	r.PostEndpoint, r.StatusEndpoint, r.RateLimit, r.MaxRetries, r.Paused = b.PostEndpoint, b.StatusEndpoint, b.RateLimit, b.MaxRetries, b.Paused
-	r.Deleted = false
-	if b.Secrets != nil {
-		r.Secrets = b.Secrets
+	if b.Secrets == nil {
+		b.Secrets = r.Secrets
 	}
+	r.ReceiverConfig = b.ReceiverConfig
 	return nil
 }
 
@@ -151,14 +141,10 @@ func (b *receiverBody) apply(r *store.Receiver) error {
 func (a *API) changeReceiver(put bool) httpserve.Handler {
 	return httpserve.ShowOf(httpserve.ReadBody, func(r *http.Request, data []byte) (any, error) {
 		receiver, err := a.store.Receivers.Change(r.Context(), r.PathValue("name"), put, func(old *store.Receiver) error {
-			if old.Deleted {
-				*old = store.Receiver{Named: store.Named{Revision: old.Revision}}
-			}
 			disabled, body := old.Disabled, viewReceiver(*old).receiverBody
 			if put {
 				body = defaultReceiver
 			}
-			old.Name = r.PathValue("name")
 			err := cmp.Or(httpserve.DecodeJSON(data, &body), body.apply(old))
 			if put && body.Enable != nil {
 				err = httpserve.BadRequest("enable: a PUT enables the receiver; leave it out, or use PATCH")
@@ -201,13 +187,11 @@ func (a *API) listReceivers(r *http.Request) (any, error) {
 	items := []receiverView{}
 	failed, _ := a.store.FailedDepth()
 	for _, receiver := range a.store.Receivers.All() {
-		if !receiver.Deleted {
-			view, err := a.viewWithState(r.Context(), receiver, backlogs[receiver.Name], failed[receiver.Name])
-			if err != nil {
-				return nil, err
-			}
-			items = append(items, view)
+		view, err := a.viewWithState(r.Context(), receiver, backlogs[receiver.Name], failed[receiver.Name])
+		if err != nil {
+			return nil, err
 		}
+		items = append(items, view)
 	}
 	return map[string]any{"items": items}, nil
 }
@@ -222,13 +206,6 @@ func (a *API) deleteReceiver(w http.ResponseWriter, r *http.Request) error {
 		err = a.store.DropWindow(r.Context(), gone.Name)
 	}
 	return httpserve.Done(w, http.StatusNoContent, err)
-}
-
-type senderBody struct {
-	CallbackEndpoint string   `json:"callback_endpoint"` // empty or none: there are no callbacks
-	Token            string   `json:"token"`             // absent: the present one stays
-	Secrets          []string `json:"secrets"`           // absent: the present ones stay
-	Sources          []string `json:"sources"`
 }
 
 // senderView is the view of a sender, without token and secrets.
@@ -249,48 +226,50 @@ const (
 	maxSources = 10_000
 )
 
-func (b *senderBody) apply(s *store.Sender) error {
-	if b.CallbackEndpoint == noCallback {
-		b.CallbackEndpoint = ""
+// configure changes the configuration of a sender to that of a PUT, which keeps a token and secrets that are left out, or of a PATCH, which keeps
+// all that is left out.
+func configure(s *store.SenderConfig, put bool, data []byte) error {
+	was := *s
+	*s = store.SenderConfig{} // since decoding overwrites the elements of a list, and memory has those of the present one
+	if !put {
+		s.CallbackEndpoint = was.CallbackEndpoint
 	}
-	if err := cmp.Or(checkEndpoint("callback_endpoint", b.CallbackEndpoint, true), checkSecrets(b.Secrets)); err != nil {
+	err := httpserve.DecodeJSON(data, s)
+	if s.CallbackEndpoint == noCallback {
+		s.CallbackEndpoint = ""
+	}
+	s.Token = cmp.Or(s.Token, was.Token)
+	if s.Secrets == nil {
+		s.Secrets = was.Secrets
+	}
+	if s.Sources == nil && !put {
+		s.Sources = was.Sources
+	}
+	switch err = cmp.Or(err, checkEndpoint("callback_endpoint", s.CallbackEndpoint, true), checkSecrets(s.Secrets)); {
+	case err != nil:
 		return err
-	}
-	if b.Token != "" {
-		s.Token = b.Token
-	}
-	switch {
 	case s.Token == "":
 		return httpserve.BadRequest("token is missing: give up to %d characters without spaces", maxToken)
 	case len(s.Token) > maxToken || strings.ContainsFunc(s.Token, unicode.IsSpace) || !httpguts.ValidHeaderFieldValue(s.Token):
 		return httpserve.BadRequest("token: give up to %d characters without spaces and control characters", maxToken)
-	case len(b.Sources) == 0:
+	case len(s.Sources) == 0:
 		return httpserve.BadRequest("sources: give the prefixes of this sender's sources; an empty one is all")
-	case len(b.Sources) > maxSources:
-		return httpserve.BadRequest("sources: there are %d, and %d are the most", len(b.Sources), maxSources)
+	case len(s.Sources) > maxSources:
+		return httpserve.BadRequest("sources: there are %d, and %d are the most", len(s.Sources), maxSources)
 	}
-	for _, prefix := range b.Sources {
+	for _, prefix := range s.Sources {
 		if len(prefix) > work.MaxID {
 			return httpserve.BadRequest("sources: %q is longer than %d bytes", prefix, work.MaxID)
 		}
 	}
-	s.CallbackEndpoint, s.Sources, s.Deleted = b.CallbackEndpoint, b.Sources, false
-	if b.Secrets != nil {
-		s.Secrets = b.Secrets
-	}
 	return nil
 }
 
-// changeSender is PUT, which creates a sender, or PATCH, which keeps what is left out.
+// changeSender is PUT, which creates a sender, or PATCH.
 func (a *API) changeSender(put bool) httpserve.Handler {
 	return httpserve.ShowOf(httpserve.ReadBody, func(r *http.Request, data []byte) (any, error) {
 		s, err := a.store.Senders.Change(r.Context(), r.PathValue("name"), put, func(old *store.Sender) error {
-			var body senderBody
-			if !put {
-				body.CallbackEndpoint, body.Sources = old.CallbackEndpoint, old.Sources
-			}
-			old.Name = r.PathValue("name")
-			return cmp.Or(httpserve.DecodeJSON(data, &body), body.apply(old))
+			return configure(&old.SenderConfig, put, data)
 		})
 		return viewSender(s), err
 	})
@@ -304,9 +283,7 @@ func (a *API) getSender(r *http.Request) (any, error) {
 func (a *API) listSenders(_ *http.Request) (any, error) {
 	items := []senderView{}
 	for _, s := range a.store.Senders.All() {
-		if !s.Deleted {
-			items = append(items, viewSender(s))
-		}
+		items = append(items, viewSender(s))
 	}
 	return map[string]any{"items": items}, nil
 }

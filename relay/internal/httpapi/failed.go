@@ -178,18 +178,15 @@ func (a *API) operate(verb string) func(http.ResponseWriter, *http.Request) erro
 			return err
 		}
 		if body.DryRun {
-			n, err := a.work.Operations.Count(r.Context(), o)
-			if err != nil {
-				return err
-			}
-			httpserve.WriteJSON(w, http.StatusOK, map[string]int{"matched": n})
-			return nil
+			return httpserve.Show(func(r *http.Request) (any, error) {
+				n, err := a.work.Operations.Count(r.Context(), o)
+				return map[string]int{"matched": n}, err
+			})(w, r)
 		}
-		if o, err = a.work.Operations.Begin(r.Context(), o); err != nil {
-			return err
+		if o, err = a.work.Operations.Begin(r.Context(), o); err == nil {
+			httpserve.WriteJSON(w, http.StatusAccepted, viewOperation(o))
 		}
-		httpserve.WriteJSON(w, http.StatusAccepted, viewOperation(o))
-		return nil
+		return err
 	}
 }
 

@@ -87,12 +87,8 @@ func FuzzReceiverAndSender(f *testing.F) {
 			_, err = json.Marshal(viewReceiver(r))
 			require.NoError(t, err)
 		}
-		var sender senderBody
-		var s store.Sender
-		if err = httpserve.ReadJSON(request(data), &sender); err == nil {
-			err = sender.apply(&s)
-		}
-		if err != nil {
+		var s store.SenderConfig
+		if err = configure(&s, true, data); err != nil {
 			refused(t, err)
 		} else {
 			require.NotEmpty(t, s.Token)

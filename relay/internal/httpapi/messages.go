@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/service/webhook/gate"
+	"github.com/jetpull/jetpull/relay/client"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 	"github.com/jetpull/jetpull/relay/internal/work"
@@ -45,15 +45,16 @@ func (a *API) offer(r *http.Request, data []byte) (work.Offer, error) {
 	if o.Sender, err = a.senderOf(r, o.Source); err != nil {
 		return o, err
 	}
-	if _, err = a.store.Receivers.Find(r.Context(), o.Receiver); errors.Is(err, store.ErrNotFound) {
+	receiver, err := a.store.Receivers.Find(r.Context(), o.Receiver)
+	if err == nil && receiver.Gone() {
 		err = httpserve.NotFound("no receiver is called %q", o.Receiver)
 	}
 	return o, err
 }
 
 // answer returns the answer to a message that was submitted.
-func answer(o work.Offer, v work.Verdict) (int, work.Result, error) {
-	body := work.Result{Source: o.Source, ID: o.ID, Status: string(v.Status)}
+func answer(o work.Offer, v work.Verdict) (int, client.Result, error) {
+	body := client.Result{Source: o.Source, ID: o.ID, Status: string(v.Status)}
 	switch {
 	case v.Err != nil:
 		return 0, body, v.Err
@@ -100,7 +101,7 @@ func parseWait(r *http.Request) (time.Duration, error) {
 }
 
 // await answers with the response of a message, or with 202 when the wait ends first. known is the answer to the stored message.
-func (a *API) await(w http.ResponseWriter, r *http.Request, known work.Result, wait time.Duration) error {
+func (a *API) await(w http.ResponseWriter, r *http.Request, known client.Result, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
 	defer context.AfterFunc(a.opts.Stopping, cancel)()
@@ -117,8 +118,8 @@ func (a *API) await(w http.ResponseWriter, r *http.Request, known work.Result, w
 }
 
 // present is the answer about a message that has no response yet.
-func present(r *machine.Record) work.Result {
-	return work.Result{Source: r.Source, ID: r.ID, Status: string(r.Status)}
+func present(r *machine.Record) client.Result {
+	return client.Result{Source: r.Source, ID: r.ID, Status: string(r.Status)}
 }
 
 func writeResult(w http.ResponseWriter, r *machine.Record) error {
@@ -131,7 +132,7 @@ func writeResult(w http.ResponseWriter, r *machine.Record) error {
 }
 
 type messageView struct {
-	work.Result
+	client.Result
 	Receiver string        `json:"receiver"`
 	Attempt  int           `json:"attempt"`
 	Attempts []attemptView `json:"attempts"`
@@ -254,21 +255,11 @@ type requestView struct {
 }
 
 // getRequest shows the request of a message that waits or is on the list of failed messages. Later the relay does not keep it.
-func getRequest(s *store.Store) func(*http.Request, store.Versioned) (any, error) {
-	return func(r *http.Request, record store.Versioned) (any, error) {
-		e := store.Entry{Versioned: record}
-		if record.Status != machine.Failed {
-			e, err := s.Request(r.Context(), &e)
-			return requestView{e.Headers, e.Payload}, err
-		}
-		found, err := s.ListFailed(r.Context(), store.Filter{Source: record.Source, Message: record.ID}, 0, 1)
-		if err == nil && len(found) == 0 {
-			err = fmt.Errorf("%w: the request of message %q of source %q is not kept any more: it is off the list of failed messages", store.ErrNotFound,
-				record.ID, record.Source)
-		}
-		if err == nil {
-			e, err = s.FailedEntry(r.Context(), found[0].Seq)
-		}
-		return requestView{e.Headers, e.Payload}, err
+func (a *API) getRequest(r *http.Request, record store.Versioned) (any, error) {
+	find := a.store.Request
+	if record.Status == machine.Failed {
+		find = a.store.FailedRequest
 	}
+	e, err := find(r.Context(), &store.Entry{Versioned: record})
+	return requestView{e.Headers, e.Payload}, err
 }

@@ -179,7 +179,11 @@ func ended(r Record, e Event) (Record, bool) {
 
 func again(r Record, e Event) Record {
 	if r.Attempt >= e.Policy.MaxAttempts {
-		return fail(r, e, ToReceiver, Exhausted, lastError(r))
+		text := ""
+		if n := len(r.Attempts); n > 0 {
+			text = r.Attempts[n-1].Error
+		}
+		return fail(r, e, ToReceiver, Exhausted, text)
 	}
 	r.Status, r.Unknown = Arrived, false
 	r.NextAt = e.Now.Add(max(e.Policy.RetryAfter, e.RetryAfter))
@@ -187,13 +191,6 @@ func again(r Record, e Event) Record {
 		r.NextAt = r.ExpiresAt // it fails then
 	}
 	return r
-}
-
-func lastError(r Record) string {
-	if len(r.Attempts) == 0 {
-		return ""
-	}
-	return r.Attempts[len(r.Attempts)-1].Error
 }
 
 func asked(r Record, e Event) (Record, bool) {
@@ -219,10 +216,7 @@ func respond(r Record, e Event) Record {
 }
 
 func fail(r Record, e Event, stage Stage, reason Reason, text string) Record {
-	if len(text) > maxError {
-		text = text[:maxError]
-	}
-	r.Failure = &Failure{Stage: stage, Reason: reason, Error: text, Time: e.Now}
+	r.Failure = &Failure{Stage: stage, Reason: reason, Error: text[:min(len(text), maxError)], Time: e.Now}
 	r.Status, r.EndedAt, r.NextAt, r.Unknown = Failed, e.Now, time.Time{}, false
 	r.Reported = !e.Policy.Callback
 	return r

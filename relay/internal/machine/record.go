@@ -126,10 +126,7 @@ func (r *Record) Expires(now time.Time) bool {
 }
 
 func (r *Record) note(a Attempt) {
-	if len(a.Error) > maxError {
-		a.Error = a.Error[:maxError]
-	}
-	a.Number = r.Attempt
+	a.Number, a.Error = r.Attempt, a.Error[:min(len(a.Error), maxError)]
 	kept := r.Attempts[max(0, len(r.Attempts)-maxAttempts+1):]
 	// A copy, because the previous record shares the array.
 	r.Attempts = append(append(make([]Attempt, 0, len(kept)+1), kept...), a)

@@ -34,8 +34,8 @@ func inVirtualTime(t *testing.T, test func(t *testing.T, w *world)) {
 
 // deleteReceiver does the same as the route.
 func (p *process) deleteReceiver(name string) {
-	r, ok := p.store.Receivers.Get(name)
-	require.True(p.w.t, ok)
+	r := p.store.Receivers.Get(name)
+	require.False(p.w.t, r.Gone())
 	r.Deleted = true
 	require.NoError(p.w.t, p.store.Receivers.Put(context.Background(), r))
 	require.NoError(p.w.t, p.store.DropWindow(context.Background(), name))
@@ -75,12 +75,12 @@ func TestDeletedReceiverIsForgotten(t *testing.T) {
 		require.Zero(t, window.Revision, "its window stays")
 		for _, p := range w.processes {
 			for _, name := range []string{"gone", "back"} {
-				known, _ := p.store.Receivers.Get(name)
+				known := p.store.Receivers.Get(name)
 				require.True(t, known.Deleted)
 				require.Equal(t, (30 * 24 * time.Hour).String(), ttl(t, s, name))
 			}
 		}
-		back, _ := s.Receivers.Get("back")
+		back := s.Receivers.Get("back")
 		back.Deleted = false
 		require.NoError(t, s.Receivers.Put(context.Background(), back))
 		require.Empty(t, ttl(t, s, "back"), "a receiver that was configured again will be forgotten")

@@ -29,7 +29,8 @@ func TestDuplicateOfWhatWaits(t *testing.T) {
 		e := newReceiver("r0")
 		e.denied = 100
 		w.receivers["r0"] = e
-		c := store.Receiver{Named: store.Named{Name: "r0"}, PostEndpoint: "http://r0/post", Timeout: receiverTimeout, Paused: true}
+		config := store.ReceiverConfig{PostEndpoint: "http://r0/post", Paused: true}
+		c := store.Receiver{Named: store.Named{Name: "r0"}, ReceiverConfig: config, Timeout: receiverTimeout}
 		require.NoError(t, s.Receivers.Put(t.Context(), c))
 		for range 3 {
 			require.True(t, w.submit(w.chance("submit"), "a", "1", "r0"))

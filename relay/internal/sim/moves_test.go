@@ -128,7 +128,7 @@ func TestTheWindowMovesWithTheWork(t *testing.T) {
 				for i := range 2 * rounds * limit {
 					require.True(t, w.submit(w.chance("play"), "a", fmt.Sprint(i), "r0"))
 				}
-				c, _ := w.processes[0].store.Receivers.Get("r0")
+				c := w.processes[0].store.Receivers.Get("r0")
 				posts := func() int {
 					w.mu.Lock()
 					defer w.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 
 	"github.com/jetpull/jetpull/internal/natstest/relayhistory"
 	"github.com/jetpull/jetpull/internal/service/webhook"
-	"github.com/jetpull/jetpull/relay/internal/work"
+	"github.com/jetpull/jetpull/relay/client"
 )
 
 const (
@@ -178,7 +178,7 @@ func (w *world) handleCallback(req webhook.Request, draw *int, b behaviour) *web
 	if *draw -= b.failing; *draw < 0 {
 		return answerOf(http.StatusInternalServerError, "")
 	}
-	var body work.Result
+	var body client.Result
 	if err := json.Unmarshal(req.Body, &body); err != nil {
 		return answerOf(http.StatusBadRequest, "")
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/jetpull/jetpull/internal/service/webhook"
 	"github.com/jetpull/jetpull/natsembed"
 	"github.com/jetpull/jetpull/relay"
+	"github.com/jetpull/jetpull/relay/client"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 	"github.com/jetpull/jetpull/relay/internal/work"
@@ -39,7 +40,7 @@ type peers struct {
 
 	mu  sync.Mutex
 	at  map[string][]time.Time
-	got []work.Result // the results that were reported to the sender
+	got []client.Result // the results that were reported to the sender
 }
 
 // Exchange implements work.Client. n counts the requests to a URL from 1.
@@ -52,7 +53,7 @@ func (p *peers) Exchange(_ context.Context, r webhook.Request) (*webhook.Answer,
 	if answer == nil {
 		return nil, errLost
 	}
-	var body work.Result
+	var body client.Result
 	if r.URL == callbackURL && answer.Code < 300 && json.Unmarshal(r.Body, &body) == nil {
 		p.got = append(p.got, body)
 	}
@@ -66,10 +67,10 @@ func (p *peers) times(url string) []time.Time {
 	return append([]time.Time(nil), p.at[url]...)
 }
 
-func (p *peers) results() []work.Result {
+func (p *peers) results() []client.Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return append([]work.Result(nil), p.got...)
+	return append([]client.Result(nil), p.got...)
 }
 
 func asking(code int, retryAfter string) *webhook.Answer {
@@ -111,7 +112,9 @@ func alone(t *testing.T, answer func(url string, n int) *webhook.Answer, change 
 			srv.Stop()
 		}()
 		s.receiver(nil)
-		require.NoError(t, s.store.Senders.Put(t.Context(), store.Sender{Named: store.Named{Name: "git"}, CallbackEndpoint: callbackURL, Token: "x", Sources: []string{""}}))
+		require.NoError(t, s.store.Senders.Put(t.Context(), store.Sender{Named: store.Named{Name: "git"}, SenderConfig: store.SenderConfig{
+			CallbackEndpoint: callbackURL, Token: "x", Sources: []string{""},
+		}}))
 		test(t, s)
 	})
 }
@@ -146,8 +149,8 @@ func (s *single) receiver(change func(*store.Receiver)) {
 	}
 	revision := r.Revision
 	r = store.Receiver{
-		Named: store.Named{Name: "ci", Revision: revision}, PostEndpoint: hookURL, Timeout: time.Second, Order: store.OrderNone,
-		UnknownOutcome: store.AtLeastOnce,
+		Named: store.Named{Name: "ci", Revision: revision}, Timeout: time.Second,
+		ReceiverConfig: store.ReceiverConfig{PostEndpoint: hookURL, Order: store.OrderNone, UnknownOutcome: store.AtLeastOnce},
 	}
 	if change != nil {
 		change(&r)

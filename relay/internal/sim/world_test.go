@@ -207,7 +207,9 @@ func (w *world) crashpoint(node, point string) {
 
 // configure draws receivers, and configures the sender's callback.
 func (w *world) configure(r *rand.Rand) {
-	sender := store.Sender{Named: store.Named{Name: "git"}, CallbackEndpoint: "http://git/told", Token: "x", Sources: []string{""}}
+	sender := store.Sender{Named: store.Named{Name: "git"}, SenderConfig: store.SenderConfig{
+		CallbackEndpoint: "http://git/told", Token: "x", Sources: []string{""},
+	}}
 	require.NoError(w.t, w.processes[0].store.Senders.Put(context.Background(), sender))
 	for i := range 1 + r.IntN(3) {
 		w.add(drawReceiver(r, fmt.Sprint("r", i)), upTo(r, 2*time.Second))
@@ -218,8 +220,10 @@ func (w *world) configure(r *rand.Rand) {
 func (w *world) add(e *receiver, retryAfter time.Duration) {
 	w.receivers[e.name] = e
 	c := store.Receiver{
-		Named: store.Named{Name: e.name}, PostEndpoint: "http://" + e.name + "/post", RateLimit: e.Limit, Window: e.Window, RetryAfter: retryAfter,
-		MaxRetries: e.MaxRetries, Timeout: receiverTimeout, Order: store.Order(e.Order), UnknownOutcome: e.Unknown, TTL: e.TTL,
+		Named: store.Named{Name: e.name}, Window: e.Window, RetryAfter: retryAfter, Timeout: receiverTimeout, TTL: e.TTL,
+		ReceiverConfig: store.ReceiverConfig{
+			PostEndpoint: "http://" + e.name + "/post", RateLimit: e.Limit, MaxRetries: e.MaxRetries, Order: store.Order(e.Order), UnknownOutcome: e.Unknown,
+		},
 	}
 	if e.Asked {
 		c.StatusEndpoint = "http://" + e.name + "/status/{source_id}/{message_id}"

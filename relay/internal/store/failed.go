@@ -280,23 +280,26 @@ func (s *Failed) FailedDepth() (depth map[string]int, oldest time.Time) {
 }
 
 // FailedEntry reads a failed message with its payload. ErrNotFound: it is off the list.
-func (s *Failed) FailedEntry(ctx context.Context, seq uint64) (Entry, error) {
-	data, err := s.readFailed(ctx, seq)
+func (s *Failed) FailedEntry(ctx context.Context, i *Item) (Entry, error) {
+	m, err := s.readFailed(ctx, i)
 	if err != nil {
 		return Entry{}, err
 	}
-	return DecodeEntry(data)
+	return DecodeEntry(m.Data)
 }
 
-func (s *Failed) readFailed(ctx context.Context, seq uint64) ([]byte, error) {
-	m, err := jsstream.At(ctx, s.js, s.failed, seq)
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound), err == nil && m.Header.Get(headerSettled) != "":
-		return nil, ErrNotFound
-	case err != nil:
-		return nil, fmt.Errorf("%w: read failed message %d: %w", ErrUnavailable, seq, err)
+// FailedRequest returns the entry of a message on the list, as [Queues.Request] does.
+func (s *Failed) FailedRequest(ctx context.Context, e *Entry) (Entry, error) {
+	return s.FailedEntry(ctx, &Item{Receiver: e.Receiver, Source: e.Source, ID: e.ID})
+}
+
+// readFailed reads the message of an item; without a sequence it is the present one.
+func (s *Failed) readFailed(ctx context.Context, i *Item) (*jetstream.RawStreamMsg, error) {
+	m, err := jsstream.Last(ctx, s.js, s.failed, s.failedSubject(i))
+	if err == nil && (m.Header.Get(headerSettled) != "" || i.Seq != 0 && i.Seq != m.Sequence) {
+		err = jetstream.ErrMsgNotFound
 	}
-	return m.Data, nil
+	return m, jsstream.ReadError(err, fmt.Sprintf("message %q of source %q is not kept any more: it is off the list of failed messages", i.ID, i.Source))
 }
 
 // Settle takes a message off the list. how is the reason. The payload is kept only if keep is set. ErrConflict: the message is
@@ -304,15 +307,18 @@ func (s *Failed) readFailed(ctx context.Context, seq uint64) ([]byte, error) {
 func (s *Failed) Settle(ctx context.Context, i *Item, how string, keep bool) error {
 	m := &nats.Msg{Subject: s.failedSubject(i), Header: nats.Header{headerSettled: {how}}}
 	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(i.Seq)}
-	var err error
-	if !keep {
+	if keep {
+		kept, err := s.readFailed(ctx, i)
+		if errors.Is(err, ErrNotFound) {
+			return ErrConflict
+		} else if err != nil {
+			return err
+		}
+		m.Data = kept.Data
+	} else {
 		opts = append(opts, jetstream.WithMsgTTL(settledTTL))
-	} else if m.Data, err = s.readFailed(ctx, i.Seq); errors.Is(err, ErrNotFound) {
-		return ErrConflict
-	} else if err != nil {
-		return err
 	}
-	_, err = s.write(ctx, m, opts...)
+	_, err := s.write(ctx, m, opts...)
 	return err
 }
 

@@ -110,13 +110,10 @@ func (s *Queues) PartitionFilter(partition int) string {
 // and the state in this process may be old.
 func (s *Queues) First(ctx context.Context, q Queue, filter string) (*jetstream.RawStreamMsg, error) {
 	m, err := jsstream.Next(ctx, s.js, s.StreamName(q), 1, filter)
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("%w: read the first entry of %s: %w", ErrUnavailable, filter, err)
 	}
-	return m, nil
+	return m, jsstream.ReadError(err, "an entry")
 }
 
 // Request returns the entry of a message that a queue has, with its headers and payload, or [ErrNotFound]: no queue has a message that ended.
@@ -170,11 +167,8 @@ func (s *Queues) consumer(ctx context.Context, q Queue, owner string) (*jetstrea
 
 // Entries counts the entries of a queue.
 func (s *Queues) Entries(ctx context.Context, q Queue) (uint64, error) {
-	info, err := s.queues[q].Info(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("%w: count the entries of %s: %w", ErrUnavailable, q, err)
-	}
-	return info.State.Msgs, nil
+	state, err := jsstream.AskState(ctx, s.queues[q])
+	return state.Msgs, err
 }
 
 // Backlog counts the entries that wait for one receiver or sender, as [Queues.Backlogs] does.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -88,11 +87,8 @@ func (s *Records) Load(ctx context.Context, source, id string) (Versioned, error
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	raw, err := jsstream.Last(ctx, s.js, s.records, s.recordSubject(source, id))
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return Versioned{}, fmt.Errorf("%w: message %q of source %q", ErrNotFound, id, source)
-	case err != nil:
-		return Versioned{}, fmt.Errorf("%w: read the record of %q %q: %w", ErrUnavailable, source, id, err)
+	if err != nil {
+		return Versioned{}, jsstream.ReadError(err, fmt.Sprintf("message %q of source %q", id, source))
 	}
 	v := Versioned{Revision: raw.Sequence}
 	if err := cmp.Or(json.Unmarshal(raw.Data, &v.Record), check(&v.Record)); err != nil {
@@ -107,54 +103,37 @@ type Listed struct {
 	Changed time.Time
 }
 
-// List returns at most limit records that match, the last changed first, before a revision; 0: from the last. It looks at about maxListed records.
-// Next is where to continue; 0: there are no more.
-func (s *Records) List(ctx context.Context, before uint64, limit int, match func(Listed) bool) (found []Listed, next uint64, err error) {
+// List returns at most limit records that match, the last changed first, from a revision on downwards; 0: from the last. It looks at about maxListed
+// records. Next is where to continue; 0: there are no more.
+func (s *Records) List(ctx context.Context, from uint64, limit int, match func(Listed) bool) (found []Listed, next uint64, err error) {
 	state, err := jsstream.AskState(ctx, s.records)
 	if err != nil {
-		return nil, 0, fmt.Errorf("%w: list the records: %w", ErrUnavailable, err)
+		return nil, 0, err
 	}
-	end := state.LastSeq + 1
-	if before > 0 {
-		end = min(end, before)
-	}
-	// Most revisions are gone, since a record keeps its last one alone. So each step back is twice as long as the one before, and shorter where
-	// there are too many records for one. A step of limit revisions is never too long, so each call gets on.
-	for looked, step := 0, uint64(limit); end > state.FirstSeq && looked < maxListed; step *= 2 {
-		begin := max(state.FirstSeq, end-min(end, step))
-		some, full, err := s.between(ctx, begin, end, max(limit, maxStep))
-		if err != nil {
-			return nil, 0, err
+	read := func(low, high uint64) ([]Listed, bool, error) { return s.between(ctx, low, high, max(limit, maxStep)) }
+	visit := func(one Listed) uint64 {
+		if len(found) == limit {
+			return one.Revision
 		}
-		if looked += len(some) + 1; full {
-			step = max(uint64(limit), step/16) / 2
-			continue
+		if one.ID != "" && match(one) {
+			found = append(found, one)
 		}
-		for _, one := range slices.Backward(some) {
-			if one.ID == "" || !match(one) {
-				continue
-			}
-			if found = append(found, one); len(found) == limit {
-				return found, one.Revision, nil
-			}
-		}
-		end = begin
+		return 0
 	}
-	if end <= state.FirstSeq {
-		end = 0
-	}
-	return found, end, nil
+	next, _, err = jsstream.Back(max(1, state.FirstSeq), min(cmp.Or(from, state.LastSeq), state.LastSeq), limit, read, visit,
+		func(looked int) bool { return looked >= maxListed })
+	return found, next, err
 }
 
-// between returns the records from a revision on and before another one. One that cannot be decoded has no ID. Full: there are more than most.
-func (s *Records) between(ctx context.Context, begin, end uint64, most int) (all []Listed, full bool, err error) {
-	for seq := begin; len(all) <= most; {
+// between returns the records with revisions from low to high. One that cannot be decoded has no ID. Cut: there are more than most.
+func (s *Records) between(ctx context.Context, low, high uint64, most int) (all []Listed, cut bool, err error) {
+	for seq := low; seq <= high && len(all) <= most; {
 		m, err := jsstream.Next(ctx, s.js, s.records.CachedInfo().Config.Name, seq, ">")
 		switch {
-		case errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && m.Sequence >= end:
+		case errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && m.Sequence > high:
 			return all, false, nil
 		case err != nil:
-			return nil, false, fmt.Errorf("%w: list the records: %w", ErrUnavailable, err)
+			return nil, false, jsstream.ReadError(err, "a record")
 		}
 		one := Listed{Versioned{Revision: m.Sequence}, m.Time}
 		if json.Unmarshal(m.Data, &one.Record) != nil {
@@ -163,7 +142,7 @@ func (s *Records) between(ctx context.Context, begin, end uint64, most int) (all
 		one.Response, one.Attempts = nil, nil // they may be large, and no list has them
 		all, seq = append(all, one), m.Sequence+1
 	}
-	return all, true, nil
+	return all, len(all) > most, nil
 }
 
 const (

@@ -43,29 +43,40 @@ type Named struct {
 	Revision uint64 `json:"-"`
 }
 
-func (n Named) named() Named { return n }
+// Gone reports whether it is that of a receiver or sender that was deleted, or never was.
+func (n Named) Gone() bool { return n.Deleted || n.Name == "" }
 
 // Receiver is the configuration of a receiver.
 type Receiver struct {
 	Named
-	PostEndpoint   string        `json:"post_endpoint"`
-	StatusEndpoint string        `json:"status_endpoint,omitempty"`
-	RateLimit      int           `json:"rate_limit,omitempty"` // POSTs in a window; 0: no limit
-	Window         time.Duration `json:"window,omitempty"`
-	RetryAfter     time.Duration `json:"retry_after"`
-	MaxRetries     int           `json:"max_retries"`
-	Timeout        time.Duration `json:"timeout"`
-	Order          Order         `json:"order"`
-	UnknownOutcome string        `json:"unknown_outcome"`
-	TTL            time.Duration `json:"ttl,omitempty"` // 0: for ever
-	Secrets        []string      `json:"secrets,omitempty"`
-	Paused         bool          `json:"paused,omitempty"`
-	Disabled       bool          `json:"disabled,omitempty"` // it answered 410
+	ReceiverConfig
+	Window     time.Duration `json:"window,omitempty"`
+	RetryAfter time.Duration `json:"retry_after"`
+	Timeout    time.Duration `json:"timeout"`
+	TTL        time.Duration `json:"ttl,omitempty"`      // 0: for ever
+	Disabled   bool          `json:"disabled,omitempty"` // it answered 410
+}
+
+// ReceiverConfig is what a request configures of a receiver, apart from durations.
+type ReceiverConfig struct {
+	PostEndpoint   string   `json:"post_endpoint"`
+	StatusEndpoint string   `json:"status_endpoint"`
+	RateLimit      int      `json:"rate_limit"` // POSTs in a window; 0: no limit
+	MaxRetries     int      `json:"max_retries"`
+	Order          Order    `json:"order"`
+	UnknownOutcome string   `json:"unknown_outcome"`
+	Secrets        []string `json:"secrets,omitempty"`
+	Paused         bool     `json:"paused"`
 }
 
 // Sender is the configuration of a sender.
 type Sender struct {
 	Named
+	SenderConfig
+}
+
+// SenderConfig is what a request configures of a sender.
+type SenderConfig struct {
 	CallbackEndpoint string   `json:"callback_endpoint,omitempty"` // empty: there are no callbacks
 	Token            string   `json:"token"`
 	Secrets          []string `json:"secrets,omitempty"`
@@ -85,19 +96,23 @@ type Registry struct {
 }
 
 // Table has the receivers or the senders. The bucket keeps an entry of a deleted one for 30 days.
-type Table[T interface{ named() Named }] struct {
+type Table[T any] struct {
+	s       *Registry
 	prefix  string
+	base    func(*T) *Named
 	records *registry.Table[T]
-	onDisk  func(ctx context.Context) error
 }
 
-// Get returns a record from this process's memory, also one that was deleted.
-func (t Table[T]) Get(name string) (T, bool) { return t.records.Cached(registry.ID{Name: name}) }
+// Get returns a record from this process's memory. It may be [Named.Gone].
+func (t Table[T]) Get(name string) T {
+	r, _ := t.records.Cached(registry.ID{Name: name})
+	return r
+}
 
-// All returns all records by name, including deleted ones.
+// All returns the records that are not gone, by name.
 func (t Table[T]) All() []T {
-	all := t.records.All()
-	slices.SortFunc(all, func(a, b T) int { return strings.Compare(a.named().Name, b.named().Name) })
+	all := slices.DeleteFunc(t.records.All(), func(r T) bool { return t.base(&r).Gone() })
+	slices.SortFunc(all, func(a, b T) int { return strings.Compare(t.base(&a).Name, t.base(&b).Name) })
 	return all
 }
 
@@ -110,30 +125,33 @@ func (s *Registry) Owners(q Queue) []Named {
 }
 
 func (t Table[T]) names() (all []Named) {
-	for _, one := range t.All() {
-		all = append(all, one.named())
+	for _, one := range t.records.All() {
+		all = append(all, *t.base(&one))
 	}
 	return all
 }
 
-// Read reads a record from the bucket, since another process may just have created it. ErrNotFound: there is none, or the
-// returned one was deleted.
-func (t Table[T]) Read(ctx context.Context, name string) (T, error) {
+// Find returns a record from this process's memory, or from the bucket if it is gone there, because the memory may be old. It may be
+// [Named.Gone] in the bucket too.
+func (t Table[T]) Find(ctx context.Context, name string) (T, error) {
+	if r := t.Get(name); !t.base(&r).Gone() {
+		return r, nil
+	}
 	r, err := t.records.Fresh(ctx, registry.ID{Name: name})
-	if err == nil && r.named().Deleted || errors.Is(err, ErrNotFound) {
-		err = fmt.Errorf("%w: no %s is called %q", ErrNotFound, strings.TrimSuffix(t.prefix, "."), name)
+	if errors.Is(err, ErrNotFound) {
+		err = nil
 	}
 	return r, err
 }
 
-// Find returns a record from this process's memory, or from the bucket if it is deleted or missing there, because the memory may be old.
-// ErrNotFound: as in Read.
-func (t Table[T]) Find(ctx context.Context, name string) (T, error) {
-	r, ok := t.Get(name)
-	if ok && !r.named().Deleted {
-		return r, nil
+// Read reads a record from the bucket, since another process may just have changed it. ErrNotFound: there is none, or the returned one was
+// deleted.
+func (t Table[T]) Read(ctx context.Context, name string) (T, error) {
+	r, err := t.records.Fresh(ctx, registry.ID{Name: name})
+	if err == nil && t.base(&r).Deleted || errors.Is(err, ErrNotFound) {
+		err = fmt.Errorf("%w: no %s is called %q", ErrNotFound, strings.TrimSuffix(t.prefix, "."), name)
 	}
-	return t.Read(ctx, name)
+	return r, err
 }
 
 // deletedAge is how long the bucket keeps the entry of a deleted receiver or sender. Until then a worker fails the messages that
@@ -142,20 +160,26 @@ const deletedAge = 30 * 24 * time.Hour
 
 // Put replaces the record with r's revision, and returns when this process's memory has the new one, and the disk.
 func (t Table[T]) Put(ctx context.Context, r T) error {
-	n := r.named()
+	n := t.base(&r)
 	var err error
 	if n.Deleted {
 		err = t.records.Expire(ctx, registry.ID{Name: n.Name}, r, n.Revision, deletedAge)
 	} else {
 		_, err = t.records.Put(ctx, registry.ID{Name: n.Name}, r, n.Revision)
 	}
-	return cmp.Or(err, t.onDisk(ctx))
+	return cmp.Or(err, t.s.durable(ctx, t.s.config.CachedInfo().Config.Name, 0))
 }
 
-// Change edits a record, and tries again if another process changes it meanwhile. With create, a record that does not exist is created.
+// Change edits a record, and tries again if another process changes it meanwhile. With create, it edits a new record where there is none.
 func (t Table[T]) Change(ctx context.Context, name string, create bool, edit func(*T) error) (record T, err error) {
 	for range 50 { // an entry that cannot be decoded is in conflict with each try
-		if record, err = t.Read(ctx, name); err == nil || create && errors.Is(err, ErrNotFound) {
+		record, err = t.Read(ctx, name)
+		if create && errors.Is(err, ErrNotFound) {
+			named := Named{Name: name, Revision: t.base(&record).Revision}
+			record, err = *new(T), nil
+			*t.base(&record) = named
+		}
+		if err == nil {
 			err = edit(&record)
 		}
 		if err == nil {
@@ -171,34 +195,26 @@ func (t Table[T]) Change(ctx context.Context, name string, create bool, edit fun
 // openRegistry reads the configuration and follows it until run ends.
 func (s *Registry) openRegistry(ctx, run context.Context) error {
 	all := registry.New(registry.Config{JS: s.js, KV: s.configKV, Stream: s.config, Leader: s.reader, Shared: true, Log: s.Logger})
-	onDisk := func(ctx context.Context) error { return s.durable(ctx, s.config.CachedInfo().Config.Name, 0) }
-	s.Receivers = addTable(all, "receiver.", onDisk, func(r *Receiver, revision uint64) { r.Revision = revision }, func(name string) {
-		s.announce(ToReceiver, name)
-	})
-	s.Senders = addTable(all, "sender.", onDisk, func(r *Sender, revision uint64) { r.Revision = revision }, func(name string) {
-		s.changes.Add(1)
-		s.announce(ToSender, name)
-	})
+	s.Receivers = addTable(s, all, "receiver.", ToReceiver, func(r *Receiver) *Named { return &r.Named })
+	s.Senders = addTable(s, all, "sender.", ToSender, func(r *Sender) *Named { return &r.Named })
 	return s.follows(all.Open(ctx, run, s.reader))
 }
 
-// addTable adds the table of the keys with a prefix. revise sets the fields that are not in the JSON of a record.
-func addTable[T interface{ named() Named }](all *registry.Registry, prefix string, onDisk func(context.Context) error,
-	revise func(r *T, revision uint64), changed func(name string),
-) Table[T] {
-	return Table[T]{prefix: prefix, onDisk: onDisk, records: registry.Add(all, registry.Kind[T]{
+// addTable adds the table of the keys with a prefix, for the owners of a queue.
+func addTable[T any](s *Registry, all *registry.Registry, prefix string, q Queue, base func(*T) *Named) Table[T] {
+	return Table[T]{s: s, prefix: prefix, base: base, records: registry.Add(all, registry.Kind[T]{
 		Prefix: prefix, Key: func(id registry.ID) string { return Token(id.Name) }, Encode: func(r T) any { return r },
 		Decode: func(e registry.Entry) (id registry.ID, r T, err error) {
 			if id.Name, err = ParseToken(strings.TrimPrefix(e.Key, prefix)); err == nil {
 				err = json.Unmarshal(e.Value, &r)
 			}
-			if name := r.named().Name; err == nil && name != id.Name {
+			if name := base(&r).Name; err == nil && name != id.Name {
 				err = fmt.Errorf("it names %q", name) // it is not the relay's
 			}
-			revise(&r, e.Revision)
+			base(&r).Revision = e.Revision
 			return id, r, err
 		},
-		Changed: func(was, is *T) { changed((*cmp.Or(is, was)).named().Name) },
+		Changed: func(was, is *T) { s.announce(q, base(cmp.Or(is, was)).Name) },
 	})}
 }
 
@@ -207,6 +223,9 @@ func addTable[T interface{ named() Named }](all *registry.Registry, prefix strin
 func (s *Registry) OnChange(changed func(q Queue, owner string)) { s.changed.Store(&changed) }
 
 func (s *Registry) announce(q Queue, owner string) {
+	if q == ToSender {
+		s.changes.Add(1)
+	}
 	if changed := s.changed.Load(); changed != nil {
 		(*changed)(q, owner)
 	}
@@ -233,11 +252,10 @@ func (s *Registry) windowSubject(receiver string) string {
 // has saved nothing.
 func (s *Registry) Window(ctx context.Context, receiver string) (Window, error) {
 	entry, err := jsstream.Last(ctx, s.js, s.state, s.windowSubject(receiver))
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
+	if err = jsstream.ReadError(err, "a window"); errors.Is(err, ErrNotFound) {
 		return Window{}, nil
-	case err != nil:
-		return Window{}, fmt.Errorf("%w: read the window of %q: %w", ErrUnavailable, receiver, err)
+	} else if err != nil {
+		return Window{}, err
 	}
 	var w Window
 	if json.Unmarshal(entry.Data, &w) != nil {
@@ -270,51 +288,40 @@ func (s *Registry) DropWindow(ctx context.Context, receiver string) error {
 	return nil
 }
 
-// senderIndex finds senders by prefix and token, however many there are. The first request after a change of a sender builds it.
+// senderIndex finds senders by prefix and token, however many there are. The first request after a change of a sender builds it. It has hashes of
+// tokens, so that the time of a search reveals nothing about a token.
 type senderIndex struct {
-	changes  uint64                         // the number of changes that it includes
-	byPrefix map[string][]string            // names, ascending
-	byToken  map[[sha256.Size]byte][]string // the same; hashes, so that the time of a search reveals nothing about a token
-	longest  int                            // prefix, in bytes
+	changes  uint64             // the number of changes that it includes
+	byPrefix map[string][]owner // by name
+	tokens   map[[sha256.Size]byte]bool
 }
 
-// newSenderIndex builds the index of senders that are sorted by name. It leaves out deleted ones.
+type owner struct {
+	name  string
+	token [sha256.Size]byte
+}
+
+// newSenderIndex builds the index of senders that are sorted by name.
 func newSenderIndex(all []Sender) *senderIndex {
-	x := &senderIndex{byPrefix: map[string][]string{}, byToken: map[[sha256.Size]byte][]string{}}
+	x := &senderIndex{byPrefix: map[string][]owner{}, tokens: map[[sha256.Size]byte]bool{}}
 	for _, s := range all {
-		if s.Deleted {
-			continue
-		}
+		one := owner{s.Name, sha256.Sum256([]byte(s.Token))}
+		x.tokens[one.token] = true
 		for _, prefix := range s.Sources {
-			if names := x.byPrefix[prefix]; !slices.Contains(names[max(0, len(names)-1):], s.Name) { // a sender may list a prefix twice
-				x.byPrefix[prefix] = append(names, s.Name)
-			}
-			x.longest = max(x.longest, len(prefix))
-		}
-		if s.Token != "" {
-			hash := sha256.Sum256([]byte(s.Token))
-			x.byToken[hash] = append(x.byToken[hash], s.Name)
+			x.byPrefix[prefix] = append(x.byPrefix[prefix], one)
 		}
 	}
 	return x
 }
 
-// owners returns the senders with the longest prefix of a source. Several may have the same.
-func (x *senderIndex) owners(source string) []string {
-	for n := min(len(source), x.longest); n >= 0; n-- {
-		if names := x.byPrefix[source[:n]]; len(names) > 0 {
-			return names
-		}
-	}
-	return nil
-}
-
-// withToken returns the owner of a source that has a token, the first by name, or "".
-func (x *senderIndex) withToken(source, token string) string {
-	owners := x.owners(source)
-	for _, name := range x.byToken[sha256.Sum256([]byte(token))] {
-		if _, found := slices.BinarySearch(owners, name); found {
-			return name
+// find returns the first sender, by name, that has the longest prefix of a source and fits, or "". Several may have the same prefix.
+func (x *senderIndex) find(source string, fits func(owner) bool) string {
+	for n := len(source); n >= 0; n-- {
+		if owners := x.byPrefix[source[:n]]; len(owners) > 0 {
+			if i := slices.IndexFunc(owners, fits); i >= 0 {
+				return owners[i].name
+			}
+			return ""
 		}
 	}
 	return ""
@@ -332,18 +339,16 @@ func (s *Registry) senderIndex() *senderIndex {
 
 // OwnerOf returns the sender with the longest prefix of a source, the first by name, or "".
 func (s *Registry) OwnerOf(source string) string {
-	if owners := s.senderIndex().owners(source); len(owners) > 0 {
-		return owners[0]
-	}
-	return ""
+	return s.senderIndex().find(source, func(owner) bool { return true })
 }
 
 // OwnerByToken returns the sender with the longest prefix of a source and a token, or "".
 func (s *Registry) OwnerByToken(source, token string) string {
-	return s.senderIndex().withToken(source, token)
+	hash := sha256.Sum256([]byte(token))
+	return s.senderIndex().find(source, func(o owner) bool { return o.token == hash })
 }
 
 // KnowsToken reports whether a sender has the token.
 func (s *Registry) KnowsToken(token string) bool {
-	return len(s.senderIndex().byToken[sha256.Sum256([]byte(token))]) > 0
+	return token != "" && s.senderIndex().tokens[sha256.Sum256([]byte(token))]
 }

@@ -127,7 +127,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// syncStored brings to disk what an earlier process may have left in memory, so that nobody waits for a sync of it.
+// syncStored brings to disk what an earlier process, or the server as it started, may have left in memory: nobody waits for a sync of it later.
 func (s *Store) syncStored(ctx, _ context.Context) error {
 	if s.Disk == nil {
 		return nil
@@ -167,13 +167,12 @@ func (s *Store) create(ctx, _ context.Context) (err error) {
 	}
 	failed := s.streamConfig(string(failedMessages), s.FailedFilter())
 	failed.MaxAge, failed.MaxMsgsPerSubject, failed.AllowMsgTTL = failedAge, 1, true
-	records := s.streamConfig("", "$KV."+s.recordBucket()+".>")
-	records.Name = "KV_" + s.recordBucket()
-	records.MaxMsgsPerSubject, records.AllowMsgTTL, records.AllowRollup, records.DenyDelete = 1, true, true, true
+	records := s.streamConfig(systems.RelayRecords)
+	records.AllowMsgTTL = true
 	if s.failed, err = jsstream.Make(ctx, s.js, failed); err != nil {
 		return err
 	}
-	if s.records, err = jsstream.Make(ctx, s.js, records); err != nil {
+	if _, s.records, err = jsstream.MakeBucket(ctx, s.js, records); err != nil {
 		return err
 	}
 	if s.configKV, s.config, err = jsstream.MakeBucket(ctx, s.js, s.bucketConfig(systems.RelayConfig)); err != nil {

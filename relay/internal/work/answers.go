@@ -3,7 +3,6 @@ package work
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/service/webhook"
+	"github.com/jetpull/jetpull/relay/client"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
@@ -35,14 +35,13 @@ func (w *answers) fromReceiverAsync(name string) worker {
 // poll polls once, for the n-th time.
 func (w *answers) poll(ctx context.Context, name string, e *store.Entry, n int, since time.Time) error {
 	r, err := w.store.Receivers.Find(ctx, name)
-	deleted := errors.Is(err, store.ErrNotFound)
-	if err != nil && !deleted {
-		return jetpull.Retry(firstPause, err)
+	if err != nil {
+		return err
 	}
 	event := machine.Event{Policy: w.policy(r, e.Sender), Stage: machine.FromReceiver}
 	now := w.store.Now()
 	switch {
-	case deleted:
+	case r.Gone():
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.ReceiverDeleted, "the receiver was deleted"
 	case e.Expires(now):
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.Expired, "the receiver has not answered in time"
@@ -61,32 +60,15 @@ func (w *answers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 	return w.apply(ctx, e, event)
 }
 
-// Result is the state of a message in answers and callbacks, as in package client.
-type Result struct {
-	Source    string          `json:"source_id"`
-	ID        string          `json:"message_id"`
-	Status    string          `json:"status"`
-	Response  json.RawMessage `json:"response,omitempty"`
-	Truncated bool            `json:"truncated,omitempty"`
-	Error     *Failure        `json:"error,omitempty"`
-}
-
-// Failure is the reason why a message failed.
-type Failure struct {
-	Code    string `json:"code"`
-	Stage   string `json:"stage"`
-	Message string `json:"message"`
-}
-
 // Body returns what a sender may know of a message, in a callback or the answer to a request that waits. It has no addresses, which are for
 // operators.
-func Body(r *machine.Record) Result {
-	b := Result{Source: r.Source, ID: r.ID, Status: string(r.Status), Response: r.Response, Truncated: r.Truncated}
+func Body(r *machine.Record) client.Result {
+	b := client.Result{Source: r.Source, ID: r.ID, Status: string(r.Status), Response: r.Response, Truncated: r.Truncated}
 	if len(b.Response) == 0 {
 		b.Response = json.RawMessage("null")
 	}
 	if f := r.Failure; f != nil {
-		b.Error = &Failure{Code: string(f.Reason), Stage: string(f.Stage), Message: mask.Addresses(f.Error)}
+		b.Error = &client.Failure{Code: string(f.Reason), Stage: string(f.Stage), Message: mask.Addresses(f.Error)}
 	}
 	return b
 }
@@ -120,15 +102,14 @@ func (w *answers) callBack(ctx context.Context, name string, e *store.Entry, n i
 		return nil // the sender has confirmed, or the message was redriven
 	}
 	sender, err := w.store.Senders.Find(ctx, name)
-	if err != nil && !errors.Is(err, store.ErrNotFound) { // a sender that was deleted has no endpoint
+	if err != nil {
 		return err
 	}
 	event := machine.Event{Kind: machine.CalledBack}
-	if sender.CallbackEndpoint != "" {
+	if sender.CallbackEndpoint != "" { // a sender that was deleted has none
 		w.crashpoint("before-callback")
 		answer, err := w.callSender(ctx, sender, e)
-		receiver, _ := w.store.Receivers.Get(e.Receiver)
-		w.cfg.Metrics.calledBack(name, receiver, answer, err, w.store.Now().Sub(e.ArrivedAt))
+		w.cfg.Metrics.calledBack(name, w.store.Receivers.Get(e.Receiver), answer, err, w.store.Now().Sub(e.ArrivedAt))
 		w.log.Debug("callback", "source", e.Source, "message", e.ID, "sender", name, "result", result(answer, err), "trace", traceID(e.Trace))
 		switch {
 		case err == nil && answer.Code >= 200 && answer.Code <= 299:

@@ -55,13 +55,15 @@ func (w *operator) Redrive(ctx context.Context, item *store.Item) error {
 		return fmt.Errorf("%w: it cannot be read", errNotRedriven)
 	}
 	if item.Stage != machine.ToSender {
-		if _, err := w.store.Receivers.Find(ctx, item.Receiver); errors.Is(err, store.ErrNotFound) {
-			return fmt.Errorf("%w: receiver %q: %w", errNotRedriven, item.Receiver, err)
-		} else if err != nil {
+		r, err := w.store.Receivers.Find(ctx, item.Receiver)
+		if err == nil && r.Gone() {
+			err = fmt.Errorf("%w: no receiver is called %q", errNotRedriven, item.Receiver)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	e, err := w.store.FailedEntry(ctx, item.Seq)
+	e, err := w.store.FailedEntry(ctx, item)
 	if errors.Is(err, store.ErrNotFound) {
 		return fmt.Errorf("%w: it is off the list", errNotRedriven)
 	} else if err != nil {
@@ -89,8 +91,8 @@ func (w *operator) Redrive(ctx context.Context, item *store.Item) error {
 func (w *operator) redriveRecord(ctx context.Context, e *store.Entry, item *store.Item) error {
 	switch {
 	case e.Status == machine.Failed && e.Generation == item.Redrives:
-		r, _ := w.store.Receivers.Get(e.Receiver)
-		next, ok := machine.Next(e.Record, machine.Event{Kind: machine.Redrive, Now: w.store.Now(), Policy: w.policy(r, e.Sender)})
+		policy := w.policy(w.store.Receivers.Get(e.Receiver), e.Sender)
+		next, ok := machine.Next(e.Record, machine.Event{Kind: machine.Redrive, Now: w.store.Now(), Policy: policy})
 		if !ok {
 			return store.ErrConflict
 		}

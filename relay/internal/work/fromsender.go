@@ -103,7 +103,7 @@ type intake struct {
 	verdict Verdict
 	created func(context.Context) (store.Versioned, error)
 	stored  func(context.Context) (seq uint64, err error) // its entry; nil: it needs none
-	entry   uint64                                        // the entry's sequence; 0: not known
+	entry   uint64                                        // the entry's sequence; 0: it needs none, or had one on disk
 	end     func(error)                                   // ends its span
 }
 
@@ -142,7 +142,7 @@ func (w *ingest) fromSender(partition int) worker {
 			return w.store.Quarantine(ctx, m.Subject(), meta.Sequence.Stream, m.Data(), err)
 		}
 		source := m.Subject()
-		if r, known := w.store.Receivers.Get(o.Receiver); known && !ordered(r.Order) {
+		if r := w.store.Receivers.Get(o.Receiver); !r.Gone() && !ordered(r.Order) {
 			source = ""
 		}
 		return w.inOrder(ctx, m, store.FromSender, source, func() error {
@@ -150,10 +150,7 @@ func (w *ingest) fromSender(partition int) worker {
 			in := w.create(ctx, o, meta.Timestamp, trace.SpanKindConsumer)
 			w.route(ctx, in)
 			w.finish(ctx, in)
-			if in.verdict.Err != nil {
-				return jetpull.Retry(firstPause, in.verdict.Err)
-			}
-			return nil
+			return in.verdict.Err
 		})
 	}
 	return worker
@@ -187,14 +184,14 @@ func (w *ingest) create(ctx context.Context, o Offer, at time.Time, kind trace.S
 	}
 	receiver, err := w.store.Receivers.Find(ctx, o.Receiver)
 	switch {
-	case errors.Is(err, store.ErrNotFound):
+	case err != nil:
+		in.verdict.Err = err
+		return in
+	case receiver.Gone():
 		in.Record, _ = machine.Next(in.Record, machine.Event{
 			Kind: machine.GiveUp, Now: w.store.Now(), Stage: machine.FromSender, Reason: machine.UnknownReceiver,
 			Error: fmt.Sprintf("no receiver is called %q", o.Receiver), Policy: w.policy(receiver, o.Sender),
 		})
-	case err != nil:
-		in.verdict.Err = err
-		return in
 	case receiver.TTL > 0:
 		in.ExpiresAt = in.ArrivedAt.Add(receiver.TTL)
 	}
@@ -217,11 +214,10 @@ func (w *ingest) route(ctx context.Context, in *intake) {
 	case in.Status == machine.Failed && in.Failure.Stage == machine.FromSender:
 		err = w.follow(ctx, &in.Entry)
 	case in.Status == machine.Arrived && in.Attempt == 0:
-		waits := false
 		if in.verdict.Outcome == Duplicate {
-			waits, err = w.waits(ctx, &in.Record)
+			in.entry, err = w.waits(ctx, &in.Record)
 		}
-		if err == nil && !waits {
+		if err == nil && in.entry == 0 {
 			in.stored = w.store.Enqueue(store.ToReceiver, &in.Entry)
 		}
 	}
@@ -260,7 +256,6 @@ func (w *ingest) decideNew(ctx context.Context, in *intake) (err error) {
 // request waits for.
 func (w *ingest) finish(ctx context.Context, all ...*intake) {
 	var record, entry uint64
-	known := true // where all entries are
 	for _, in := range all {
 		if in.stored != nil {
 			in.entry, in.verdict.Err = in.stored(ctx)
@@ -269,18 +264,13 @@ func (w *ingest) finish(ctx context.Context, all ...*intake) {
 		}
 		if in.verdict.Err == nil && in.verdict.Outcome != Conflict {
 			record, entry = max(record, in.Revision), max(entry, in.entry)
-			known = known && in.entry > 0
 		}
-	}
-	if !known {
-		entry = 0 // which stands for all
 	}
 	var err error
 	if record > 0 {
 		records := make(chan error, 1)
 		go func() { records <- w.store.OnDisk(ctx, record) }()
-		err = w.store.EntryOnDisk(ctx, store.ToReceiver, entry)
-		err = cmp.Or(<-records, err)
+		err = cmp.Or(w.store.EntryOnDisk(ctx, store.ToReceiver, entry), <-records)
 	}
 	for _, in := range all {
 		in.verdict.Err = cmp.Or(in.verdict.Err, err)
@@ -293,11 +283,12 @@ func (w *ingest) finish(ctx context.Context, all ...*intake) {
 	}
 }
 
-// waits reports whether a message that has arrived has its entry in the queue of its receiver. If so, it wakes the lane.
-func (w *core) waits(ctx context.Context, r *machine.Record) (bool, error) {
-	entry, err := w.store.First(ctx, store.ToReceiver, w.store.Filter(store.ToReceiver, r.Receiver, r.Source, r.ID))
-	if entry != nil {
-		w.lanes.wake(store.ToReceiver, r.Receiver)
+// waits returns the entry that a message which has arrived has in the queue of its receiver, and wakes the lane; 0: it has none.
+func (w *core) waits(ctx context.Context, r *machine.Record) (entry uint64, err error) {
+	first, err := w.store.First(ctx, store.ToReceiver, w.store.Filter(store.ToReceiver, r.Receiver, r.Source, r.ID))
+	if first == nil {
+		return 0, err
 	}
-	return entry != nil, err
+	w.lanes.wake(store.ToReceiver, r.Receiver)
+	return first.Sequence, nil
 }

@@ -25,6 +25,7 @@ const (
 var (
 	errStopping = errors.New("the worker stops, or has lost its pin")
 	errExpired  = errors.New("the time to live is over")
+	errDeleted  = errors.New("the receiver was deleted")
 )
 
 // receiverGate is the gate of one receiver in this process. Its callers wait here until the gate lets a POST begin. The times are in this
@@ -107,6 +108,9 @@ func (g *receiverGate) acquire(ctx context.Context, expires time.Time) (p permit
 		}
 		if p.Receiver, err = g.w.store.Receivers.Find(ctx, g.name); err != nil {
 			return p, err
+		}
+		if p.Gone() {
+			return p, errDeleted
 		}
 		if p.RateLimit > 0 {
 			if err := g.ensureOwner(ctx, p.Receiver); err != nil {
@@ -230,8 +234,8 @@ const (
 
 // MessageWait returns the reason why a message waits. nil means that it does not wait, or waits for a free worker.
 func (w *Workers) MessageWait(ctx context.Context, m *machine.Record) (*gate.Wait, error) {
-	r, known := w.store.Receivers.Get(m.Receiver)
-	if m.Status != machine.Arrived || !known || r.Deleted {
+	r := w.store.Receivers.Get(m.Receiver)
+	if m.Status != machine.Arrived || r.Gone() {
 		return nil, nil
 	}
 	wait := w.State(r).Waiting
@@ -252,10 +256,6 @@ func (w *Workers) MessageWait(ctx context.Context, m *machine.Record) (*gate.Wai
 
 // behind reports whether an earlier message of the source waits for the receiver.
 func (w *Workers) behind(ctx context.Context, m *machine.Record) (bool, error) {
-	entry, err := w.store.First(ctx, store.ToReceiver, w.store.Filter(store.ToReceiver, m.Receiver, m.Source, m.ID))
-	if entry == nil {
-		return false, err // without an error, its status has changed meanwhile
-	}
 	first, err := w.store.First(ctx, store.ToReceiver, w.store.Filter(store.ToReceiver, m.Receiver, m.Source))
-	return first != nil && first.Sequence < entry.Sequence, err
+	return first != nil && first.Subject != w.store.Filter(store.ToReceiver, m.Receiver, m.Source, m.ID), err
 }

@@ -94,7 +94,7 @@ func TestBreakerKnowsItsProbe(t *testing.T) {
 // The new owner starts with the window that its predecessor saved. If there is none, it assumes that the window is full.
 func TestTakeOverOfAWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := store.Receiver{RateLimit: 2, Window: 10 * time.Second}
+		r := store.Receiver{ReceiverConfig: store.ReceiverConfig{RateLimit: 2}, Window: 10 * time.Second}
 		now := time.Now()
 		begin := func(found store.Window) time.Duration {
 			g := newTestGate()
@@ -118,7 +118,7 @@ func TestTakeOverOfAWindow(t *testing.T) {
 // A process that stops hands over the POSTs of its window, however many, and the next process sends none too early.
 func TestLargeWindowIsHandedOver(t *testing.T) {
 	const posts = 100_000
-	r := store.Receiver{Named: store.Named{Name: "ci"}, RateLimit: posts, Window: 24 * time.Hour}
+	r := store.Receiver{Named: store.Named{Name: "ci"}, ReceiverConfig: store.ReceiverConfig{RateLimit: posts}, Window: 24 * time.Hour}
 	nc := servertest.RunServer(t).Connect(t)
 	s, err := store.Open(t.Context(), nc, store.Config{Name: "relay", Replicas: 1, Tombstone: time.Hour, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
@@ -140,7 +140,7 @@ func TestLargeWindowIsHandedOver(t *testing.T) {
 	next := open("next")
 	for i := range posts {
 		// So many POSTs have left the window when the next one may begin with a limit of that many less.
-		lowered := store.Receiver{RateLimit: posts - i, Window: r.Window}
+		lowered := store.Receiver{ReceiverConfig: store.ReceiverConfig{RateLimit: posts - i}, Window: r.Window}
 		counts := next.gate.Next(gateConfig(lowered), now).Until.Add(-r.Window)
 		late := counts.Sub(now.Add(-20 * time.Hour).Add(time.Duration(i) * 500 * time.Millisecond))
 		require.True(t, late >= 0 && late < 200*time.Second, "POST %d counts %s later than it was", i, late)

@@ -44,7 +44,7 @@ type laneKey struct {
 type lane struct {
 	laneKey
 	gate    *receiverGate // only a lane that sends to a receiver uses it
-	restart chan struct{} // gets a value when the lane is to begin again, with the present configuration of its receiver
+	restart func()        // ends the present run, after which the lane begins again with the present configuration of its receiver
 	woken   bool          // guarded by lanes.mu: the queue may have got an entry since this was reset
 }
 
@@ -56,7 +56,7 @@ func (l *lanes) wake(q store.Queue, owner string) {
 	if one := l.running[key]; one != nil {
 		one.woken = true
 	} else if !l.closed {
-		one = &lane{laneKey: key, restart: make(chan struct{}, 1)}
+		one = &lane{laneKey: key}
 		l.running[key] = one
 		l.start(one)
 	}
@@ -82,17 +82,16 @@ func (w *Workers) startLane(one *lane) {
 
 // runLane runs a lane until it is idle, is to begin again, or the workers stop.
 func (w *Workers) runLane(one *lane) {
-	select {
-	case <-one.restart: // of the run before, which has ended
-	default:
-	}
+	run, restart := context.WithCancel(w.ctx)
+	defer restart()
+	one.restart = restart
 	worker := w.laneWorker(one)
 	worker.consumer.InactiveThreshold = consumerIdle
 	consuming, stop := context.WithCancel(context.WithoutCancel(w.ctx)) // ends after w.ctx: see receiverGate.stop
 	var idle sync.WaitGroup
 	idle.Go(func() {
 		defer stop()
-		w.awaitEnd(one)
+		w.awaitEnd(run, one)
 		one.gate.stop()
 	})
 	w.consume(consuming, worker)
@@ -110,16 +109,12 @@ func (w *Workers) laneWorker(one *lane) worker {
 	}
 }
 
-// awaitEnd returns when nothing has woken a lane for a while, and the server has no entry for it, or when the lane is to begin again, or the
-// workers stop.
-func (w *Workers) awaitEnd(one *lane) {
+// awaitEnd returns when nothing has woken a lane for a while, and the server has no entry for it, or when its run ends: the lane is to begin again,
+// or the workers stop, after which none begins.
+func (w *Workers) awaitEnd(run context.Context, one *lane) {
 	for {
-		select {
-		case <-time.After(idleAfter):
-		case <-one.restart:
+		if watch.Sleep(run, idleAfter) != nil {
 			w.lanes.wake(one.queue, one.owner)
-			return
-		case <-w.ctx.Done():
 			return
 		}
 		// An entry that is put into the queue after this check wakes the lane again.
@@ -179,11 +174,10 @@ func (w *Workers) changed(q store.Queue, owner string) {
 // dropMetrics removes the metrics of a receiver or sender if it is deleted. It is also called at the end of a lane, since a lane
 // counts until then.
 func (w *Workers) dropMetrics(q store.Queue, owner string) {
-	if q == store.ToSender {
-		if s, known := w.store.Senders.Get(owner); !known || s.Deleted {
-			w.cfg.Metrics.forget("sender", owner)
-		}
-	} else if r, known := w.store.Receivers.Get(owner); !known || r.Deleted {
+	switch {
+	case q == store.ToSender && w.store.Senders.Get(owner).Gone():
+		w.cfg.Metrics.forget("sender", owner)
+	case q != store.ToSender && w.store.Receivers.Get(owner).Gone():
 		w.cfg.Metrics.forget("receiver", owner)
 	}
 }

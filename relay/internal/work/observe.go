@@ -126,16 +126,16 @@ func (m *Metrics) Seen(receiver string) (seen Seen) {
 		m.mu.Unlock()
 		return seen
 	}
-	total, refused := t.count, t.refused
-	took := slices.Clone(t.last[:min(total, maxAnswerTimes)])
-	if seen.Refused = &refused; refused > 0 {
-		seen.RefusedSince = t.since
-	}
+	now := *t
 	m.mu.Unlock()
-	if total > 0 {
+	if seen.Refused = &now.refused; now.refused > 0 {
+		seen.RefusedSince = now.since
+	}
+	if now.count > 0 {
+		took := now.last[:min(now.count, maxAnswerTimes)]
 		slices.Sort(took)
 		rank := func(percent int) float64 { return took[(len(took)*percent+99)/100-1].Seconds() }
-		seen.Answers = &Answers{total, len(took), rank(50), rank(99)}
+		seen.Answers = &Answers{now.count, len(took), rank(50), rank(99)}
 	}
 	return seen
 }
@@ -143,7 +143,7 @@ func (m *Metrics) Seen(receiver string) (seen Seen) {
 // calledBack counts a callback. A receiver that was deleted gets no series.
 func (m *Metrics) calledBack(sender string, receiver store.Receiver, a *webhook.Answer, err error, took time.Duration) {
 	m.callbacks.WithLabelValues(sender, resultClass(a, err)).Inc()
-	if !receiver.Deleted && receiver.Name != "" && err == nil && a.Code >= 200 && a.Code <= 299 {
+	if !receiver.Gone() && err == nil && a.Code >= 200 && a.Code <= 299 {
 		m.endToEnd.WithLabelValues(receiver.Name).Observe(max(0, took).Seconds())
 	}
 }
@@ -160,9 +160,7 @@ func (m *Metrics) forget(label, name string) {
 	}
 }
 
-// gauges are collected at each scrape.
-type gauges struct{ w *Workers }
-
+// The gauges are collected at each scrape.
 var (
 	gaugeBacklog = prometheus.NewDesc("relay_backlog", "Messages that wait for their receiver.", []string{"receiver"}, nil)
 	gaugeAge     = prometheus.NewDesc("relay_oldest_seconds", "Age of the oldest message that waits for its receiver.", []string{"receiver"}, nil)
@@ -183,20 +181,17 @@ var (
 const scrapeTimeout = 2 * time.Second
 
 func (m *Metrics) observe(w *Workers) {
-	m.Registry.MustRegister(metrics.Gauges(gauges{w}.collect), prometheus.NewCounterFunc(prometheus.CounterOpts{
+	m.Registry.MustRegister(metrics.Gauges(w.collect), prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "relay_events_lost_total", Help: "Events that could not be sent to the operator's URL.",
 	}, func() float64 { return float64(w.cfg.Events.Lost()) }))
 }
 
-func (g gauges) collect(gauge func(d *prometheus.Desc, value float64, labels ...string)) {
+func (w *Workers) collect(gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
-	g.collectQueues(ctx, gauge)
-	for _, r := range g.w.store.Receivers.All() {
-		if r.Deleted {
-			continue
-		}
-		state := g.w.gate(r.Name).state(r)
+	w.collectQueues(ctx, gauge)
+	for _, r := range w.store.Receivers.All() {
+		state := w.gate(r.Name).state(r)
 		gauge(gaugeBreaker, metrics.OneIf(state.Breaker != "closed"), r.Name)
 		gauge(gaugeOff, metrics.OneIf(r.Disabled), r.Name)
 		if r.RateLimit > 0 {
@@ -204,35 +199,35 @@ func (g gauges) collect(gauge func(d *prometheus.Desc, value float64, labels ...
 			gauge(gaugeLimit, float64(r.RateLimit), r.Name)
 		}
 	}
-	depth, oldest := g.w.store.FailedDepth()
+	depth, oldest := w.store.FailedDepth()
 	for receiver, n := range depth {
 		gauge(gaugeFailed, float64(n), receiver)
 	}
-	gauge(gaugeOldest, max(0, g.w.store.Now().Sub(oldest).Seconds()))
+	gauge(gaugeOldest, max(0, w.store.Now().Sub(oldest).Seconds()))
 }
 
 // waiting are the gauges of the messages that wait in a queue.
 var waiting = map[store.Queue]*prometheus.Desc{store.ToReceiver: gaugeBacklog, store.FromReceiver: gaugePending, store.ToSender: gaugeToSender}
 
 // collectQueues collects the lengths of the queues. It leaves out those for which the server does not answer in time.
-func (g gauges) collectQueues(ctx context.Context, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
-	s := g.w.store
+func (w *Workers) collectQueues(ctx context.Context, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	for q, desc := range waiting {
-		backlogs, err := s.Backlogs(ctx, q)
+		backlogs, err := w.store.Backlogs(ctx, q)
 		if err != nil {
-			g.w.log.Info("a scrape has not all of what waits", "error", err)
+			w.log.Info("a scrape has not all of what waits", "error", err)
 			continue
 		}
-		for _, owner := range s.Owners(q) {
+		for _, owner := range w.store.Owners(q) {
 			n := backlogs[owner.Name]
-			if n == 0 && owner.Deleted {
+			answers := q == store.FromReceiver && w.store.Receivers.Get(owner.Name).StatusEndpoint == "" // at once
+			if n == 0 && (owner.Deleted || answers) {
 				continue
 			}
 			gauge(desc, float64(n), owner.Name)
 			if q != store.ToReceiver {
 				continue
 			}
-			if oldest, err := s.Oldest(ctx, q, owner.Name, n); err == nil {
+			if oldest, err := w.store.Oldest(ctx, q, owner.Name, n); err == nil {
 				gauge(gaugeAge, oldest.Seconds(), owner.Name)
 			}
 		}
@@ -262,12 +257,6 @@ type event struct {
 	At       time.Time
 }
 
-// failures counts the messages that failed since the last event about them, by the event.
-type failures struct {
-	mu    sync.Mutex
-	count map[event]int
-}
-
 // notify reports an event to the operator. It does not wait.
 func (w *core) notify(e event) {
 	e.At = wall()
@@ -277,12 +266,9 @@ func (w *core) notify(e event) {
 
 // countFailed counts a failed message for the next event.
 func (w *core) countFailed(receiver string, reason machine.Reason) {
-	w.failures.mu.Lock()
-	defer w.failures.mu.Unlock()
-	if w.failures.count == nil {
-		w.failures.count = map[event]int{}
-	}
-	w.failures.count[event{Event: eventFailed, Receiver: receiver, Reason: string(reason)}]++
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failures[event{Event: eventFailed, Receiver: receiver, Reason: string(reason)}]++
 }
 
 // reportCounts reports the failed messages that were counted, in one event for each receiver and reason, and the records that were lost.
@@ -290,10 +276,10 @@ func (w *core) reportCounts() {
 	if n := w.lost.Swap(0); n > 0 {
 		w.cfg.Reporter.Report(w.ctx, errors.New("the store has lost the records of messages: they go on from the copies in the queues"), "messages", n)
 	}
-	w.failures.mu.Lock()
-	count := w.failures.count
-	w.failures.count = nil
-	w.failures.mu.Unlock()
+	w.mu.Lock()
+	count := w.failures
+	w.failures = map[event]int{}
+	w.mu.Unlock()
 	for e, n := range count {
 		e.Count = n
 		w.notify(e)

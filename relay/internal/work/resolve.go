@@ -23,12 +23,11 @@ func (w *core) inFlight(r store.Receiver, e *store.Entry) time.Duration {
 // resolve finds the outcome of a POST without an answer.
 func (t *toReceiver) resolve(ctx context.Context, e *store.Entry) error {
 	r, err := t.w.store.Receivers.Find(ctx, t.name)
-	deleted := errors.Is(err, store.ErrNotFound)
-	if err != nil && !deleted {
-		return jetpull.Retry(firstPause, err)
+	if err != nil {
+		return err
 	}
 	event := machine.Event{Policy: t.w.policy(r, e.Sender), Attempt: e.Attempt, Stage: machine.ToReceiver}
-	asked := r.StatusEndpoint != "" && !deleted
+	asked := r.StatusEndpoint != "" && !r.Gone()
 	if asked {
 		// Each pause is as long as the time since the first request, so that pauses double.
 		first, _ := t.asked.LoadOrStore(e.Revision, time.Now())
@@ -62,8 +61,6 @@ func (t *toReceiver) resolve(ctx context.Context, e *store.Entry) error {
 func (w *core) ask(ctx context.Context, r store.Receiver, e *store.Entry, pause time.Duration, event *machine.Event) error {
 	answer, err := w.get(ctx, r, e)
 	switch {
-	case err != nil && ctx.Err() != nil:
-		return jetpull.Retry(0, err)
 	case err != nil:
 		return jetpull.Retry(pause, err)
 	case answer.Code == http.StatusNotFound && e.Status == machine.Sending:
@@ -97,7 +94,7 @@ func (w *core) load(ctx context.Context, e *store.Entry) (done bool, err error) 
 		return true, nil // it was completed long ago
 	}
 	r, err := w.store.Receivers.Find(ctx, e.Receiver)
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
+	if err != nil {
 		return true, err
 	}
 	if w.store.Embedded && !repeatable(r) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/service/webhook/gate"
+	"github.com/jetpull/jetpull/internal/watch"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
@@ -35,17 +36,17 @@ const (
 
 // toReceiver is the ToReceiver worker of one receiver. Its pin makes it the only one that sends.
 type toReceiver struct {
-	w     *core
-	name  string
-	lane  *lane
-	order store.Order // as the lane was started
-	gate  *receiverGate
-	asked sync.Map // when the outcome of a POST was first requested, by the revision of its SENDING
+	w       *core
+	name    string
+	gate    *receiverGate
+	restart func()      // ends the run of its lane, which begins again
+	order   store.Order // as that run was started
+	asked   sync.Map    // when the outcome of a POST was first requested, by the revision of its SENDING
 }
 
 func (w *core) toReceiver(one *lane) worker {
-	r, _ := w.store.Receivers.Get(one.owner)
-	t := &toReceiver{w: w, name: one.owner, lane: one, order: r.Order, gate: one.gate}
+	r := w.store.Receivers.Get(one.owner)
+	t := &toReceiver{w: w, name: one.owner, gate: one.gate, restart: one.restart, order: r.Order}
 	worker := w.entryWorker(store.ToReceiver, t.name, true, t.deliver)
 	worker.opts = append(worker.opts, jetpull.OnPin(t.gate.pinned), jetpull.OnUnpin(func(e jetpull.PinEvent) { t.gate.unpin(e.ID) }))
 	if ordered(r.Order) {
@@ -144,16 +145,13 @@ func (t *toReceiver) attempt(ctx context.Context, e *store.Entry) error {
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.Expired, "it was not sent in time"
 	case errors.Is(err, errStopping):
 		return jetpull.Retry(0, err)
-	case errors.Is(err, store.ErrNotFound):
-		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.ReceiverDeleted, "the receiver was deleted"
+	case errors.Is(err, errDeleted):
+		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.ReceiverDeleted, err.Error()
 	case err != nil:
 		return err
 	case p.Order != t.order:
 		t.gate.release(p, gate.NotMade)
-		select {
-		case t.lane.restart <- struct{}{}:
-		default: // it begins again anyway
-		}
+		t.restart()
 		return jetpull.Retry(firstPause, errors.New("its lane begins again in another order"))
 	default:
 		return t.send(ctx, e, p, event)
@@ -217,12 +215,8 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, p permit, event m
 // outdated reports whether the POST may not be made any more, because of the time that it took to write SENDING. Another process may now have
 // the entry, or the window, without knowledge of this POST, or the receiver was configured again.
 func (t *toReceiver) outdated(e *store.Entry, r store.Receiver) bool {
-	now, _ := t.w.store.Receivers.Get(t.name)
-	switch {
-	case t.w.store.Now().Sub(e.SentAt) > sendWithin, now.Revision != r.Revision:
-		return true
-	}
-	return r.RateLimit > 0 && !t.gate.fresh()
+	now := t.w.store.Receivers.Get(t.name)
+	return t.w.store.Now().Sub(e.SentAt) > sendWithin || now.Revision != r.Revision || r.RateLimit > 0 && !t.gate.fresh()
 }
 
 // repeatable reports whether a receiver may get a POST again after a loss of power, as it may after a crash.
@@ -309,11 +303,7 @@ func (w *core) swap(ctx context.Context, e *store.Entry, next machine.Record) (r
 		if !errors.Is(err, store.ErrUnavailable) {
 			return repeated, err
 		}
-		select {
-		case <-time.After(firstPause):
-		case <-w.ctx.Done():
-			return repeated, err
-		case <-ctx.Done():
+		if w.ctx.Err() != nil || watch.Sleep(ctx, firstPause) != nil {
 			return repeated, err
 		}
 	}

@@ -81,8 +81,9 @@ type core struct {
 	node  string
 	lanes *lanes
 
-	failures failures
 	lost     atomic.Int64 // records that the store has lost, since the last report
+	mu       sync.Mutex
+	failures map[event]int // guarded by mu: the messages that failed since the last event about them
 
 	ctx     context.Context // ends when the workers are to stop
 	stop    context.CancelFunc
@@ -99,15 +100,15 @@ type Workers struct {
 
 // Start starts all workers.
 func Start(ctx context.Context, s *store.Store, cfg Config) *Workers {
-	c := &core{cfg: cfg, store: s, log: cfg.Logger, node: nuid.Next()}
+	c := &core{cfg: cfg, store: s, log: cfg.Logger, node: nuid.Next(), failures: map[event]int{}}
 	w := &Workers{core: c, ingest: ingest{c}, answers: answers{c}, operator: newOperator(c)}
 	c.lanes = &lanes{start: w.startLane, running: map[laneKey]*lane{}}
 	w.ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
 	cfg.Metrics.observe(w)
 	for partition := range s.Partitions {
-		w.run(w.fromSender(partition))
+		w.running.Go(func() { w.consume(w.ctx, w.fromSender(partition)) })
 	}
-	w.run(w.failedMessages())
+	w.running.Go(func() { w.consume(w.ctx, w.failedMessages()) })
 	w.running.Go(func() { w.Operations.Run(w.ctx) })
 	s.OnChange(w.changed)
 	w.running.Go(func() { w.followQueues(w.ctx) })
@@ -168,10 +169,6 @@ func (w *core) entryWorker(q store.Queue, owner string, pinned bool,
 	return worker
 }
 
-func (w *core) run(worker worker) {
-	w.running.Go(func() { w.consume(w.ctx, worker) })
-}
-
 // consume runs a worker until ctx ends.
 func (w *core) consume(ctx context.Context, worker worker) {
 	for ctx.Err() == nil {
@@ -179,14 +176,9 @@ func (w *core) consume(ctx context.Context, worker worker) {
 		if err == nil {
 			err = w.consumeOnce(ctx, worker)
 		}
-		if ctx.Err() != nil {
-			// A cancelled worker is not an error.
-			if err != nil && !errors.Is(err, context.Canceled) {
-				w.log.Warn("a worker ended", "worker", worker.consumer.Durable, "error", err)
-			}
-			return
+		if again := ctx.Err() == nil; again || err != nil && !errors.Is(err, context.Canceled) { // a cancelled worker is not an error
+			w.log.Warn("a worker ended", "worker", worker.consumer.Durable, "error", err, "started again", again)
 		}
-		w.log.Warn("a worker ended by itself and is started again", "worker", worker.consumer.Durable, "error", err)
 		_ = watch.Sleep(ctx, restartPause)
 	}
 }
@@ -221,10 +213,10 @@ func (w *core) consumeOnce(ctx context.Context, worker worker) error {
 // policy returns the part of the configuration that decides about a message. A sender that this process does not know may be
 // known to another one: the worker that makes the callback reads it again.
 func (w *core) policy(r store.Receiver, sender string) machine.Policy {
-	s, ok := w.store.Senders.Get(sender)
+	s := w.store.Senders.Get(sender)
 	return machine.Policy{
 		MaxAttempts: r.MaxRetries + 1, RetryAfter: r.RetryAfter, StatusEndpoint: r.StatusEndpoint != "",
-		AtMostOnce: r.UnknownOutcome == store.AtMostOnce, Callback: sender != "" && (!ok || s.Deleted || s.CallbackEndpoint != ""),
+		AtMostOnce: r.UnknownOutcome == store.AtMostOnce, Callback: sender != "" && (s.Gone() || s.CallbackEndpoint != ""),
 	}
 }
 
