@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"errors"
 	"time"
 
 	"gorm.io/gorm"
@@ -28,10 +29,19 @@ func Add(s *Store, tx *gorm.DB, id string, rows []Item) (added bool, err error) 
 		Map(rows, func(r *Item) string { return r.ID }), Map(rows, func(r *Item) int { return r.Gate }),
 		Map(rows, func(r *Item) []byte { return r.Data }), Map(rows, (*Item).notBefore), Map(rows, func(r *Item) *int64 { return r.Timer }))
 	if err != nil {
+		if _, answered := errors.AsType[serverError](err); !answered {
+			err = nil // a driver other than pgx takes no arrays, or the connection broke, and all that follows fails
+		}
 		return false, err
 	}
 	n, err := done.RowsAffected()
 	return n > 0, err
+}
+
+// serverError is an error of PostgreSQL, as each driver has it.
+type serverError interface {
+	error
+	SQLState() string
 }
 
 func (r *Item) notBefore() *time.Time {
