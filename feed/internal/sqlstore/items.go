@@ -77,20 +77,6 @@ func (s *Store) fetchBatch(ctx context.Context, t Terms, wants []Want) (items []
 	return items, err
 }
 
-// Map is what value makes of each row.
-func Map[R, V any](rows []R, value func(*R) V) []V {
-	list := make([]V, len(rows))
-	for i := range rows {
-		list[i] = value(&rows[i])
-	}
-	return list
-}
-
-// array is a column as a parameter, by its address: GORM takes a slice apart.
-func array[R, V any](rows []R, value func(*R) V) *[]V {
-	return new(Map(rows, value))
-}
-
 // addStatement locks a partition that takes items, and inserts them, in their order. A partition that does not is left alone.
 const addStatement = `WITH p AS MATERIALIZED (
 	SELECT id FROM partitions WHERE id = $1 AND gate <= $2 AND status = 'Available' AND NOT sealed FOR UPDATE)
