@@ -22,7 +22,7 @@ const (
 )
 
 // Listen has f called for the changes of all processes until ctx or the connection ends. It keeps a connection of PostgreSQL's pool for that, and
-// takes another one when it is old. Where the database cannot notify, it returns nil at once. f must not block.
+// takes another one when it is old. If the database cannot notify, it returns nil at once. f must not block.
 func (s *Store) Listen(ctx context.Context, f func(partition string)) (err error) {
 	for aged := true; aged && s.batch && ctx.Err() == nil; {
 		young, end := context.WithTimeout(ctx, connectionAge)
