@@ -108,17 +108,16 @@ func unfail(ctx context.Context, s *Store, what, partition string, items []strin
 
 // unfailAll goes through the items by their IDs, so that one that fails again meanwhile is not changed twice.
 func unfailAll(ctx context.Context, s *Store, what, partition string, set map[string]any) (n int, err error) {
-	for after, last := "", false; !last; {
+	for after := ""; ; {
 		var step []string
 		err := changePartition(ctx, s, own{}, what, partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
-			failed := func() *gorm.DB {
-				return tx.Model(&sqlstore.Item{}).Where("partition_id = ? AND status = 'Failed' AND id > ?", p.ID, after)
-			}
 			step = nil
-			if err := failed().Order("id").Limit(stepRows).Pluck("id", &step).Error; err != nil || len(step) == 0 {
-				return cmp.Or(err, unblock(s.sql, tx, p))
+			failed := tx.Model(&sqlstore.Item{}).Where("partition_id = ? AND status = 'Failed'", p.ID).Session(&gorm.Session{})
+			err := failed.Where("id > ?", after).Order("id").Limit(stepRows).Pluck("id", &step).Error
+			if err == nil && len(step) > 0 {
+				err = failed.Where("id IN ?", step).Updates(set).Error
 			}
-			if err := failed().Where("id <= ?", step[len(step)-1]).Updates(set).Error; err != nil {
+			if err != nil {
 				return err
 			}
 			return unblock(s.sql, tx, p)
@@ -126,12 +125,11 @@ func unfailAll(ctx context.Context, s *Store, what, partition string, set map[st
 		if err != nil {
 			return n, err
 		}
-		n, last = n+len(step), len(step) < stepRows
-		if !last {
-			after = step[len(step)-1]
+		if n += len(step); len(step) < stepRows {
+			return n, nil
 		}
+		after = step[len(step)-1]
 	}
-	return n, nil
 }
 
 func unfailOne(tx *gorm.DB, p *sqlstore.Partition, id string, set map[string]any) error {

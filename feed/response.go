@@ -81,3 +81,32 @@ func ParseResponse(text []byte) (Response, error) {
 	}
 	return Response{}, said
 }
+
+type permanentError struct{ error }
+
+func (e *permanentError) Unwrap() error { return e.error }
+
+// Permanent returns an error for a [Processor] whose item cannot succeed. The item is Failed at once, whatever [MaxRetries] is. If err is nil,
+// it returns nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanentError{err}
+}
+
+type retryAfterError struct {
+	error
+	after time.Duration
+}
+
+func (e *retryAfterError) Unwrap() error { return e.error }
+
+// RetryAfter returns an error for a [Processor] whose item is to be processed again after d instead of the delay of [Backoff]. A d of 0 or less
+// means at once, and the maximum is a year. It counts as a failed attempt. If err is nil, it returns nil.
+func RetryAfter(d time.Duration, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &retryAfterError{err, d}
+}

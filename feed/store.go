@@ -2,6 +2,8 @@ package feed
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
@@ -9,6 +11,36 @@ import (
 
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
+
+// The errors of a [Store] and a [Watcher] wrap one of these, or the database's own.
+var (
+	// ErrNotFound says that no partition or item has this ID.
+	ErrNotFound = sqlstore.ErrNotFound
+	// ErrClosed says that the partition accepts no items, because it is sealed or Complete.
+	ErrClosed = sqlstore.ErrClosed
+	// ErrGatePassed says that the partition has passed this gate.
+	ErrGatePassed = sqlstore.ErrGatePassed
+	// ErrDuplicate says that a partition, or an item of the partition, already has this ID.
+	ErrDuplicate = sqlstore.ErrDuplicate
+	// ErrNotDone says that an item is not Complete, and the operation needs it to be.
+	ErrNotDone = sqlstore.ErrNotDone
+	// ErrConflict says that a row is not in the state that the write expected, or that another program wrote it first.
+	ErrConflict = sqlstore.ErrConflict
+	// ErrInvalid says that a field or an option cannot be used; the error names it.
+	ErrInvalid = sqlstore.ErrInvalid
+	// ErrDrainTimeout says that handlers still ran when [DrainTimeout] was over.
+	ErrDrainTimeout = errors.New("drain timeout")
+)
+
+var invalid = sqlstore.Invalid
+
+// wrapped says in which operation an error came; nil stays nil.
+func wrapped(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("feed: %s: %w", fmt.Sprintf(format, args...), err)
+}
 
 // Store gives access to the tables of a feed in a database. It may be used by several goroutines, and several processes may have a Store on the
 // same database.

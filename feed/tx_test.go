@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 	"github.com/glebarez/sqlite"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
 )
@@ -22,6 +24,23 @@ type callersTx struct {
 	tx               any
 	exec             func(query string) error
 	commit, rollback func() error
+}
+
+// plain is the driver of pgx without what database/sql need not know: as with other drivers of PostgreSQL, no parameter is an array.
+type plain struct{ driver.Connector }
+
+func (p plain) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := p.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	whole := conn.(*stdlib.Conn)
+	return struct {
+		driver.Conn
+		driver.ConnBeginTx
+		driver.ExecerContext
+		driver.QueryerContext
+	}{conn, whole, whole, whole}, nil
 }
 
 func begins(t *testing.T, s *Store, dsn string) map[string]func() callersTx {
@@ -55,6 +74,15 @@ func begins(t *testing.T, s *Store, dsn string) map[string]func() callersTx {
 		},
 	}
 	if strings.HasPrefix(dsn, "postgres") {
+		config, err := pgx.ParseConfig(dsn)
+		require.NoError(t, err)
+		other := sql.OpenDB(plain{stdlib.GetConnector(*config)})
+		t.Cleanup(func() { require.NoError(t, other.Close()) })
+		kinds["plain"] = func() callersTx {
+			tx, err := other.BeginTx(ctx, nil)
+			require.NoError(t, err)
+			return callersTx{tx, func(q string) error { _, err := tx.Exec(q); return err }, tx.Commit, tx.Rollback}
+		}
 		kinds["pgx"] = func() callersTx {
 			conn, err := pgx.Connect(ctx, dsn)
 			require.NoError(t, err)

@@ -318,8 +318,7 @@ func (s *Store) shiftClock(by string) {
 	}
 	shift := strings.NewReplacer("'now'", "'now', '"+by+"'", "statement_timestamp()", "(statement_timestamp() + interval '"+by+"')").Replace
 	d := *s.sql.Dialect
-	past := d.Past
-	d.Now, d.Past = shift(d.Now), func(c string) string { return shift(past(c)) }
+	d.Now, d.Passed = shift(d.Now), shift(d.Passed)
 	s.sql.Dialect = &d
 }
 

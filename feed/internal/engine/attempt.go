@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -34,7 +36,7 @@ type attempt struct {
 	stored    bool      // its begin is in the row
 	until     time.Time // when it is too late to begin
 	begun     time.Time
-	report    time.Duration   // after which its handler is reported
+	report    time.Duration   // after which its slow handler is logged
 	returned  atomic.Bool     // its handler has
 	ctx       context.Context // of the handler
 	cancel    context.CancelCauseFunc
@@ -77,6 +79,16 @@ func (e worker) end(a *attempt, result sqlstore.Result, err error) {
 	}
 	a.result = result
 	a.result.Lease = a.h.Lease
+}
+
+// logged is the value of an error of a handler in a log: its own, or its first line.
+func logged(err error) slog.Value {
+	var own slog.LogValuer
+	if errors.As(err, &own) {
+		return own.LogValue()
+	}
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return slog.StringValue(line)
 }
 
 // save writes results of handlers by one statement, beginning with this one. Those that come meanwhile wait in the channel for the next.

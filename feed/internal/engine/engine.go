@@ -41,30 +41,25 @@ const (
 
 // Leases is what an engine asks of the database about the partitions that it holds.
 type Leases interface {
-	// Acquire leases at most n partitions that have work, and Waiting returns how many there are, up to most.
 	Acquire(ctx context.Context, t sqlstore.Terms, n int, holds []string) ([]sqlstore.Taken, error)
 	Waiting(ctx context.Context, t sqlstore.Terms, most int) (int, error)
 	Soonest(ctx context.Context, t sqlstore.Terms) (time.Duration, error)
 	Renew(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) (map[sqlstore.Lease]sqlstore.Hold, error)
-	// Report stores what runs, and returns what the watcher was asked to cancel.
 	Report(ctx context.Context, t sqlstore.Terms, r sqlstore.Report) ([]sqlstore.Cancel, error)
-	// Release also wakes watchers, which may want to lease the partitions.
 	Release(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) error
 	Claim(ctx context.Context, t sqlstore.Terms) (bool, error)
 }
 
-// Tables is what an engine asks of the database. A [sqlstore.Store] implements it; tests have a recorder around one, and a model.
+// Tables is what an engine asks of the database. A [sqlstore.Store] implements it, and documents the methods. Tests have a recorder around one, and
+// a model.
 type Tables interface {
 	Leases
 
 	Fetch(ctx context.Context, t sqlstore.Terms, wants []sqlstore.Want) ([]sqlstore.Item, error)
 	Save(ctx context.Context, t sqlstore.Terms, results []sqlstore.Result) ([]bool, error)
 	Settle(ctx context.Context, t sqlstore.Terms, l sqlstore.Lease) (sqlstore.Outcome, int, error)
-	// Grant gives parts of limits, one for each ask.
 	Grant(ctx context.Context, t sqlstore.Terms, asks []sqlstore.Ask) ([]sqlstore.Grant, error)
 
-	// Subscribe has f called for each partition that this process changes, and Listen for the changes of other processes,
-	// until ctx or the connection ends. Listen returns nil at once where the database cannot notify. f does not block.
 	Subscribe(f func(partition string)) (cancel func())
 	Listen(ctx context.Context, f func(partition string)) error
 }
@@ -131,8 +126,8 @@ type Engine struct {
 
 	pause time.Duration // after errors of the database
 
-	running map[*attempt]time.Duration // handlers, and the time after which each is slow
-	slow    int                        // of them, when they were counted last
+	running map[*attempt]struct{} // handlers
+	slow    int                   // of them, when they were counted last
 	// reported: the last report has some of them.
 	reported bool
 
@@ -154,7 +149,7 @@ func New(ctx context.Context, c Config, t Tables, h Handler, tally *Tally) *Engi
 		Config: c, tables: t, handler: h, tally: tally, statement: max(c.Lease, statementLeast),
 		terms: sqlstore.Terms{Owner: nuid.Next(), Length: c.Lease, Manual: c.Manual, AutoClose: c.AutoClose},
 		done:  make(chan struct{}), events: make(chan func(), 64), results: make(chan *attempt, c.Concurrency),
-		wakes: make(chan string, wakesMost), held: map[string]*hold{}, running: map[*attempt]time.Duration{}, lanes: newLanes(c.Limits),
+		wakes: make(chan string, wakesMost), held: map[string]*hold{}, running: map[*attempt]struct{}{}, lanes: newLanes(c.Limits),
 		timers: timers{scan: now, interval: c.PollMin, renew: now.Add(c.Lease / renewals), sweep: now.Add(c.PollMax), slow: now.Add(slowEvery)},
 	}
 	e.db, e.stopDB = context.WithCancel(context.WithoutCancel(ctx))

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
@@ -311,3 +312,6 @@ func (e *Engine) failing(what string, err error) bool {
 	}
 	return true
 }
+
+// oneLine is an error without line breaks, for a log. The error of a PostgreSQL that does not answer has a line for each address.
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 	"github.com/jetpull/jetpull/internal/due"
+	"github.com/jetpull/jetpull/internal/watch"
 )
 
 // rememberMost bounds the times that are kept of items which wait; beyond, the poll finds them.
@@ -224,4 +225,54 @@ func (e *Engine) renew(now time.Time) {
 			}
 		}
 	})
+}
+
+// listenAgain is the pause before the next try to listen.
+const listenAgain = time.Second
+
+// Wake reports that a partition has changed, or any if it is "". It may be called at any time, and does not block.
+func (e *Engine) Wake(partition string) {
+	select {
+	case e.wakes <- partition:
+	default:
+		e.missed.Store(true)
+	}
+}
+
+// woken handles a wake-up, and those that came with it.
+func (e *Engine) woken(partition string) {
+	e.look(partition)
+	for range len(e.wakes) {
+		e.look(<-e.wakes)
+	}
+	if e.missed.Swap(false) {
+		e.look("")
+	}
+}
+
+// look finds what has changed in a partition, or in all if it is "": in one that is held by another pass, because a
+// retried item is before those that were fetched already, and for a lease otherwise.
+func (e *Engine) look(partition string) {
+	if partition == "" {
+		e.timers.sweep = time.Time{}
+	}
+	h := e.held[partition]
+	if h == nil {
+		e.timers.hint(time.Now())
+		return
+	}
+	h.redo = true
+	e.consider(h)
+}
+
+// listen has the database report what other processes change, again where the connection broke.
+func (e *Engine) listen() {
+	for {
+		err := e.tables.Listen(e.db, e.Wake)
+		if err == nil || e.db.Err() != nil {
+			return
+		}
+		e.Log.Warn("feed: no wake-ups by LISTEN", "error", oneLine(err), "again", listenAgain)
+		_ = watch.Sleep(e.db, e.Jitter(listenAgain)) // Listen returns at its end
+	}
 }

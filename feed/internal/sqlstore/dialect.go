@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"gorm.io/gorm"
@@ -14,8 +15,8 @@ type dialect struct {
 	// Now is the database's clock, and Slack is its possible coarseness.
 	Now   string
 	Slack time.Duration
-	// Past is the condition that a column's time has passed.
-	Past func(column string) string
+	// Passed is the condition that the time of a column, {}, has passed.
+	Passed string
 	// longest orders partitions by how long they wait: those that nobody has had yet come first.
 	longest string
 	// byAvailable has the fetch read items by the index items_available, where statistics may lead the planner to the whole table.
@@ -30,21 +31,19 @@ type dialect struct {
 var dialects = map[string]*dialect{
 	"sqlite": {
 		Name: "sqlite", Now: "strftime('%Y-%m-%d %H:%M:%f', 'now')",
-		// julianday reads each form of a time that another program may have written.
-		Past:    func(c string) string { return "julianday(" + c + ") <= julianday('now')" },
-		longest: "p.until NULLS FIRST", byAvailable: " INDEXED BY items_available", OneWriter: true,
+		Passed:      "julianday({}) <= julianday('now')", // it reads each form of a time that another program may have written
+		longest:     "p.until NULLS FIRST",
+		byAvailable: " INDEXED BY items_available", OneWriter: true,
 		locking: "UPDATE partitions SET gate = gate WHERE id IN ? AND 1 = 0",
 	},
 	"postgres": {
 		// The statement's beginning, not the transaction's: a lock may have been waited for in between.
-		Name: "postgres", Now: "statement_timestamp()",
-		Past:    func(c string) string { return c + " <= statement_timestamp()" },
+		Name: "postgres", Now: "statement_timestamp()", Passed: "{} <= statement_timestamp()",
 		longest: "p.until NULLS FIRST",
 	},
 	"sqlserver": {
-		Name: "sqlserver", Now: "SYSUTCDATETIME()",
-		Past:    func(c string) string { return c + " <= SYSUTCDATETIME()" },
-		longest: "p.until", locking: "UPDATE partitions SET gate = gate WHERE id IN ?",
+		Name: "sqlserver", Now: "SYSUTCDATETIME()", Passed: "{} <= SYSUTCDATETIME()", longest: "p.until",
+		locking: "UPDATE partitions SET gate = gate WHERE id IN ?",
 	},
 }
 
@@ -52,10 +51,14 @@ var dialects = map[string]*dialect{
 // still from the beginning of a transaction on, which is after a watcher begins to trust the lease that it takes there.
 func portable(name string) *dialect {
 	return &dialect{
-		Name: name, Now: "CURRENT_TIMESTAMP", Slack: time.Second,
-		Past:    func(c string) string { return c + " <= CURRENT_TIMESTAMP" },
+		Name: name, Now: "CURRENT_TIMESTAMP", Slack: time.Second, Passed: "{} <= CURRENT_TIMESTAMP",
 		longest: "CASE WHEN p.until IS NULL THEN 0 ELSE 1 END, p.until",
 	}
+}
+
+// Past is the condition that a column's time has passed.
+func (d *dialect) Past(column string) string {
+	return strings.ReplaceAll(d.Passed, "{}", column)
 }
 
 // lock returns the transaction to read partitions with, whose rows are locked until it ends. One statement locks all, as a save may be of

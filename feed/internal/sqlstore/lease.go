@@ -190,10 +190,9 @@ func (s *Store) renew(ctx context.Context, t Terms, leases []Lease, wait time.Du
 	return err
 }
 
-// Release gives leases back, and wakes watchers. A partition that another watcher claims is kept for that for a moment. The lease of one
-// that another transaction has locked ends by time. The epoch
-// is compared, because a release of which the answer got lost is tried again, and the watcher may have leased the partition
-// again meanwhile.
+// Release gives leases back, and wakes watchers. A partition that another watcher claims is kept for that for a moment. The lease of one that
+// another transaction has locked ends by time. The epoch is compared: a release of which the answer got lost is tried again, and the watcher may have
+// leased the partition again meanwhile.
 func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
 	for part := range slices.Chunk(leases, renewBatch) {
 		these := s.DB

@@ -180,7 +180,7 @@ type limitRow struct {
 
 func (limitRow) TableName() string { return "feed_limits" }
 
-// Grant decides about asks, which are in the order of their gates, in one transaction.
+// Grant decides about asks, which are in the order of their gates, in one transaction. It returns a grant for each.
 func (s *Store) Grant(ctx context.Context, t Terms, asks []Ask) (grants []Grant, err error) {
 	err = s.Transact(ctx, func(tx *gorm.DB) error {
 		grants = make([]Grant, len(asks))

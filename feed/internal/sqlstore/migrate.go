@@ -84,14 +84,12 @@ func (migration) TableName() string { return "feed_migrations" }
 // Migrate brings the tables to this version of the package, in one transaction. Several processes may call it at the same time on
 // SQLite, which has one writer, and PostgreSQL. It only checks that they are of no later version unless apply is set.
 func (s *Store) Migrate(ctx context.Context, apply bool) error {
-	missing := false
+	var missing []step
 	err := s.Read(ctx, func(db *gorm.DB) (err error) {
-		if missing = !db.Migrator().HasTable(&migration{}); !missing {
-			missing, err = missingOf(db)
-		}
+		missing, err = missingOf(db)
 		return err
 	})
-	if err != nil || !missing || !apply { // it waits for no lock to find nothing to do
+	if err != nil || len(missing) == 0 || !apply { // it waits for no lock to find nothing to do
 		return err
 	}
 	return s.Transact(ctx, func(tx *gorm.DB) error {
@@ -100,24 +98,15 @@ func (s *Store) Migrate(ctx context.Context, apply bool) error {
 				return err
 			}
 		}
-		if !tx.Migrator().HasTable(&migration{}) {
-			if err := tx.Migrator().CreateTable(&migration{}); err != nil {
-				return err
-			}
-		}
-		var applied []string
-		if err := tx.Model(&migration{}).Pluck("id", &applied).Error; err != nil {
-			return err
+		missing, err := missingOf(tx)
+		if err == nil && !tx.Migrator().HasTable(&migration{}) {
+			err = tx.Migrator().CreateTable(&migration{})
 		}
 		types := columnTypes[s.Dialect.Name]
 		if types == nil {
 			types = portableTypes(tx.Dialector)
 		}
-		for _, m := range migrations {
-			if slices.Contains(applied, m.id) {
-				continue
-			}
-			var err error
+		for _, m := range missing {
 			for _, statement := range m.statements {
 				if statement = types.Replace(statement); err == nil && statement != "" {
 					err = tx.Exec(statement).Error
@@ -130,20 +119,21 @@ func (s *Store) Migrate(ctx context.Context, apply bool) error {
 				return fmt.Errorf("migration %s: %w", m.id, err)
 			}
 		}
-		return nil
+		return err
 	})
 }
 
-// missingOf reports whether a migration is to be applied. A version that this program does not know is an error: it would not know what a later
+// missingOf returns the migrations that are to be applied. A version that this program does not know is an error: it would not know what a later
 // program means by the rows.
-func missingOf(db *gorm.DB) (bool, error) {
+func missingOf(db *gorm.DB) (missing []step, err error) {
 	var applied []string
-	err := db.Model(&migration{}).Pluck("id", &applied).Error
-	known := Map(migrations, func(m *step) string { return m.id })
+	if db.Migrator().HasTable(&migration{}) {
+		err = db.Model(&migration{}).Pluck("id", &applied).Error
+	}
 	for _, id := range applied {
-		if !slices.Contains(known, id) {
-			return false, fmt.Errorf("the tables are of a later version of this program, which has migration %s; use that version", id)
+		if !slices.ContainsFunc(migrations, func(m step) bool { return m.id == id }) {
+			return nil, fmt.Errorf("the tables are of a later version of this program, which has migration %s; use that version", id)
 		}
 	}
-	return len(applied) < len(known), err
+	return slices.DeleteFunc(slices.Clone(migrations), func(m step) bool { return slices.Contains(applied, m.id) }), err
 }

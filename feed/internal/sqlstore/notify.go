@@ -21,7 +21,8 @@ const (
 	listenPool = 4
 )
 
-// Listen keeps a connection of PostgreSQL's pool for notifications, and takes another one when it is old.
+// Listen has f called for the changes of all processes until ctx or the connection ends. It keeps a connection of PostgreSQL's pool for that, and
+// takes another one when it is old. If the database cannot notify, it returns nil at once. f must not block.
 func (s *Store) Listen(ctx context.Context, f func(partition string)) (err error) {
 	for aged := true; aged && s.batch && ctx.Err() == nil; {
 		young, end := context.WithTimeout(ctx, connectionAge)
@@ -47,17 +48,13 @@ func listen(ctx context.Context, s *Store, f func(partition string)) error {
 	defer func() { _ = conn.Close() }()
 	var failure error
 	err = conn.Raw(func(raw any) error {
-		pg, ok := raw.(*stdlib.Conn)
-		if !ok {
-			failure = errors.New("the connection is not pgx's")
-			return driver.ErrBadConn
-		}
-		_, failure = pg.Conn().Exec(ctx, "LISTEN "+wakeChannel)
+		conn := raw.(*stdlib.Conn).Conn() // see Store.batch
+		_, failure = conn.Exec(ctx, "LISTEN "+wakeChannel)
 		if failure == nil {
 			f("") // what was committed before is not notified
 		}
 		for failure == nil {
-			n, err := pg.Conn().WaitForNotification(ctx)
+			n, err := conn.WaitForNotification(ctx)
 			if failure = err; err == nil {
 				f(n.Payload)
 			}

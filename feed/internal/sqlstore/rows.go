@@ -130,3 +130,17 @@ func First[R any](tx *gorm.DB, condition string, ids ...string) (row R, err erro
 func Possible(id string) bool {
 	return utf8.ValidString(id) && !strings.Contains(id, "\x00")
 }
+
+// Map is what value makes of each row.
+func Map[R, V any](rows []R, value func(*R) V) []V {
+	list := make([]V, len(rows))
+	for i := range rows {
+		list[i] = value(&rows[i])
+	}
+	return list
+}
+
+// array is a column as a parameter, by its address: GORM takes a slice apart.
+func array[R, V any](rows []R, value func(*R) V) *[]V {
+	return new(Map(rows, value))
+}

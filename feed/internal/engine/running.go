@@ -11,11 +11,54 @@ import (
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
-// reportMost bounds the items of a report, those that have run longest first.
-const reportMost = 500
+const (
+	// reportMost bounds the items of a report, those that have run longest first.
+	reportMost = 500
+	// slowAfter is how long a handler runs before it is reported if there is no HandlerTimeout, and slowGrace how long after that otherwise.
+	slowAfter, slowGrace = 10 * time.Minute, 10 * time.Second
+	// slowEvery is how often the engine looks for such handlers, and slowLogged how many it logs then.
+	slowEvery, slowLogged = 10 * time.Second, 10
+)
 
 // ErrCancelled is the cause of the end of a context that [sqlstore.Cancel] asked for.
 var ErrCancelled = errors.New("feed: the attempt was cancelled")
+
+func runAttempt(e *Engine, a *attempt) {
+	a.begun = time.Now()
+	e.running[a] = struct{}{}
+	a.item.Attempt++
+	a.ctx, a.cancel = context.WithCancelCause(a.h.ctx)
+	go worker{e}.run(a)
+}
+
+// reportSlow counts the handlers that run for too long, and logs each once, and again when its time has doubled.
+func reportSlow(e *Engine, now time.Time) {
+	if now.Before(e.timers.slow) {
+		return
+	}
+	e.timers.slow = now.Add(slowEvery)
+	limit := slowAfter
+	if e.HandlerTimeout > 0 {
+		limit = e.HandlerTimeout + slowGrace
+	}
+	var slow []*attempt
+	for a := range e.running {
+		if now.Sub(a.begun) >= limit && !a.returned.Load() {
+			slow = append(slow, a)
+		}
+	}
+	e.tally.Slow.Add(int64(len(slow) - e.slow))
+	e.slow = len(slow)
+	logged := 0
+	for _, a := range slow {
+		if took := now.Sub(a.begun); took >= a.report && logged < slowLogged {
+			logged++
+			a.report = 2 * took
+			e.Log.Warn("feed: handler runs for long", "partition", a.item.PartitionID, "item", a.item.ID, "gate", a.item.Gate,
+				"for", took.Round(time.Second), "slots", len(slow), "of", e.Concurrency)
+		}
+	}
+}
 
 // report states which handlers run, and cancels those that the watcher was asked to cancel. It is called at each renewal. Nothing is written while
 // no handler runs then.
