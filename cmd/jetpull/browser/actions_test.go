@@ -73,6 +73,10 @@ var steps = []step{
 		call: `POST /channel/orders/broadcast channel-secret {"test":true}`,
 	},
 	{
+		page: "brokermessage?channel=orders&id=orders&status=scheduled", label: "Cancel the message", asks: true, fields: tokens[1:],
+		done: "Cancelled message orders. Nobody gets it.", call: "DELETE /channel/orders/scheduled-message/orders channel-secret",
+	},
+	{
 		page: "operation?system=broker&id=" + url.QueryEscape("/channel/orders/consumer/orders/replay/1"), label: "Cancel the operation", asks: true,
 		done: "Cancelled.", call: "DELETE /channel/orders/consumer/orders/replay/1",
 	},
@@ -260,7 +264,8 @@ func pages(name string) []string {
 		one("message", "stream", name, "seq", "1", "as", "hex"), one("deadletters", "stream", name), one("message", "stream", name, "seq", "1"),
 		one("deadletters", "stream", name, "until", "2099-01-01T00:00", "do", "purge-all"), one("consumers", "q", name, "do", "delete-all"), "broker",
 		one("broker", "q", name, "do", "pause-all"), one("channel", "name", name), one("channel", "name", name, "do", "broadcast"),
-		one("channel", "name", name, "metadata", name+":"+name),
+		one("channel", "name", name, "metadata", name+":"+name), one("channel", "name", name, "status", "scheduled"),
+		one("brokermessage", "channel", name, "id", name, "status", "scheduled", "do", "cancel"),
 		one("brokerconsumer", "channel", name, "consumer", name), one("brokermessage", "channel", name, "id", name),
 		"relay", one("relay", "q", name, "do", "enable-all"), one("receiver", "name", name), "failed", one("failed", "receiver", name, "source", name),
 		one("relaymessage", "source", name, "id", name),

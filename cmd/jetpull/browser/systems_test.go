@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -337,6 +338,23 @@ channel=orders
 	b.open("channel?name=orders")
 	b.eventually("4 messages shown", "Next scheduled")
 	b.audit()
+	// A scheduled message is cancelled before its time.
+	_, err = brokerclient.New(node.URL(), nil).Broadcast(t.Context(), producer,
+		brokerclient.Message{ID: "later", Payload: []byte(`{"order":7}`), At: time.Now().Add(time.Hour)})
+	require.NoError(t, err)
+	b.open("channel?name=orders")
+	b.eventually("Scheduled\n1")
+	b.clickOn(`//main//div[dt="Scheduled"]//a`)
+	b.eventually("1 message shown", "Scheduled messages")
+	b.audit()
+	b.press("later")
+	b.eventually("The broker broadcasts this message in ", "SCHEDULED", `"order": 7`)
+	b.audit()
+	b.press("Cancel the message…")
+	b.press("Cancel the message")
+	b.eventually("Done. Cancelled message later. Nobody gets it.", "Scheduled\n0", "0 messages shown")
+	b.open("brokermessage?channel=orders&id=later&status=scheduled")
+	b.eventually("Not found")
 	b.open("brokerconsumer?channel=orders&consumer=billing")
 	b.eventually("Failed\n0")
 	b.open("overview")

@@ -134,7 +134,7 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	list := &view.List{
 		Path: "feed", Query: q, Sorted: cmp.Or(q.Get("sort"), "status"), Descending: q.Has("desc"),
-		Empty: "No partition matches. This list shows the partitions of the feed; `jetpull feed add NAME` makes one of the lines of its input.",
+		Empty: "No partition matches. This list shows the partitions of the feed. The command jetpull feed add NAME makes one of the lines of its input.",
 	}
 	next := func(last feed.Partition) url.Values {
 		return with(with(q, "after", last.ID), "stage", string(last.Status))

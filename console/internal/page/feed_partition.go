@@ -41,7 +41,7 @@ func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	gates := &view.List{
 		Found: view.Bounded(len(counts), false, "gate"), Path: "partition", Empty: "The partition has no items.",
-		Columns: view.Columns{}.Numbers("Gate").Texts("Progress").Numbers("Done", "Waiting", "Failed"),
+		Columns: view.Columns(">Gate", "Progress", ">Done", ">Waiting", ">Failed"),
 	}
 	if more {
 		gates.Found = fmt.Sprintf("%s. The partition has more than %s: of each status, those of the lowest gates are counted.", gates.Found,
@@ -227,7 +227,7 @@ func attempts(it feed.Item) *view.List {
 	all := it.History()
 	list := &view.List{
 		Found: view.Bounded(len(all), false, "failed attempt"), Path: "item", Empty: "No attempt has failed.",
-		Columns: view.Columns{}.Numbers("When", "Gate", "Attempt").Texts("Step").Wide("Error"),
+		Columns: view.Columns(">When", ">Gate", ">Attempt", "Step", "*Error"),
 	}
 	for i, a := range slices.Backward(all) {
 		step := view.Text("this one")

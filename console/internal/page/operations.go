@@ -36,9 +36,6 @@ func (o *Operations) Pages() map[string]Func {
 
 func operationLink(system, id string) string { return link("operation", "system", system, "id", id) }
 
-const operationsEmpty = "This list shows actions on many objects at once, while they run and after they ended. They begin on a list, with the " +
-	"button for all that match its filter."
-
 func (o *Operations) list(ctx context.Context, r Request) (*view.Page, error) {
 	q := r.Query
 	return &view.Page{
@@ -59,7 +56,9 @@ func (o *Operations) part(q url.Values, now time.Time, system string, s sample.S
 	slices.SortStableFunc(rows, func(a, b operation.Operation) int {
 		return cmp.Or(cmp.Compare(boolInt(a.State != operation.Running), boolInt(b.State != operation.Running)), b.Began.Compare(a.Began))
 	})
-	list := &view.List{Found: view.Bounded(len(rows), false, "operation") + " of the " + system, Empty: operationsEmpty, Path: "operations"}
+	list := &view.List{
+		Path: "operations", Found: view.Bounded(len(rows), false, "operation") + " of the " + system, Empty: inSentence("no operations", nil),
+	}
 	table(list, q, rows, "", 0, "operation", func(op operation.Operation) string { return "o-" + system + "-" + op.ID }, operationColumns(now))
 	return view.Part{ID: "operations-" + system, Title: system, Source: source(system, s), List: list}
 }
@@ -114,7 +113,7 @@ func operationEnd(op operation.Operation, now time.Time) view.Value {
 	case rate == 0:
 		return view.None("It has no rate yet")
 	}
-	return view.Value{Time: now.Add(time.Duration(float64(op.Left()) / rate * float64(time.Second))).Truncate(time.Second), Prefix: "about "}
+	return view.Value{Time: now.Add(time.Duration(float64(op.Left()) / rate * float64(time.Second))).Truncate(time.Second), Prefix: "expected "}
 }
 
 func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {

@@ -150,7 +150,7 @@ func (p *Partitions) one(ctx context.Context, r Request) (*view.Page, error) {
 		part.Facts = append(facts(s, setColumns[2:]), view.Fact{Name: "A silent member is gone after", Value: view.Duration(s.TTL)})
 		part.List = &view.List{
 			Found: view.Bounded(len(s.Partitions), false, "partition"), Path: "set", Query: r.Query, Empty: "The partitions are not known now.",
-			Columns: view.Texts("Partition", "State", "Member").Numbers("Since", "Pending", "Ack pending"),
+			Columns: view.Columns("Partition", "State", "Member", ">Since", ">Pending", ">Ack pending"),
 		}
 	}
 	for i, one := range s.Partitions {
