@@ -136,7 +136,7 @@ func (b *Broker) messages(ctx context.Context, r Request, channel string) (view.
 	}
 	part.List = &view.List{
 		Path: "channel", Query: r.Query, Found: view.Bounded(len(answer.Result), false, "message") + " shown", Columns: view.Columns("Message"),
-		Empty: "The channel has no message that matches. Producers broadcast them with POST /channel/CHANNEL/broadcast.",
+		Empty: inSentence("no broker messages", status),
 	}
 	for _, one := range answer.Result {
 		id, _ := url.PathUnescape(path.Base(one)) // an ID that cannot be read leads to a page that states this
@@ -254,7 +254,7 @@ func (b *Broker) again(channel, id string, m *brokerMessage) []view.Action {
 		Do: act(systemRefused(brokerName), func(ctx context.Context, form url.Values) (view.Outcome, error) {
 			i := slices.IndexFunc(settled, func(o view.Option) bool { return o.Value == form.Get("job") })
 			if i < 0 {
-				return view.Outcome{}, impossible("Look at the message again.", "This job is neither delivered nor dead any more. Nothing was changed")
+				return view.Outcome{}, impossible("Look at the message again.", "This job is neither delivered nor dead any more. Nothing was changed.")
 			}
 			status, consumer, _ := strings.Cut(settled[i].Value, " ")
 			return done("Requeued for " + settled[i].Text + "."),

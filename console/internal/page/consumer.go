@@ -100,7 +100,7 @@ func (c *consumer) action(a view.Action, do view.Do) view.Action {
 				Fix: "Look at the state of the consumer before you try again.",
 			}
 		}
-		return unavailable(err, "The reason is the server's. Correct it and try again.", "NATS refused the action. Nothing was changed.")
+		return unavailable(err, "The reason is the server's. Correct it and try again.", "Nothing was changed, since NATS refused the action")
 	}, do)
 	return a
 }
@@ -128,7 +128,7 @@ var consumerOffers = []offer{
 		name: "reset", label: "Reset", danger: true,
 		confirm: "Each delivers messages again from its first unacknowledged one on. Handlers see messages a second time. This cannot be undone.",
 	},
-	{name: "delete", label: "Delete", danger: true, filtered: true, confirm: "The streams keep what their retention keeps. This cannot be undone."},
+	{name: "delete", label: "Delete", danger: true, filtered: true, confirm: "Retention decides what stays in the streams. This cannot be undone."},
 }
 
 func (c *Consumers) actions(one *consumer) []view.Action {

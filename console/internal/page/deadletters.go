@@ -209,7 +209,7 @@ func (d *DeadLetters) allActions(r Request, info *jetstream.StreamInfo, f letter
 		a.Fields = append(a.Fields, rateField("no limit"), view.Field{Name: "stream", Value: f.Stream, Hidden: true})
 		a.Do = func(ctx context.Context, form url.Values) (view.Outcome, error) {
 			if s := form.Get("stream"); s != "" && s != f.Stream { // the page of the first stream is another one's now
-				return view.Outcome{}, impossible("Open the page again.", "This page is that of stream %s now. Nothing was changed", f.Stream)
+				return view.Outcome{}, impossible("Open the page again.", "This page is that of stream %s now. Nothing was changed.", f.Stream)
 			}
 			rate, err := parseRate(form.Get("rate"))
 			if err != nil {

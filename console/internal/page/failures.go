@@ -88,7 +88,7 @@ func (s *failureList) actions(filter map[string]string, one bool) (all []view.Ac
 			a.Confirm = fmt.Sprintf(v.confirm, words)
 		}
 		if !one {
-			a.Name, a.Label = v.name+"-"+s.name, v.label+" all of the "+s.name+" that match"
+			a.Name, a.Label = v.name+"-"+s.name, v.label+" all that match in the "+s.name
 			a.Fields = []view.Field{rateField(s.usualRate)}
 		}
 		if !one && v.name == "purge" {

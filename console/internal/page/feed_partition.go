@@ -165,9 +165,9 @@ func (f *Feed) actions(p feed.Partition, failed int) (all []view.Action) {
 		return done(fmt.Sprintf("Advanced to gate %d.", gate)), f.source.Advance(ctx, p.ID, gate)
 	}
 	items, open := view.Count(uint64(failed), "failed item")+" of partition "+p.ID, p.Status != feed.Complete
-	add(failed > 0, "retry", "Requeue all failed", "Requeue "+items+", with no attempts counted.",
+	add(failed > 0, "retry", "Requeue all failed", "Requeue "+items+". Attempts are counted from zero again.",
 		failures("available again", p.ID, f.source.RetryFailed))
-	add(failed > 0, "skip", "Skip all failed", "Count "+items+" as complete without its work being done, so that the gate opens. This cannot be undone.",
+	add(failed > 0, "skip", "Skip all failed", "Count "+items+" as complete though the work is not done, so that the gate opens. This cannot be undone.",
 		failures("counted as complete", p.ID, f.source.SkipFailed))
 	add(p.Status != feed.Available, "reopen", "Reopen", "", set("Reopened. The partition takes items again.", f.source.Reopen))
 	add(open && !p.Sealed, "seal", "Seal", "Seal partition "+p.ID+". No more items can be added, until it is reopened.",
@@ -209,7 +209,7 @@ func (f *Feed) item(ctx context.Context, r Request) (*view.Page, error) {
 			{Name: "retry", Label: "Requeue", Target: target, Do: failures("available again", partition, f.source.RetryFailed, id)},
 			{
 				Name: "skip", Label: "Skip", Target: target, Danger: true,
-				Confirm: "Count the item as complete without its work being done. This cannot be undone.",
+				Confirm: "Count the item as complete though its work is not done. This cannot be undone.",
 				Do:      failures("counted as complete", partition, f.source.SkipFailed, id),
 			},
 		}

@@ -185,7 +185,7 @@ func (m *Messages) fates(ctx context.Context, one *jetstream.RawStreamMsg, strea
 		case !known:
 			fate = view.Word(view.Muted, "not known now")
 		case one.Sequence <= c.AckFloor.Stream:
-			fate = view.Word(view.Plain, "behind this consumer")
+			fate = view.Word(view.Plain, "passed")
 			fate.Title = "The consumer has acknowledged it, has given it up, or began after it."
 		case one.Sequence <= c.Delivered.Stream:
 			fate = view.Word(view.Plain, "delivered, perhaps not acknowledged")

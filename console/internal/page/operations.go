@@ -145,7 +145,7 @@ func cancelOperation(op operation.Operation) view.Action {
 	}
 	return view.Action{
 		Name: "cancel", Label: "Cancel the operation", Target: op.System + "/" + op.ID,
-		Confirm: fmt.Sprintf("Cancel this operation. %s done already and stays so. The rest is not touched.", view.CountIs(uint64(op.Done), "object")),
+		Confirm: inSentence("cancel operation", op),
 		Do: act(refused, func(ctx context.Context, _ url.Values) (view.Outcome, error) {
 			return done("Cancelled. The finished part stays, and the rest is not touched."), op.Cancel(ctx)
 		}),
@@ -202,7 +202,7 @@ func Log(all func() []view.Entry) Func {
 			return contains(q.Get("q"), e.Who, e.Action, e.Target, e.Outcome) && (q.Get("outcome") == "" || (q.Get("outcome") == "failed") == e.Failed)
 		})
 		list := &view.List{
-			Path: "log", Empty: "This list shows who did what on this console since it was started. The process's log has each action too.",
+			Path: "log", Empty: "This list shows who did what on this console, in the last 1,000 actions. The process's log has each action too.",
 		}
 		table(list, q, rows, "", len(entries), "action", func(e view.Entry) string { return fmt.Sprint("a-", e.Time.UnixNano()) }, logColumns)
 		return &view.Page{

@@ -133,7 +133,7 @@ var setColumns = []column[judgedSet]{
 
 func (p *Partitions) list(ctx context.Context, r Request) (*view.Page, error) {
 	s, list := p.latest.Fresh(ctx), &view.List{
-		Path: "sets", Empty: "This list shows sets of partitions, of which each has one member at a time; partition.Open makes one.",
+		Path: "sets", Empty: "This list shows sets of partitions. Each partition of a set has one member at a time. In Go, partition.Open makes a set.",
 	}
 	return p.all.page(r, "Partition sets", source("NATS", s), list, s.Value, setColumns, searchField(r.Query, "q", "Set or stream", "name")), nil
 }
