@@ -336,7 +336,7 @@ func TestHostileNames(t *testing.T) {
 		}
 		b.open("consumer?" + url.Values{"stream": {name}, "name": {name}}.Encode())
 		b.press("Pause")
-		b.eventually("This did not work", "Nothing was changed.", "<script>alert(1)</script>")
+		b.eventually("This did not work", "Nothing was changed, since NATS refused the action", "<script>alert(1)</script>")
 		b.open("log")
 		b.eventually("failed", "<script>alert(1)</script>")
 		b.audit()
