@@ -57,11 +57,11 @@ var steps = []step{
 		done: "Began to delete 9 jobs of the broker.", call: `POST /channel/orders/consumer/orders/purge  {"DryRun":false,"Rate":7}`,
 	},
 	{
-		page: "failed?system=broker&receiver=orders%2Forders&reason=REFUSED&until=2099-01-01T00:00", label: "Requeue all of the broker that match", asks: true,
+		page: "failed?system=broker&receiver=orders%2Forders&reason=REFUSED&until=2099-01-01T00:00", label: "Requeue all that match in the broker", asks: true,
 		done: "Began to requeue 9 dead jobs of the broker.", call: `POST /dead-jobs/requeue  {"Consumer":"orders/orders","DryRun":false,"Reason":"REFUSED","Until":"2099-01-01T00:00:00Z"}`,
 	},
 	{
-		page: "failed?system=broker&receiver=orders%2Forders&message=m1", label: "Purge all of the broker that match", asks: true,
+		page: "failed?system=broker&receiver=orders%2Forders&message=m1", label: "Purge all that match in the broker", asks: true,
 		done: "Began to purge 9 dead jobs of the broker.", call: `POST /dead-jobs/purge  {"Consumer":"orders/orders","DryRun":false,"Message":"m1"}`,
 	},
 	{
@@ -71,6 +71,10 @@ var steps = []step{
 	{
 		page: "channel?name=orders", label: "Broadcast a test message", asks: true, fields: tokens, done: "Broadcast message",
 		call: `POST /channel/orders/broadcast channel-secret {"test":true}`,
+	},
+	{
+		page: "brokermessage?channel=orders&id=orders&status=scheduled", label: "Cancel the message", asks: true, fields: tokens[1:],
+		done: "Cancelled message orders. Nobody gets it.", call: "DELETE /channel/orders/scheduled-message/orders channel-secret",
 	},
 	{
 		page: "operation?system=broker&id=" + url.QueryEscape("/channel/orders/consumer/orders/replay/1"), label: "Cancel the operation", asks: true,
@@ -89,24 +93,24 @@ var steps = []step{
 		done: "Began to enable receivers: 1 object.", call: "PATCH /v1/receivers/orders3",
 	},
 	{
-		page: "failed?receiver=orders", label: "Requeue all of the relay that match", asks: true,
+		page: "failed?receiver=orders", label: "Requeue all that match in the relay", asks: true,
 		done: "Began to requeue 3 failed messages of the relay.",
 		call: `POST /v1/failed:redrive  {"dry_run":false,"filter":{"receiver":"orders"}`,
 	},
 	{
-		page: "failed?receiver=orders&system=broker", label: "Requeue all of the broker that match", asks: true, fields: [][2]string{{"rate", "7"}},
+		page: "failed?receiver=orders&system=broker", label: "Requeue all that match in the broker", asks: true, fields: [][2]string{{"rate", "7"}},
 		done: "Began to requeue 9 dead jobs of the broker.", call: `POST /dead-jobs/requeue  {"Consumer":"orders","DryRun":false,"Rate":7}`,
 	},
 	{
-		page: "failed", label: "Skip all of the relay that match", asks: true, fields: [][2]string{{"rate", "2"}},
+		page: "failed", label: "Skip all that match in the relay", asks: true, fields: [][2]string{{"rate", "2"}},
 		done: "Began to skip 3 failed messages of the relay.", call: `POST /v1/failed:skip  {"dry_run":false,"filter":{},"rate":2}`,
 	},
 	{
-		page: "failed?reason=EXHAUSTED&until=2099-01-01T00:00", label: "Purge all of the relay that match", asks: true,
+		page: "failed?reason=EXHAUSTED&until=2099-01-01T00:00", label: "Purge all that match in the relay", asks: true,
 		done: "Began to purge 3 failed messages of the relay.", call: `POST /v1/failed:purge  {"dry_run":false,"filter":{"reason":"EXHAUSTED","until":"2099-01-01T00:00:00Z"},"rate":0}`,
 	},
 	{
-		page: "failed?reason=NO_ANSWER&source=orders", label: "Purge all of the broker that match", asks: true, done: "Began to purge 9 dead jobs of the broker.",
+		page: "failed?reason=NO_ANSWER&source=orders", label: "Purge all that match in the broker", asks: true, done: "Began to purge 9 dead jobs of the broker.",
 		call: `POST /dead-jobs/purge  {"DryRun":false,"Producer":"orders","Reason":"NO_ANSWER"}`,
 	},
 	{
@@ -152,7 +156,7 @@ var steps = []step{
 // filters are searches in lists, with what the list shows then.
 var filters = [][3]string{
 	{"consumers", "orders2", "1 consumer"},
-	{"streams", "none", "None of the 1 stream"},
+	{"streams", "none", "None of 1 stream matches"},
 	{"sets", "none", "0 sets"},
 	{"broker", "orders2", "1 consumer"},
 	{"relay", "orders3", "1 receiver"},
@@ -260,7 +264,8 @@ func pages(name string) []string {
 		one("message", "stream", name, "seq", "1", "as", "hex"), one("deadletters", "stream", name), one("message", "stream", name, "seq", "1"),
 		one("deadletters", "stream", name, "until", "2099-01-01T00:00", "do", "purge-all"), one("consumers", "q", name, "do", "delete-all"), "broker",
 		one("broker", "q", name, "do", "pause-all"), one("channel", "name", name), one("channel", "name", name, "do", "broadcast"),
-		one("channel", "name", name, "metadata", name+":"+name),
+		one("channel", "name", name, "metadata", name+":"+name), one("channel", "name", name, "status", "scheduled"),
+		one("brokermessage", "channel", name, "id", name, "status", "scheduled", "do", "cancel"),
 		one("brokerconsumer", "channel", name, "consumer", name), one("brokermessage", "channel", name, "id", name),
 		"relay", one("relay", "q", name, "do", "enable-all"), one("receiver", "name", name), "failed", one("failed", "receiver", name, "source", name),
 		one("relaymessage", "source", name, "id", name),
@@ -331,7 +336,7 @@ func TestHostileNames(t *testing.T) {
 		}
 		b.open("consumer?" + url.Values{"stream": {name}, "name": {name}}.Encode())
 		b.press("Pause")
-		b.eventually("This did not work", "Nothing was changed.", "<script>alert(1)</script>")
+		b.eventually("This did not work", "Nothing was changed, since NATS refused the action", "<script>alert(1)</script>")
 		b.open("log")
 		b.eventually("failed", "<script>alert(1)</script>")
 		b.audit()

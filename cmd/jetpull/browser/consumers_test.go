@@ -64,12 +64,12 @@ func TestConsumers(t *testing.T) {
 	b.eventually("33")
 
 	b.open("consumer?stream=ORDERS&name=billing")
-	b.eventually("No client pulls, and 33 messages wait, the oldest since", "Sends <script>alert(1)</script> invoices", "Each message must be acknowledged within 30 s")
+	b.eventually("No client pulls, and 33 messages wait, the oldest stored", "Sends <script>alert(1)</script> invoices", "Each message must be acknowledged within 30 s")
 	b.audit()
 	b.shoot("consumer")
 
 	b.press("Pause")
-	b.eventually("Done. Paused. It resumes in 59 min.", "Resume", "Paused until in 59 min; 33 messages wait")
+	b.eventually("Done. Paused. It resumes in 59 min.", "Resume", "Paused, and resumes in 59 min; 33 messages wait")
 	info := consumerInfo(t, env.JS, "billing")
 	require.True(t, info.Paused)
 	b.audit()

@@ -91,7 +91,7 @@ func TestContextsOfOneConsole(t *testing.T) {
 
 	b.open("c/shop/consumer?stream=ORDERS&name=billing")
 	b.press("Pause")
-	b.eventually("Done.", "Paused until")
+	b.eventually("Done.", "Paused, and resumes in ")
 	for name, want := range map[string]bool{"shop": true, "bank": false} {
 		found, err := accounts[name].Consumer(t.Context(), "ORDERS", "billing")
 		require.NoError(t, err)

@@ -47,7 +47,7 @@ func TestStale(t *testing.T) {
 	// A source that is away is red on the overview too, and in the title.
 	fake.set(func() { fake.err = errAway })
 	b.open("overview")
-	b.eventually("NATS has not answered since")
+	b.eventually("NATS does not answer. The first request without an answer began ")
 	require.Equal(t, "In trouble: Overview – jetpull", run(b, chromedp.Title()))
 	b.audit()
 

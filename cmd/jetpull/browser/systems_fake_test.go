@@ -216,6 +216,8 @@ func (f *fakes) broker(at string) any {
 		return map[string]any{"counts": map[string]any{"DISPATCHED": map[string]int{"Count": 5}}}
 	case strings.HasSuffix(at, "messages"):
 		return map[string]any{"result": []string{"/channel/c/message/" + url.PathEscape(n)}}
+	case strings.Contains(at, "/scheduled-message/"):
+		return map[string]any{"payload": cmp.Or(f.payload, n), "contentType": n, "producedBy": n, "status": "SCHEDULED", "dispatchSchedule": now.Add(time.Hour)}
 	case strings.Contains(at, "/message/"):
 		return map[string]any{
 			"Payload": cmp.Or(f.payload, n), "ContentType": n, "ProducedBy": n, "Status": n, "ReceivedAt": now,

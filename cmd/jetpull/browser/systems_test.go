@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -93,10 +94,10 @@ func TestRelay(t *testing.T) {
 	require.NotContains(t, b.text(), "m0")
 	b.open("failed?receiver=billing")
 	b.eventually("2 failures")
-	b.press("Requeue all of the relay that match…")
+	b.press("Requeue all that match in the relay…")
 	b.eventually("That is 2 failed messages of the relay at this moment.")
 	b.audit()
-	b.press("Requeue all of the relay that match")
+	b.press("Requeue all that match in the relay")
 	b.eventually("Began to requeue 2 failed messages of the relay.", "Ended: 2 objects are done")
 	b.open("receiver?name=billing")
 	b.eventually("p50", "p99")
@@ -312,9 +313,9 @@ channel=orders
 	b.audit()
 	b.press("Go back")
 	b.press("2")
-	b.press("Requeue all of the broker that match…")
+	b.press("Requeue all that match in the broker…")
 	b.eventually("That is 2 dead jobs of the broker at this moment")
-	b.press("Requeue all of the broker that match")
+	b.press("Requeue all that match in the broker")
 	b.eventually("Began to requeue 2 dead jobs of the broker.", "Ended: 2 objects are done")
 	// A replay that was begun elsewhere is listed too.
 	require.NoError(t, call.Call(t.Context(), http.MethodPost, "/channel/orders/consumer/billing/replay",
@@ -337,6 +338,23 @@ channel=orders
 	b.open("channel?name=orders")
 	b.eventually("4 messages shown", "Next scheduled")
 	b.audit()
+	// A scheduled message is cancelled before its time.
+	_, err = brokerclient.New(node.URL(), nil).Broadcast(t.Context(), producer,
+		brokerclient.Message{ID: "later", Payload: []byte(`{"order":7}`), At: time.Now().Add(time.Hour)})
+	require.NoError(t, err)
+	b.open("channel?name=orders")
+	b.eventually("Scheduled\n1")
+	b.clickOn(`//main//div[dt="Scheduled"]//a`)
+	b.eventually("1 message shown", "Scheduled messages")
+	b.audit()
+	b.press("later")
+	b.eventually("The broker broadcasts this message in ", "SCHEDULED", `"order": 7`)
+	b.audit()
+	b.press("Cancel the message…")
+	b.press("Cancel the message")
+	b.eventually("Done. Cancelled message later. Nobody gets it.", "Scheduled\n0", "0 messages shown")
+	b.open("brokermessage?channel=orders&id=later&status=scheduled")
+	b.eventually("Not found")
 	b.open("brokerconsumer?channel=orders&consumer=billing")
 	b.eventually("Failed\n0")
 	b.open("overview")

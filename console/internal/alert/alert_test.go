@@ -193,7 +193,7 @@ func TestSourceAway(t *testing.T) {
 		require.Len(t, events, 1, "29 s")
 		e := events[0].(event)
 		require.Equal(t, []string{typeRed, "source", "NATS", "https://example.com/ops/overview"}, []string{e.Type, e.Kind, e.Object, e.URL})
-		require.Contains(t, e.Sentence, "NATS has not answered since")
+		require.Contains(t, e.Sentence, "NATS does not answer.")
 		require.Empty(t, next())
 		s.answer(0, consumer("a", state.Red))
 		require.Empty(t, next(), "it does not answer all requests")

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -74,4 +76,26 @@ func TestOperationsBegunBeforeTheBucketIsRead(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	require.Equal(t, "own", all[0].What)
+}
+
+// An operation whose objects are not known any more ends, and says why.
+func TestAnOperationWithoutItsObjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRunner(slog.New(slog.DiscardHandler))
+		r.AddNamed("pause consumers", true, nil)
+		data, err := json.Marshal(bulk.Operation{
+			ID: "console-1", Number: 1, Next: 1, Kind: "pause consumers", State: bulk.Running, Spec: json.RawMessage(`{"What":"it","Select":"key"}`),
+		})
+		require.NoError(t, err)
+		require.NoError(t, r.Restore(t.Context(), bucketOf{"operation.console-1": {Data: data, Sequence: 1}}))
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go r.Run(ctx)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		all, err := r.Operations(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "cancelled", all[0].State)
+		require.Equal(t, []string{"It ended early: not found: the objects of this operation are not known any more"}, all[0].Notes)
+	})
 }

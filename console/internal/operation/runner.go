@@ -33,8 +33,8 @@ type Runner struct {
 	mu sync.Mutex
 	// refused is why objects of an operation were skipped: the first reasons, by operation.
 	refused map[string][]string
-	// waits is why an operation does not go on now.
-	waits map[string]string
+	// waits is why an operation does not go on now, and ended why one has ended early.
+	waits, ended map[string]string
 	// chosen are the objects of operations that run, by selection.
 	chosen *Store[chosen]
 }
@@ -53,7 +53,7 @@ func NewRunner(log *slog.Logger) *Runner {
 	process := "console-" + rand.Text()
 	r := &Runner{
 		records: newRecords(process), kinds: map[string]bulk.Kind{}, refused: map[string][]string{}, waits: map[string]string{},
-		chosen: NewStore("chosen.", 0, func(_, _ chosen) bool { return false }),
+		ended: map[string]string{}, chosen: NewStore("chosen.", 0, func(_, _ chosen) bool { return false }),
 	}
 	r.bulk = bulk.New(bulk.Config{Records: r.records, Process: process, Shared: true, Lost: lostAfter, Now: time.Now, Log: log, Kinds: r.kinds})
 	return r
@@ -106,7 +106,7 @@ func (r *Runner) Add(kind string, continued bool, size int, choose Selector) {
 			for i, do := range found {
 				items[i] = func(ctx context.Context) (bool, error) { return r.item(ctx, o.ID, do(ctx)) }
 			}
-			return items, next, waitFor(err)
+			return items, next, r.selected(o.ID, err)
 		},
 	}
 }
@@ -185,10 +185,21 @@ func (r *Runner) item(ctx context.Context, id string, err error) (done bool, _ e
 	return false, nil
 }
 
-// waitFor is an error after which an operation tries again. Only a stream that is gone ends one.
+// selected judges how a selection of objects ended. Only objects that are gone together, such as a stream, end the operation.
+func (r *Runner) selected(id string, err error) error {
+	if !errors.Is(err, jetstream.ErrStreamNotFound) && !errors.Is(err, stored.ErrNotFound) {
+		return waitFor(err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended[id] = err.Error()
+	return err
+}
+
+// waitFor is an error after which an operation tries again.
 func waitFor(err error) error {
-	if err == nil || errors.Is(err, jetstream.ErrStreamNotFound) {
-		return err
+	if err == nil {
+		return nil
 	}
 	return fmt.Errorf("%w: %w", stored.ErrUnavailable, err)
 }
@@ -228,6 +239,9 @@ func (r *Runner) Operations(context.Context) ([]Operation, error) {
 			}
 		} else if why := r.waits[o.ID]; why != "" {
 			op.Notes = []string{"It waits, and goes on when the system answers: " + why}
+		}
+		if why := r.ended[o.ID]; why != "" {
+			op.Notes = []string{"It ended early: " + why}
 		}
 		if why := r.refused[o.ID]; len(why) > 0 {
 			op.Notes = append(op.Notes, "Objects that refused are skipped. They stay as they are, unless the reason says otherwise. The first reasons:")

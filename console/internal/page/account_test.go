@@ -107,7 +107,7 @@ func TestStreamsInTrouble(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, list.Parts[0].List.Rows, 4)
 		letters := r.pages.letters.latest.Next(t.Context()).Value
-		require.Equal(t, state.Letters{More: true}, letters.others["ORDERS"], "its dead letters are not known")
+		require.Equal(t, state.Letters{More: true}, r.pages.letters.letters(letters[1:2]), "its dead letters are not known")
 		require.Equal(t, state.Red, r.pages.Overview(t.Context(), Request{}).Judged.Objects[1].State.Level)
 	})
 }

@@ -103,7 +103,7 @@ func TestFates(t *testing.T) {
 	for _, row := range page.Parts[1].List.Rows {
 		fates[row.Cells[0].Text] = row.Cells[1].Text
 	}
-	require.Equal(t, map[string]string{"done": "behind this consumer", "busy": "delivered, perhaps not acknowledged", "late": "waits", "failed": "given up"}, fates)
+	require.Equal(t, map[string]string{"done": "passed", "busy": "delivered, perhaps not acknowledged", "late": "waits", "failed": "given up"}, fates)
 	require.Equal(t, "4 consumers of this subject", page.Parts[1].List.Found)
 	require.Equal(t, view.Plain, page.Parts[1].List.Rows[0].Cells[1].Tone, "a consumer that began later did not acknowledge it")
 	source.letter(maxScanned+1, "card refused")

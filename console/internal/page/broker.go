@@ -133,11 +133,7 @@ func (b *Broker) consumers(ctx context.Context, r Request) (*view.Page, error) {
 	count := func(all []target, noun string) string {
 		return view.Count(uint64(len(selected(r.Query, all, fitsTarget))), noun)
 	}
-	list := &view.List{
-		Found: count(s.Value.all, "consumer"),
-		Empty: "This list shows the channels of the broker with their consumers. PUT /channel/CHANNEL and PUT /channel/CHANNEL/consumer/CONSUMER " +
-			"create them.",
-	}
+	list := &view.List{Found: count(s.Value.all, "consumer"), Empty: inSentence("no channels", nil)}
 	if len(s.Value.unused) > 0 {
 		list.Found += ", and " + count(s.Value.unused, "channel") + " without consumers"
 	}
@@ -196,9 +192,8 @@ func (b *Broker) actions(one target) []view.Action {
 	}
 	purge := view.Action{
 		Name: "purge-queued", Label: "Delete queued jobs", Target: one.title, Danger: true,
-		Confirm: fmt.Sprintf("Delete the jobs of consumer %s that are queued now, also those that wait for a retry. It never gets their messages. Jobs in "+
-			"flight, and those of later messages, stay. This cannot be undone.", one.title),
-		Fields: []view.Field{rateField("10,000")},
+		Confirm: inSentence("purge queued", one.title),
+		Fields:  []view.Field{rateField("10,000")},
 	}
 	return []view.Action{
 		{Name: verb, Label: label, Target: one.title, Do: set},

@@ -33,7 +33,7 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 		Facts: []view.Fact{
 			{Name: "Consumers", Value: view.Linked(view.Int(len(consumers)).Text, link("broker", "q", name+"/"))},
 			{Name: "Messages", Value: view.Int(status.Counts["DISPATCHED"].Count)},
-			{Name: "Scheduled", Value: view.Int(status.Counts["SCHEDULED_SCHEDULED"].Count)},
+			{Name: "Scheduled", Value: leads(view.Int(status.Counts["SCHEDULED_SCHEDULED"].Count), link("channel", "name", name, "status", scheduled))},
 			{Name: "Next scheduled", Value: view.Ago(status.Next, "Nothing is scheduled")},
 		},
 	}
@@ -49,18 +49,25 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 	}, err
 }
 
-// broadcastHeaders are the headers of a broadcast by the fields of its form.
-var broadcastHeaders = map[string]string{
-	"producer": "X-Broker-Producer-ID", "producertoken": "X-Broker-Producer-Token", "channeltoken": "X-Broker-Channel-Token",
-	"event": "X-Broker-Event-Type", "type": "Content-Type",
+// producerHeaders are the headers of a producer's request, by the fields of a form.
+func producerHeaders(form url.Values) http.Header {
+	header := http.Header{}
+	for field, name := range map[string]string{
+		"producer": "X-Broker-Producer-ID", "producertoken": "X-Broker-Producer-Token", "channeltoken": "X-Broker-Channel-Token",
+		"event": "X-Broker-Event-Type", "type": "Content-Type",
+	} {
+		if value := strings.TrimSpace(form.Get(field)); value != "" {
+			header.Set(name, value)
+		}
+	}
+	return header
 }
 
 // broadcast sends a message as a producer does, with the tokens of one. The console keeps none of them.
 func (b *Broker) broadcast(channel string) view.Action {
 	return view.Action{
 		Name: "broadcast", Label: "Broadcast a test message", Target: channel,
-		Confirm: "Send a message to channel " + channel + ". Each of its consumers gets it, unless event types exclude it. The broker asks for the " +
-			"tokens of a producer and of the channel; the console does not keep them.",
+		Confirm: inSentence("broadcast", channel),
 		Fields: []view.Field{
 			{Name: "producer", Label: "Producer", Required: true},
 			{Name: "producertoken", Label: "Token of the producer", Type: "password", Required: true},
@@ -70,13 +77,7 @@ func (b *Broker) broadcast(channel string) view.Action {
 			{Name: "event", Label: "Event type (empty: none)"},
 		},
 		Do: act(systemRefused(brokerName), func(ctx context.Context, form url.Values) (view.Outcome, error) {
-			header := http.Header{}
-			for field, name := range broadcastHeaders {
-				if value := strings.TrimSpace(form.Get(field)); value != "" {
-					header.Set(name, value)
-				}
-			}
-			answer, err := b.call.Send(ctx, http.MethodPost, channelPath(channel)+"/broadcast", header, []byte(form.Get("payload")), nil)
+			answer, err := b.call.Send(ctx, http.MethodPost, channelPath(channel)+"/broadcast", producerHeaders(form), []byte(form.Get("payload")), nil)
 			if err != nil {
 				return view.Outcome{}, err
 			}
@@ -86,7 +87,29 @@ func (b *Broker) broadcast(channel string) view.Action {
 	}
 }
 
-// messages is the part with the messages of a channel that the page's filter selects.
+// scheduled is the status, in a query of a page, of the messages that the broker broadcasts later.
+const scheduled = "scheduled"
+
+// cancel cancels a scheduled message. A broker without an admin token asks for the tokens that a broadcast needs. The console keeps none of them.
+func (b *Broker) cancel(at, channel, id string, m *brokerMessage) view.Action {
+	return view.Action{
+		Name: "cancel", Label: "Cancel the message", Target: channel + "/" + id, Danger: true,
+		Confirm: inSentence("cancel scheduled", nil),
+		Fields: []view.Field{
+			{Name: "producer", Value: m.ProducedBy, Hidden: true},
+			{Name: "producertoken", Label: "Token of the producer", Type: "password"},
+			{Name: "channeltoken", Label: "Token of the channel", Type: "password"},
+		},
+		Do: act(systemRefused(brokerName), func(ctx context.Context, form url.Values) (view.Outcome, error) {
+			_, err := b.call.Send(ctx, http.MethodDelete, at, producerHeaders(form), nil, nil)
+			return view.Outcome{
+				Count: 1, Text: "Cancelled message " + id + ". Nobody gets it.", Then: link("channel", "name", channel, "status", scheduled),
+			}, err
+		}),
+	}
+}
+
+// messages is the part with the messages of a channel that the page's filter selects, or with those that are scheduled.
 func (b *Broker) messages(ctx context.Context, r Request, channel string) (view.Part, error) {
 	part := view.Part{ID: "messages", Title: "Messages, newest first"}
 	filter, err := parameters(r.Query, "id", "eventType", "metadata", "since", "until")
@@ -103,17 +126,21 @@ func (b *Broker) messages(ctx context.Context, r Request, channel string) (view.
 			Next string `json:"next"`
 		} `json:"pages"`
 	}
-	err = b.call.Call(ctx, http.MethodGet, channelPath(channel)+"/messages?"+asked(filter, "next", r.Query.Get("next")), nil, &answer)
+	list, status := "/messages?"+asked(filter, "next", r.Query.Get("next")), r.Query.Get("status")
+	if status == scheduled {
+		part.Title, list = "Scheduled messages", link("/scheduled-messages", "status", "101", "next", r.Query.Get("next"))
+	}
+	err = b.call.Call(ctx, http.MethodGet, channelPath(channel)+list, nil, &answer)
 	if part.Source = reading(brokerName, r, err); err != nil {
 		return part, nil //nolint:nilerr // the part states the error
 	}
 	part.List = &view.List{
-		Path: "channel", Query: r.Query, Found: view.Bounded(len(answer.Result), false, "message") + " shown", Columns: view.Texts("Message"),
-		Empty: "The channel has no message that matches. Producers broadcast them with POST /channel/CHANNEL/broadcast.",
+		Path: "channel", Query: r.Query, Found: view.Bounded(len(answer.Result), false, "message") + " shown", Columns: view.Columns("Message"),
+		Empty: inSentence("no broker messages", status),
 	}
 	for _, one := range answer.Result {
 		id, _ := url.PathUnescape(path.Base(one)) // an ID that cannot be read leads to a page that states this
-		part.List.Add("messages-"+id, view.Linked(id, link("brokermessage", "channel", channel, "id", id)))
+		part.List.Add("messages-"+id, view.Linked(id, link("brokermessage", "channel", channel, "id", id, "status", status)))
 	}
 	if next, err := url.Parse(answer.Pages.Next); err == nil {
 		goesOn(part.List, "next", next.Query().Get("next"), "message")
@@ -124,7 +151,7 @@ func (b *Broker) messages(ctx context.Context, r Request, channel string) (view.
 // brokerMessage is a message as the broker's interface describes it.
 type brokerMessage struct {
 	Payload, PayloadEncoding, ContentType, ProducedBy, Status string
-	ReceivedAt                                                time.Time
+	ReceivedAt, DispatchSchedule                              time.Time // of a scheduled message, the latter alone
 	Jobs                                                      []struct {
 		ListenerName, Status, AttemptsURL, ConsumerURL string
 		StatusChangedAt                                time.Time
@@ -132,12 +159,16 @@ type brokerMessage struct {
 	}
 }
 
-// message shows a message with the attempts of each of its jobs.
+// message shows a message with the attempts of each of its jobs, or a scheduled one.
 func (b *Broker) message(ctx context.Context, r Request) (*view.Page, error) {
-	channel, id := r.Query.Get("channel"), r.Query.Get("id")
+	channel, id, status := r.Query.Get("channel"), r.Query.Get("id"), r.Query.Get("status")
+	at := channelPath(channel) + "/message/" + url.PathEscape(id)
+	if status == scheduled {
+		at = channelPath(channel) + "/scheduled-message/" + url.PathEscape(id)
+	}
 	var m brokerMessage
-	if err := b.call.Call(ctx, http.MethodGet, channelPath(channel)+"/message/"+url.PathEscape(id), nil, &m); err != nil {
-		return nil, notShown(brokerName, err, "It may have been pruned. Check both names.", "message %q of channel %q", id, channel)
+	if err := b.call.Call(ctx, http.MethodGet, at, nil, &m); err != nil {
+		return nil, notShown(brokerName, err, "It may have been pruned or cancelled. Check both names.", "message %q of channel %q", id, channel)
 	}
 	payload := []byte(m.Payload)
 	if decoded, err := base64.StdEncoding.DecodeString(m.Payload); err == nil && m.PayloadEncoding == "base64" {
@@ -150,18 +181,23 @@ func (b *Broker) message(ctx context.Context, r Request) (*view.Page, error) {
 	if m.Statuses()["DEAD"] > 0 {
 		tone = view.Bad
 	}
-	return channelPage(channel, id,
-		view.Part{
-			ID: "message", Source: view.Source{Name: brokerName, Asked: r.Now}, List: timeline(view.Bounded(len(m.Jobs), false, "job"), b.steps(ctx, &m)),
-			Actions: b.again(channel, id, &m), Problem: inSentence("broker message", &m), ProblemTone: tone,
-			Facts: []view.Fact{
-				{Name: "Status", Value: view.Text(m.Status)},
-				{Name: "Received", Value: view.Ago(m.ReceivedAt, "not stated")},
-				{Name: "Produced by", Value: view.Text(path.Base(m.ProducedBy))},
-				{Name: "Content type", Value: view.Text(m.ContentType)},
-			},
+	part := view.Part{
+		ID: "message", Source: view.Source{Name: brokerName, Asked: r.Now}, Problem: inSentence("broker message", &m), ProblemTone: tone,
+		Facts: []view.Fact{
+			{Name: "Status", Value: view.Text(m.Status)},
+			{Name: "Received", Value: view.Ago(m.ReceivedAt, "not stated")},
+			{Name: "Produced by", Value: view.Text(path.Base(m.ProducedBy))},
+			{Name: "Content type", Value: view.Text(m.ContentType)},
 		},
-		view.Part{ID: "payload", Texts: []view.Block{payloadBlock(payload, r, "brokermessage", "channel", channel, "id", id)}}), nil
+	}
+	switch {
+	case status != scheduled:
+		part.List, part.Actions = timeline(view.Bounded(len(m.Jobs), false, "job"), b.steps(ctx, &m)), b.again(channel, id, &m)
+	case m.Status == "SCHEDULED":
+		part.Actions = []view.Action{b.cancel(at, channel, id, &m)}
+	}
+	block := payloadBlock(payload, r, "brokermessage", "channel", channel, "id", id, "status", status)
+	return channelPage(channel, id, part, view.Part{ID: "payload", Texts: []view.Block{block}}), nil
 }
 
 // steps are what happened to a message.
@@ -218,7 +254,7 @@ func (b *Broker) again(channel, id string, m *brokerMessage) []view.Action {
 		Do: act(systemRefused(brokerName), func(ctx context.Context, form url.Values) (view.Outcome, error) {
 			i := slices.IndexFunc(settled, func(o view.Option) bool { return o.Value == form.Get("job") })
 			if i < 0 {
-				return view.Outcome{}, impossible("Look at the message again.", "This job is neither delivered nor dead any more. Nothing was changed")
+				return view.Outcome{}, impossible("Look at the message again.", "This job is neither delivered nor dead any more. Nothing was changed.")
 			}
 			status, consumer, _ := strings.Cut(settled[i].Value, " ")
 			return done("Requeued for " + settled[i].Text + "."),

@@ -71,7 +71,7 @@ func (c *Consumers) now(r Request, s sample.Sample[[]*consumer], one *consumer) 
 func (c *Consumers) groups(one *consumer, from view.Source) (all []view.Part) {
 	for _, g := range one.PriorityGroups {
 		part := view.Part{ID: "group-" + g.Group, Title: "Group " + g.Group, Source: from, Facts: []view.Fact{
-			{Name: "Policy", Value: view.Text(strings.Join(inWords("policy", one.Config.PriorityPolicy), ""))},
+			{Name: "Policy", Value: view.Text(inSentence("policy", one.Config.PriorityPolicy))},
 			{Name: "Pinned client", Value: view.None("No client is pinned: the next that pulls will be")},
 		}}
 		if g.PinnedClientID != "" {
@@ -100,7 +100,7 @@ func (c *consumer) action(a view.Action, do view.Do) view.Action {
 				Fix: "Look at the state of the consumer before you try again.",
 			}
 		}
-		return unavailable(err, "The reason is the server's. Correct it and try again.", "NATS refused the action. Nothing was changed.")
+		return unavailable(err, "The reason is the server's. Correct it and try again.", "Nothing was changed, since NATS refused the action")
 	}, do)
 	return a
 }
@@ -128,7 +128,7 @@ var consumerOffers = []offer{
 		name: "reset", label: "Reset", danger: true,
 		confirm: "Each delivers messages again from its first unacknowledged one on. Handlers see messages a second time. This cannot be undone.",
 	},
-	{name: "delete", label: "Delete", danger: true, filtered: true, confirm: "The streams keep what their retention keeps. This cannot be undone."},
+	{name: "delete", label: "Delete", danger: true, filtered: true, confirm: "Retention decides what stays in the streams. This cannot be undone."},
 }
 
 func (c *Consumers) actions(one *consumer) []view.Action {
@@ -142,7 +142,7 @@ func (c *Consumers) actions(one *consumer) []view.Action {
 		})
 	reset := one.action(view.Action{
 		Name: "reset", Label: "Reset", Danger: true,
-		Confirm: strings.Join(inWords("reset", one.ConsumerInfo), " "),
+		Confirm: inSentence("reset", one.ConsumerInfo),
 		Fields:  []view.Field{{Name: "seq", Label: "Begin at sequence (empty: the first unacknowledged message)", Type: "number"}},
 	}, func(ctx context.Context, form url.Values) (view.Outcome, error) {
 		begin := "with the first message that was not acknowledged"
@@ -157,7 +157,7 @@ func (c *Consumers) actions(one *consumer) []view.Action {
 	})
 	remove := one.action(view.Action{
 		Name: "delete", Label: "Delete", Danger: true,
-		Confirm: strings.Join(inWords("delete", one.ConsumerInfo), " "),
+		Confirm: inSentence("delete", one.ConsumerInfo),
 	}, func(ctx context.Context, _ url.Values) (view.Outcome, error) {
 		return view.Outcome{Count: 1, Text: fmt.Sprintf("Deleted consumer %s of stream %s.", one.Name, one.Stream), Then: "consumers"},
 			c.source.DeleteConsumer(ctx, one.Stream, one.Name)
@@ -198,10 +198,6 @@ func parseSequence(text string) (uint64, error) {
 	return seq, nil
 }
 
-// runningEmpty is what the list states if no worker answers. Nobody can tell whether there is one.
-const runningEmpty = "No worker answered. The consumer may have none, or none with a name: `jetpull consume --named` gives it one, and in Go " +
-	"the option Named of Consume."
-
 // running are the messages that the workers of a consumer handle. The workers are asked while the page is open only.
 func (c *Consumers) running(ctx context.Context, r Request, one *consumer) view.Part {
 	answers, err := c.source.Running(ctx, one.Stream, one.Name)
@@ -210,8 +206,8 @@ func (c *Consumers) running(ctx context.Context, r Request, one *consumer) view.
 		return part
 	}
 	list := &view.List{
-		Path: "consumer", Query: r.Query, Empty: runningEmpty,
-		Columns: view.Texts("Message").Wide("Subject").Texts("Since").Numbers("Attempt").Texts("Worker", "Host").Numbers("Process"),
+		Path: "consumer", Query: r.Query, Empty: inSentence("no workers", nil),
+		Columns: view.Columns("Message", "*Subject", "Since", ">Attempt", "Worker", "Host", ">Process"),
 	}
 	waiting, more := 0, 0
 	for _, w := range answers {
@@ -241,7 +237,7 @@ func (c *Consumers) running(ctx context.Context, r Request, one *consumer) view.
 func (c *Consumers) cancel(one *consumer) view.Action {
 	return one.action(view.Action{
 		Name: "cancel", Label: "Cancel a handler", Danger: true,
-		Confirm: strings.Join(inWords("cancel", one.ConsumerInfo), " "),
+		Confirm: inSentence("cancel", one.ConsumerInfo),
 		Fields:  []view.Field{{Name: "seq", Label: "Sequence of the message", Type: "number", Required: true}},
 	}, func(ctx context.Context, form url.Values) (view.Outcome, error) {
 		seq, err := parseSequence(form.Get("seq"))

@@ -160,9 +160,6 @@ func storedAt(n uint64, at time.Time, none string) view.Value {
 	return view.Ago(at, "It has not been read yet, or is not stored any more")
 }
 
-const consumersEmpty = "This list shows the consumers of all streams. Create one with `nats consumer add`, or with `jetpull consume STREAM NAME " +
-	"--create SUBJECTS`."
-
 // columns are those of the list. The page of a consumer has the values from the fourth on.
 func (c *Consumers) columns(now time.Time) []column[*consumer] {
 	return []column[*consumer]{
@@ -196,8 +193,8 @@ func (c *Consumers) columns(now time.Time) []column[*consumer] {
 }
 
 func (c *Consumers) list(ctx context.Context, r Request) (*view.Page, error) {
-	s, q := c.latest.Fresh(ctx), r.Query
-	return c.all.page(r, "Consumers", source("NATS", s), &view.List{Empty: consumersEmpty, Path: "consumers"}, s.Value, c.columns(r.Now),
+	s, q, list := c.latest.Fresh(ctx), r.Query, &view.List{Empty: inSentence("no consumers", nil), Path: "consumers"}
+	return c.all.page(r, "Consumers", source("NATS", s), list, s.Value, c.columns(r.Now),
 		searchField(q, "q", "Name", "stream or consumer"),
 		choice(q, "state", "State", options("", "all", "trouble", "needs attention", "paused", "paused",
 			"pending", "has pending messages", "idle", "idle")),
@@ -272,7 +269,7 @@ func (c *consumer) lag(ctx context.Context, source ConsumerSource, reads *int) {
 		switch {
 		case !some[i]:
 			c.ages[i] = age{}
-		case *reads > 0 && (c.ages[i].read.IsZero() || c.ages[i].after != after):
+		case *reads > 0 && (c.ages[i].at.IsZero() || c.ages[i].after != after):
 			*reads--
 			c.ages[i] = age{}
 			if at, err := source.StoredAfter(ctx, c.ConsumerInfo, after); err == nil {

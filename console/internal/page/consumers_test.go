@@ -102,3 +102,28 @@ func TestLagIsJudged(t *testing.T) {
 		})
 	}
 }
+
+// replaced is a consumer whose pending message was removed before the console read it. Others were stored since.
+type replaced struct {
+	late
+	asked int
+}
+
+func (r *replaced) StoredAfter(ctx context.Context, c *jetstream.ConsumerInfo, sequence uint64) (time.Time, error) {
+	if r.asked++; r.asked == 1 {
+		return time.Time{}, nil
+	}
+	return r.late.StoredAfter(ctx, c, sequence)
+}
+
+// A consumer with pending messages has a lag, though the first of them was removed when the console read it.
+func TestLagAfterAMessageThatWasRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sample.New()
+		defer s.Close()
+		c := NewConsumers(s, &replaced{late: late{begun: time.Now()}}, operation.NewRunner(slog.New(slog.DiscardHandler)))
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		require.Equal(t, "falls behind", c.latest.Get().Value[0].state.Word)
+	})
+}

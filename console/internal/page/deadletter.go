@@ -16,6 +16,7 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/console/internal/view"
 	"github.com/jetpull/jetpull/internal/requeue"
+	"github.com/jetpull/jetpull/internal/stored"
 )
 
 // describe makes the page of a message that of a dead letter, with all that is known of it.
@@ -117,6 +118,9 @@ func (d *DeadLetters) addKind(kind string, do func(letterFilter) letterFunc) {
 		info, err := d.source.Stream(ctx, f.Stream)
 		if err != nil {
 			return nil, 0, err
+		}
+		if !info.Created.Equal(f.Created) {
+			return nil, 0, fmt.Errorf("%w: stream %s was deleted and created again", stored.ErrNotFound, f.Stream)
 		}
 		found, err := d.source.Messages(ctx, info, from, ">", limit)
 		if err != nil {

@@ -45,6 +45,7 @@ type letterStream struct {
 	again   time.Time     // when it was last counted again
 	took    time.Duration // of that count
 	err     error
+	missed  bool // there may be dead letters beside the known ones
 }
 
 type letter struct {
@@ -54,20 +55,13 @@ type letter struct {
 	stream, origin, consumer string // of the message, with its sequence, and who has given it up
 }
 
-// letterStreams are the streams with dead letters, and what is known of the others.
-type letterStreams struct {
-	found  []letterStream
-	others map[string]state.Letters // those without a known dead letter, by name
-}
-
-// ask finds the streams with dead letters, and counts these by their header, whatever else the streams have.
-func (d *DeadLetters) ask(ctx context.Context) (all letterStreams, err error) {
+// ask finds the dead letters of all streams by their header, whatever else the streams have.
+func (d *DeadLetters) ask(ctx context.Context) (all []letterStream, err error) {
 	streams, err := d.source.Streams(ctx)
 	if err != nil {
 		return all, err
 	}
 	reads := probesAtOnce
-	all.others = map[string]state.Letters{}
 	known := map[string]letterStream{}
 	// Those that wait the longest are looked at first, or streams that change all the time would use all reads.
 	streams = slices.SortedStableFunc(slices.Values(streams), func(a, b *jetstream.StreamInfo) int {
@@ -83,17 +77,13 @@ func (d *DeadLetters) ask(ctx context.Context) (all letterStreams, err error) {
 			d.look(ctx, &s, info, &reads)
 		}
 		if known[name] = s; leaderless {
-			s.err = errors.New("no server leads the stream")
+			s.StreamInfo, s.err = cmp.Or(s.StreamInfo, info), errors.New("no server leads the stream")
 		}
-		if len(s.letters) > 0 {
-			all.found = append(all.found, s)
-			continue
-		}
-		missed := leaderless || s.State.Msgs > 0 && (s.err != nil || s.next > 0 || s.tried.IsZero())
-		all.others[name] = state.Letters{More: missed, Sampled: boolInt(!missed && s.unread() > 0)}
+		s.missed = leaderless || s.State.Msgs > 0 && (s.err != nil || s.next > 0 || s.tried.IsZero())
+		all = append(all, s)
 	}
 	d.known = known
-	slices.SortFunc(all.found, func(a, b letterStream) int { return strings.Compare(a.Config.Name, b.Config.Name) })
+	slices.SortFunc(all, func(a, b letterStream) int { return strings.Compare(a.Config.Name, b.Config.Name) })
 	return all, nil
 }
 
@@ -162,10 +152,8 @@ func (d *DeadLetters) sample(ctx context.Context, s *letterStream, reads *int) (
 func (d *DeadLetters) tally(ctx context.Context, s *letterStream) {
 	now, old, begun := s.State, s.counted, time.Now()
 	// Without gaps, what is gone is below the first sequence. Else it may be anywhere.
-	again := len(s.letters) > 0 && (now.NumDeleted != old.NumDeleted || now.FirstSeq != old.FirstSeq && now.NumDeleted > 0)
-	if again && begun.Sub(s.again) < recountAfter*s.took {
-		return
-	}
+	changed := len(s.letters) > 0 && (now.NumDeleted != old.NumDeleted || now.FirstSeq != old.FirstSeq && now.NumDeleted > 0)
+	again := changed && begun.Sub(s.again) >= recountAfter*s.took
 	look := search{source: d.source, info: s.StreamInfo, low: s.low, most: maxScanned, atOnce: letterWindow}
 	switch {
 	case again:
@@ -186,10 +174,11 @@ func (d *DeadLetters) tally(ctx context.Context, s *letterStream) {
 	if s.next > 0 && len(s.letters) < maxScanned {
 		s.letters, s.next, s.err = d.add(ctx, look, s.next, s.letters)
 	}
-	if again {
+	if s.counted = now; again {
 		s.took = time.Since(begun)
+	} else if changed {
+		s.counted.NumDeleted = -1 // it is counted again later
 	}
-	s.counted = now
 	if s.next < now.FirstSeq {
 		s.next, s.err = 0, nil
 	}
@@ -221,12 +210,12 @@ func (d *DeadLetters) add(ctx context.Context, look search, from uint64, letters
 }
 
 // letters are the numbers of dead letters of some streams.
-func (d *DeadLetters) letters(streams letterStreams) state.Letters {
-	l := state.Letters{}
-	for _, s := range streams.others {
-		l.Sampled, l.More = l.Sampled+s.Sampled, l.More || s.More
-	}
-	for _, s := range streams.found {
+func (d *DeadLetters) letters(streams []letterStream) (l state.Letters) {
+	for _, s := range streams {
+		if len(s.letters) == 0 {
+			l.Sampled, l.More = l.Sampled+boolInt(!s.missed && s.unread() > 0), l.More || s.missed
+			continue
+		}
 		mark := d.mark(s.StreamInfo)
 		unseen := sort.Search(len(s.letters), func(i int) bool { return s.letters[i].seq <= mark.Sequence })
 		l.Unseen, l.Seen = l.Unseen+unseen, l.Seen+len(s.letters)-unseen

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -23,7 +24,7 @@ import (
 // where they come from and why.
 type DeadLetters struct {
 	source MessageSource
-	latest *sample.Latest[letterStreams]
+	latest *sample.Latest[[]letterStream]
 	runner *operation.Runner
 	// consumers are those that get a message again.
 	consumers *Consumers
@@ -67,7 +68,9 @@ const matching = " matching dead letters"
 type letterFilter struct {
 	Stream string
 	Filter map[string]string `json:",omitempty"` // the fields of the list that are set
-	// Last is the last sequence that an operation is for, and Subject where it publishes to; empty: the subject that the message had.
+	// Created is when the stream was created, Last is the last sequence that an operation is for, and Subject where it publishes to; empty: the
+	// subject that the message had.
+	Created time.Time
 	Last    uint64 `json:",omitempty"`
 	Subject string `json:",omitempty"`
 	// Own publishes to a subject that only the consumer gets that gave the message up.
@@ -92,9 +95,6 @@ func (f letterFilter) to(form url.Values) letterFilter {
 	return f
 }
 
-const lettersEmpty = "This list shows messages that a consumer gave up. Consume stores them where the option DeadLetter, or `jetpull consume " +
-	"--dead-letter`, names a subject of a stream."
-
 func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 	s, q := d.latest.Fresh(ctx), r.Query
 	filter, err := parameters(q, "origin", "consumer", "reason")
@@ -104,15 +104,17 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 	f := letterFilter{Stream: q.Get("stream"), Filter: filter}
 	page := &view.Page{Nav: "deadletters", Title: "Dead letters"}
 	options := []view.Option{}
-	for _, one := range s.Value.found {
-		f.Stream = cmp.Or(f.Stream, one.Config.Name)
-		options = append(options, view.Option{Value: one.Config.Name, Text: one.Config.Name + " (" + one.count() + ")"})
+	for _, one := range s.Value {
+		if len(one.letters) > 0 {
+			f.Stream = cmp.Or(f.Stream, one.Config.Name)
+			options = append(options, view.Option{Value: one.Config.Name, Text: one.Config.Name + " (" + one.count() + ")"})
+		}
 	}
 	if f.Stream == "" {
 		st := d.letters(s.Value).Of()
 		page.Parts = []view.Part{{
 			ID: "deadletters", Source: source("NATS", s), Problem: st.Sentence, ProblemTone: st.Level.Tone(),
-			List: &view.List{Found: view.Bounded(0, false, "dead letter"), Empty: lettersEmpty},
+			List: &view.List{Found: view.Bounded(0, false, "dead letter"), Empty: inSentence("no dead letters", nil)},
 		}}
 		return page, nil
 	}
@@ -131,10 +133,10 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 	part, found, looked, _ := find.list(ctx, r, "deadletters", "dead letter", pageSize)
 	page.Static = !all || find.from < find.high || looked > letterWindow // it is not read again and again where that takes a search
 	part.List.Found = fmt.Sprintf("%s shown, newest first; ", view.Bounded(len(found), false, "dead letter"))
-	if i := slices.IndexFunc(s.Value.found, func(one letterStream) bool { return one.Config.Name == f.Stream }); i >= 0 {
-		one := s.Value.found[i]
+	if i := slices.IndexFunc(s.Value, func(one letterStream) bool { return one.Config.Name == f.Stream && len(one.letters) > 0 }); i >= 0 {
+		one := s.Value[i]
 		part.List.Found += one.count() + " "
-		st := d.letters(letterStreams{found: s.Value.found[i : i+1]}).Of()
+		st := d.letters(s.Value[i : i+1]).Of()
 		part.Problem, part.ProblemTone = cmp.Or(part.Problem, st.Sentence), cmp.Or(part.ProblemTone, st.Level.Tone())
 		if all {
 			part.Facts = one.reasons()
@@ -199,7 +201,7 @@ func letterColumns(stream string) []column[brief] {
 
 // allActions are for all dead letters that a filter matches.
 func (d *DeadLetters) allActions(r Request, info *jetstream.StreamInfo, f letterFilter) []view.Action {
-	f.Last = info.State.LastSeq
+	f.Created, f.Last = info.Created, info.State.LastSeq
 	which := filtered("dead letters of "+f.Stream, f.Filter)
 	action := func(verb string, a view.Action) view.Action {
 		a.Name, a.Label, a.Target = verb+"-all", capital(verb)+" all that match", which
@@ -207,7 +209,7 @@ func (d *DeadLetters) allActions(r Request, info *jetstream.StreamInfo, f letter
 		a.Fields = append(a.Fields, rateField("no limit"), view.Field{Name: "stream", Value: f.Stream, Hidden: true})
 		a.Do = func(ctx context.Context, form url.Values) (view.Outcome, error) {
 			if s := form.Get("stream"); s != "" && s != f.Stream { // the page of the first stream is another one's now
-				return view.Outcome{}, impossible("Open the page again.", "This page is that of stream %s now. Nothing was changed", f.Stream)
+				return view.Outcome{}, impossible("Open the page again.", "This page is that of stream %s now. Nothing was changed.", f.Stream)
 			}
 			rate, err := parseRate(form.Get("rate"))
 			if err != nil {
@@ -219,8 +221,7 @@ func (d *DeadLetters) allActions(r Request, info *jetstream.StreamInfo, f letter
 	}
 	return []view.Action{
 		action("requeue", view.Action{
-			Confirm: "Requeue all " + which + ": each is published to the subject that it had, and then deleted here. " +
-				"What the stream of its origin does not take stays here.",
+			Confirm: inSentence("requeue all", which),
 			Fields:  []view.Field{onlyField, otherSubject},
 			Preview: func(ctx context.Context, form url.Values) string { return d.recipients(ctx, f.to(form)) },
 		}),

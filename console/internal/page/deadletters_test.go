@@ -301,7 +301,7 @@ func TestLookedAt(t *testing.T) {
 		_, err = open().Action("seen").Do(t.Context(), shown("99"))
 		require.NoError(t, err)
 		require.Equal(t, "Somebody has looked at all of 4 dead letters.", next().Sentence)
-		require.Contains(t, open().Parts[0].Lines[0], "admin has looked at all failures up to number 4, at")
+		require.Contains(t, open().Parts[0].Lines[0], "admin has looked at all failures up to number 4, 20")
 
 		named, err := d.list(t.Context(), Request{Query: url.Values{}, Now: time.Now(), User: "eve"})
 		require.NoError(t, err)
@@ -369,5 +369,69 @@ func TestReasonsAndTimesOfDeadLetters(t *testing.T) {
 		require.Equal(t, []int{0, 0, 9}, []int{count("hour"), count("day"), count("yesterday")})
 		_, err = list(url.Values{"span": {"yesterdy"}})
 		require.ErrorContains(t, err, "yesterdy")
+	})
+}
+
+// slowStream takes a while to answer each request for messages.
+type slowStream struct{ *storedStream }
+
+func (s slowStream) Messages(ctx context.Context, info *jetstream.StreamInfo, from uint64, subject string, n int) ([]*jetstream.RawStreamMsg, error) {
+	time.Sleep(70 * time.Millisecond)
+	return s.storedStream.Messages(ctx, info, from, subject, n)
+}
+
+// New dead letters are red at once, also while a count that took long is not made again.
+func TestNewDeadLettersBetweenTwoCounts(t *testing.T) {
+	source := slowStream{newStream("DLQ", "dlq")}
+	source.letter(600, "card refused")
+	remove := func(seq uint64) { source.remove(func(m *jetstream.RawStreamMsg) bool { return m.Sequence == seq }) }
+	watchLetters(t, source, func(d *DeadLetters, next func() state.State) {
+		next()
+		require.Equal(t, state.Red, next().Level)
+		page, err := d.list(t.Context(), Request{Query: url.Values{}, Now: time.Now()})
+		require.NoError(t, err)
+		_, err = page.Action("seen").Do(t.Context(), url.Values{"shown": {"600"}})
+		require.NoError(t, err)
+		remove(300)
+		require.Equal(t, "Somebody has looked at all of 599 dead letters.", next().Sentence)
+		remove(301)
+		source.letter(1, "new")
+		require.Equal(t, "1 dead letter that nobody has looked at.", next().Sentence)
+		remove(302)
+		source.letter(1, "new")
+		require.Equal(t, "2 dead letters that nobody has looked at.", next().Sentence)
+		time.Sleep(time.Minute)
+		next()
+		require.Len(t, d.latest.Get().Value[0].letters, 599, "what was deleted is counted in the end")
+	})
+}
+
+// An operation on dead letters ends where another stream has the name of its stream.
+func TestAnOperationEndsWithItsStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &requeued{storedStream: newStream("DLQ", "dlq")}
+		source.letter(20, "card refused")
+		s, runner := sample.New(), operation.NewRunner(slog.New(slog.DiscardHandler))
+		defer s.Close()
+		d := NewDeadLetters(s, source, runner, nil, NewMarks())
+		s.Go(runner.Run)
+		synctest.Wait()
+		page, err := d.list(t.Context(), Request{Query: url.Values{"reason": {"card"}}, Now: time.Now()})
+		require.NoError(t, err)
+		_, err = page.Action("purge-all").Do(t.Context(), url.Values{"rate": {"1"}})
+		require.NoError(t, err)
+		time.Sleep(4500 * time.Millisecond)
+		synctest.Wait()
+		source.mu.Lock()
+		source.info.Created = time.Unix(1, 0)
+		source.mu.Unlock()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		all, err := runner.Operations(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "cancelled", all[0].State)
+		require.Equal(t, []string{"It ended early: not found: stream DLQ was deleted and created again"}, all[0].Notes)
+		require.Len(t, source.deleted, all[0].Done)
+		require.InDelta(t, 5, all[0].Done, 1)
 	})
 }

@@ -20,8 +20,7 @@ type failure struct {
 	more               []view.Value // the values of the other columns
 }
 
-var failureColumns = view.Columns{}.Numbers("Failed").Texts("Reason", "Receiver", "Source").Wide("Message").Texts("Stage").Numbers("Attempts").
-	Wide("Error")
+var failureColumns = view.Columns(">Failed", "Reason", "Receiver", "Source", "*Message", "Stage", ">Attempts", "*Error")
 
 // failedFields are the fields of the page's filter.
 var failedFields = []string{"receiver", "source", "message", "stage", "reason", "since", "until"}
@@ -89,7 +88,7 @@ func (s *failureList) actions(filter map[string]string, one bool) (all []view.Ac
 			a.Confirm = fmt.Sprintf(v.confirm, words)
 		}
 		if !one {
-			a.Name, a.Label = v.name+"-"+s.name, v.label+" all of the "+s.name+" that match"
+			a.Name, a.Label = v.name+"-"+s.name, v.label+" all that match in the "+s.name
 			a.Fields = []view.Field{rateField(s.usualRate)}
 		}
 		if !one && v.name == "purge" {
@@ -142,7 +141,7 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 		}
 	}
 	if len(parts) == 0 {
-		parts = append(parts, func() view.Part { return view.Part{ID: "failed", Lines: []string{failuresEmpty}} })
+		parts = append(parts, func() view.Part { return view.Part{ID: "failed", Lines: []string{inSentence("no failures", nil)}} })
 	}
 	for _, one := range f.others {
 		parts = append(parts, func() view.Part {
@@ -155,9 +154,6 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 		return build()
 	})}, nil
 }
-
-const failuresEmpty = "No failure matches. This page lists messages that the relay could not deliver, or whose answer it could not carry back, and " +
-	"dead jobs of the broker: those whose attempts all failed."
 
 // failuresPage is how many failures of a system are shown at once, and counted by their reasons. The broker lists no more in an answer.
 const failuresPage = "100"
@@ -172,13 +168,17 @@ func (f *Failures) part(ctx context.Context, r Request, s *failureList, filter m
 		return part
 	}
 	part.List = &view.List{
-		Found: view.Bounded(len(found), next != "", "failure"), Path: "failed", Query: r.Query, Empty: failuresEmpty, Columns: failureColumns,
+		Found: view.Bounded(len(found), next != "", "failure"), Path: "failed", Query: r.Query, Columns: failureColumns,
+		Empty: inSentence("no failures", nil),
 	}
 	for _, one := range found {
 		part.List.Add("f-"+s.name+"-"+one.id, append([]view.Value{view.Ago(one.at, "not stated"), plain(one.reason)}, one.more...)...)
 	}
 	goesOn(part.List, s.name, next, "failure")
 	if cursor == "" && filter["reason"] == "" {
+		if next != "" {
+			part.Lines = []string{"The reasons are counted among the newest " + failuresPage + " failures."}
+		}
 		counts, first := map[string]int{}, r.Query
 		for _, one := range found {
 			counts[one.reason]++

@@ -134,7 +134,7 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	list := &view.List{
 		Path: "feed", Query: q, Sorted: cmp.Or(q.Get("sort"), "status"), Descending: q.Has("desc"),
-		Empty: "No partition matches. This list shows the partitions of the feed; `jetpull feed add NAME` makes one of the lines of its input.",
+		Empty: inSentence("no partitions", nil),
 	}
 	next := func(last feed.Partition) url.Values {
 		return with(with(q, "after", last.ID), "stage", string(last.Status))
@@ -214,10 +214,10 @@ func (f *Feed) allPartitions(runner *operation.Runner) *objects[feed.Partition] 
 			return f.actions(p, boolInt(p.Status == feed.Failed)) // the number of failed items is not known, and no operation needs it
 		},
 		offers: []offer{
-			{name: "retry", label: "Requeue the failed items of", confirm: "No attempts are counted."},
+			{name: "retry", label: "Requeue the failed items of", confirm: "Attempts are counted from zero again."},
 			{
 				name: "skip", label: "Skip the failed items of", danger: true,
-				confirm: "They count as complete without their work being done, so that the gates open. This cannot be undone.",
+				confirm: "They count as complete though their work is not done, so that the gates open. This cannot be undone.",
 			},
 			{name: "reopen", label: "Reopen", confirm: "They take items again."},
 			{name: "seal", label: "Seal", confirm: "No more items can be added, until they are reopened."},

@@ -41,7 +41,7 @@ func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	gates := &view.List{
 		Found: view.Bounded(len(counts), false, "gate"), Path: "partition", Empty: "The partition has no items.",
-		Columns: view.Columns{}.Numbers("Gate").Texts("Progress").Numbers("Done", "Waiting", "Failed"),
+		Columns: view.Columns(">Gate", "Progress", ">Done", ">Waiting", ">Failed"),
 	}
 	if more {
 		gates.Found = fmt.Sprintf("%s. The partition has more than %s: of each status, those of the lowest gates are counted.", gates.Found,
@@ -165,9 +165,9 @@ func (f *Feed) actions(p feed.Partition, failed int) (all []view.Action) {
 		return done(fmt.Sprintf("Advanced to gate %d.", gate)), f.source.Advance(ctx, p.ID, gate)
 	}
 	items, open := view.Count(uint64(failed), "failed item")+" of partition "+p.ID, p.Status != feed.Complete
-	add(failed > 0, "retry", "Requeue all failed", "Requeue "+items+", with no attempts counted.",
+	add(failed > 0, "retry", "Requeue all failed", "Requeue "+items+". Attempts are counted from zero again.",
 		failures("available again", p.ID, f.source.RetryFailed))
-	add(failed > 0, "skip", "Skip all failed", "Count "+items+" as complete without its work being done, so that the gate opens. This cannot be undone.",
+	add(failed > 0, "skip", "Skip all failed", "Count "+items+" as complete though the work is not done, so that the gate opens. This cannot be undone.",
 		failures("counted as complete", p.ID, f.source.SkipFailed))
 	add(p.Status != feed.Available, "reopen", "Reopen", "", set("Reopened. The partition takes items again.", f.source.Reopen))
 	add(open && !p.Sealed, "seal", "Seal", "Seal partition "+p.ID+". No more items can be added, until it is reopened.",
@@ -209,7 +209,7 @@ func (f *Feed) item(ctx context.Context, r Request) (*view.Page, error) {
 			{Name: "retry", Label: "Requeue", Target: target, Do: failures("available again", partition, f.source.RetryFailed, id)},
 			{
 				Name: "skip", Label: "Skip", Target: target, Danger: true,
-				Confirm: "Count the item as complete without its work being done. This cannot be undone.",
+				Confirm: "Count the item as complete though its work is not done. This cannot be undone.",
 				Do:      failures("counted as complete", partition, f.source.SkipFailed, id),
 			},
 		}
@@ -227,7 +227,7 @@ func attempts(it feed.Item) *view.List {
 	all := it.History()
 	list := &view.List{
 		Found: view.Bounded(len(all), false, "failed attempt"), Path: "item", Empty: "No attempt has failed.",
-		Columns: view.Columns{}.Numbers("When", "Gate", "Attempt").Texts("Step").Wide("Error"),
+		Columns: view.Columns(">When", ">Gate", ">Attempt", "Step", "*Error"),
 	}
 	for i, a := range slices.Backward(all) {
 		step := view.Text("this one")

@@ -122,7 +122,7 @@ func table[T any](list *view.List, q url.Values, rows []T, usual string, all int
 	shown, list.Previous, list.Next = slice(q, rows)
 	list.Found = cmp.Or(list.Found, view.Bounded(len(rows), false, noun))
 	if len(rows) == 0 && all > 0 {
-		list.Empty = fmt.Sprintf("None of the %s matches this filter.", view.Count(uint64(all), noun))
+		list.Empty = fmt.Sprintf("None of %s matches this filter.", view.Count(uint64(all), noun))
 	}
 	show(list, columns, shown, id)
 	return shown

@@ -101,7 +101,7 @@ func (m *Marks) action(present look, r Request) view.Action {
 				return view.Outcome{}, invalid("Open the page again.", "%q is no sequence that a page has shown. Nothing was marked.", form.Get("shown"))
 			}
 			if o := form.Get("object"); o != "" && o != present.Object { // the page of the first stream is another one's now
-				return view.Outcome{}, impossible("Open the page again.", "This page is that of %s now. Nothing was marked", present.Object)
+				return view.Outcome{}, impossible("Open the page again.", "This page is that of %s now. Nothing was marked.", present.Object)
 			}
 			shown.Sequence, shown.By, shown.At = min(seq, present.Sequence), r.User, r.Now
 			if unnamed {

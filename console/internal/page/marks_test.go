@@ -94,7 +94,7 @@ func TestFailuresThatWereLookedAt(t *testing.T) {
 		now := one.state()
 		require.Equal(t, state.Idle, now.Level, name)
 		require.Equal(t, "Somebody has looked at all of "+one.words+"; none waits.", now.Sentence)
-		require.Contains(t, strings.Join(open().Parts[0].Lines, " "), "ada has looked at all failures up to "+one.upTo+", at ")
+		require.Contains(t, strings.Join(open().Parts[0].Lines, " "), "ada has looked at all failures up to "+one.upTo+", 20")
 		f.behind.Store(true)
 		require.Equal(t, state.Unknown, one.state().Level, "%s: whether there are others is not known", name)
 		f.behind.Store(false)

@@ -173,7 +173,7 @@ var onlyField = choice(nil, "only", "For", options("", "every consumer of the su
 func (m *Messages) fates(ctx context.Context, one *jetstream.RawStreamMsg, stream string) *view.Part {
 	all, known := m.consumers.audience(ctx)
 	list := &view.List{
-		Path: "message", Empty: names(nil, known), Columns: view.Texts("Consumer", "This message", "State"),
+		Path: "message", Empty: names(nil, known), Columns: view.Columns("Consumer", "This message", "State"),
 	}
 	letters, complete := m.letters.of(ctx, stream, one.Sequence)
 	for _, c := range who(all, stream, one.Subject) {
@@ -185,7 +185,7 @@ func (m *Messages) fates(ctx context.Context, one *jetstream.RawStreamMsg, strea
 		case !known:
 			fate = view.Word(view.Muted, "not known now")
 		case one.Sequence <= c.AckFloor.Stream:
-			fate = view.Word(view.Plain, "behind this consumer")
+			fate = view.Word(view.Plain, "passed")
 			fate.Title = "The consumer has acknowledged it, has given it up, or began after it."
 		case one.Sequence <= c.Delivered.Stream:
 			fate = view.Word(view.Plain, "delivered, perhaps not acknowledged")
@@ -204,10 +204,9 @@ func (m *Messages) fates(ctx context.Context, one *jetstream.RawStreamMsg, strea
 func (d *DeadLetters) of(ctx context.Context, stream string, seq uint64) (found map[string]string, complete bool) {
 	found = map[string]string{}
 	s := d.latest.Fresh(ctx)
-	others := d.letters(letterStreams{others: s.Value.others})
-	complete = !s.Stale() && !others.More && others.Sampled == 0
-	for _, in := range s.Value.found {
-		complete = complete && in.next == 0 && in.err == nil && in.counted.LastSeq == in.State.LastSeq
+	complete = !s.Stale()
+	for _, in := range s.Value {
+		complete = complete && !in.missed && (len(in.letters) > 0 || in.unread() == 0)
 		for _, l := range in.letters {
 			if l.stream == stream && l.origin == fmt.Sprint(seq) {
 				found[l.consumer] = messageLink(in.Config.Name, l.seq).Href

@@ -117,19 +117,19 @@ func (m *Messages) messages(ctx context.Context, r Request) (*view.Page, error) 
 	}
 	open := r.Payloads && systems.OfStream(name, info.Config.Subjects) == ""
 	if reads && !open {
-		return nil, &Problem{Status: http.StatusForbidden, Text: noPayload, Fix: "Search by subject and time."}
+		return nil, &Problem{Status: http.StatusForbidden, Text: inSentence("no payload", nil), Fix: "Search by subject and time."}
 	}
 	if q.Has("download") && open {
 		return export(ctx, look)
 	}
 	part, found, looked, next := look.list(ctx, r, "messages", "message", messageRows)
 	list := part.List
-	list.Columns = view.Columns{}.Numbers("Sequence", "Stored").Texts("Subject").Numbers("Headers", "Size").Wide("Payload")
+	list.Columns = view.Columns(">Sequence", ">Stored", "Subject", ">Headers", ">Size", "*Payload")
 	if reads {
 		list.Found = inSentence("searched", map[string]any{"Found": len(found), "Looked": looked, "Next": next, "From": next + 1})
 	} else {
 		list.Found = m.found(ctx, look)
-		list.Empty += " The list shows stored messages; `nats publish` or `jetpull publish` adds some."
+		list.Empty += " The list shows stored messages. The commands nats publish and jetpull publish add some."
 	}
 	to := func(text, name, value string) {
 		list.Links = append(list.Links, view.Link{Text: text, Href: list.To(with(q, name, value))})

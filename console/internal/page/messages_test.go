@@ -192,3 +192,21 @@ func TestMessagesOfATime(t *testing.T) {
 	require.Equal(t, 120, found[0])
 	require.Equal(t, 61, found[59])
 }
+
+// Previous leaves out no message that matches, however few of many do.
+func TestPreviousOfASelectiveFilter(t *testing.T) {
+	source := newStream("ORDERS", "orders.>")
+	r := newReader(t, source)
+	const groups = 4
+	for range groups { // one that matches, and more than a page reads
+		source.store(1, jetstream.RawStreamMsg{Subject: "orders.new", Data: []byte("rare")})
+		source.store(maxScanned+5000, jetstream.RawStreamMsg{Subject: "orders.new"})
+	}
+	q := url.Values{"stream": {"ORDERS"}, "q": {"rare"}}
+	down, oldest := r.walk(q, func(l *view.List) url.Values { return l.Next })
+	require.Len(t, down, groups)
+	up, _ := r.walk(oldest, func(l *view.List) url.Values { return l.Previous })
+	slices.Sort(up)
+	slices.Sort(down)
+	require.Equal(t, down, slices.Compact(up))
+}

@@ -238,7 +238,7 @@ func TestRefusals(t *testing.T) {
 		require.Equal(t, []any{"done", 12, 8}, []any{op.State, op.Done, op.Skipped})
 		require.Len(t, op.Notes, 6)
 		require.Contains(t, op.Notes[0], "The first reasons:")
-		require.Contains(t, op.Notes[1], "S/c0000: NATS refused the action. Nothing was changed.")
+		require.Contains(t, op.Notes[1], "S/c0000: Nothing was changed, since NATS refused the action: it is locked")
 		require.Contains(t, op.Notes[1], "it is locked")
 		require.Len(t, a.called(), 19)
 	})

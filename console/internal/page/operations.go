@@ -36,9 +36,6 @@ func (o *Operations) Pages() map[string]Func {
 
 func operationLink(system, id string) string { return link("operation", "system", system, "id", id) }
 
-const operationsEmpty = "This list shows actions on many objects at once, while they run and after they ended. They begin on a list, with the " +
-	"button for all that match its filter."
-
 func (o *Operations) list(ctx context.Context, r Request) (*view.Page, error) {
 	q := r.Query
 	return &view.Page{
@@ -59,7 +56,9 @@ func (o *Operations) part(q url.Values, now time.Time, system string, s sample.S
 	slices.SortStableFunc(rows, func(a, b operation.Operation) int {
 		return cmp.Or(cmp.Compare(boolInt(a.State != operation.Running), boolInt(b.State != operation.Running)), b.Began.Compare(a.Began))
 	})
-	list := &view.List{Found: view.Bounded(len(rows), false, "operation") + " of the " + system, Empty: operationsEmpty, Path: "operations"}
+	list := &view.List{
+		Path: "operations", Found: view.Bounded(len(rows), false, "operation") + " of the " + system, Empty: inSentence("no operations", nil),
+	}
 	table(list, q, rows, "", 0, "operation", func(op operation.Operation) string { return "o-" + system + "-" + op.ID }, operationColumns(now))
 	return view.Part{ID: "operations-" + system, Title: system, Source: source(system, s), List: list}
 }
@@ -114,7 +113,7 @@ func operationEnd(op operation.Operation, now time.Time) view.Value {
 	case rate == 0:
 		return view.None("It has no rate yet")
 	}
-	return view.Value{Time: now.Add(time.Duration(float64(op.Left()) / rate * float64(time.Second))).Truncate(time.Second), Prefix: "about "}
+	return view.Value{Time: now.Add(time.Duration(float64(op.Left()) / rate * float64(time.Second))).Truncate(time.Second), Prefix: "expected "}
 }
 
 func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
@@ -146,7 +145,7 @@ func cancelOperation(op operation.Operation) view.Action {
 	}
 	return view.Action{
 		Name: "cancel", Label: "Cancel the operation", Target: op.System + "/" + op.ID,
-		Confirm: fmt.Sprintf("Cancel this operation. %s done already and stays so. The rest is not touched.", view.CountIs(uint64(op.Done), "object")),
+		Confirm: inSentence("cancel operation", op),
 		Do: act(refused, func(ctx context.Context, _ url.Values) (view.Outcome, error) {
 			return done("Cancelled. The finished part stays, and the rest is not touched."), op.Cancel(ctx)
 		}),
@@ -203,7 +202,7 @@ func Log(all func() []view.Entry) Func {
 			return contains(q.Get("q"), e.Who, e.Action, e.Target, e.Outcome) && (q.Get("outcome") == "" || (q.Get("outcome") == "failed") == e.Failed)
 		})
 		list := &view.List{
-			Path: "log", Empty: "This list shows who did what on this console since it was started. The process's log has each action too.",
+			Path: "log", Empty: "This list shows who did what on this console, in the last 1,000 actions. The process's log has each action too.",
 		}
 		table(list, q, rows, "", len(entries), "action", func(e view.Entry) string { return fmt.Sprint("a-", e.Time.UnixNano()) }, logColumns)
 		return &view.Page{

@@ -69,7 +69,7 @@ func overview[S any](ctx context.Context, id, title, system string, latest *samp
 // judge sets the sentence of an overview's part, and lists the objects that need attention, the worst first.
 func judge[T any](part *view.Part, path, noun string, all []T, worse func(a, b T) int, object func(T) alert.Object) (objects []alert.Object) {
 	const most = 8
-	list, trouble := &view.List{Path: path, Columns: view.Texts(capital(noun), "State", "Since").Numbers("Waiting").Wide("Problem")}, 0
+	list, trouble := &view.List{Path: path, Columns: view.Columns(capital(noun), "State", "Since", ">Waiting", "*Problem")}, 0
 	var states []state.State
 	for _, one := range slices.SortedStableFunc(slices.Values(all), worse) {
 		o := object(one)
@@ -109,16 +109,15 @@ func earlier(a, b time.Time) time.Time {
 
 // Overview implements [Summary].
 func (d *DeadLetters) Overview(ctx context.Context, _ Request) Digest {
-	return overview(ctx, "deadletters", "Dead letters", "NATS", d.latest, func(part *view.Part, now letterStreams) (objects []alert.Object) {
-		add := func(name string, l state.Letters) {
-			objects = append(objects, alert.Object{Kind: "dead letters", Name: name, Path: link("deadletters", "stream", name), State: l.Of()})
-		}
-		for name, l := range now.others {
-			add(name, l)
-		}
-		oldest, newest := time.Time{}, time.Time{}
-		for _, one := range now.found {
-			add(one.Config.Name, d.letters(letterStreams{found: []letterStream{one}}))
+	return overview(ctx, "deadletters", "Dead letters", "NATS", d.latest, func(part *view.Part, now []letterStream) (objects []alert.Object) {
+		found, oldest, newest := 0, time.Time{}, time.Time{}
+		for i, one := range now {
+			name, st := one.Config.Name, d.letters(now[i:i+1]).Of()
+			objects = append(objects, alert.Object{Kind: "dead letters", Name: name, Path: link("deadletters", "stream", name), State: st})
+			if len(one.letters) == 0 {
+				continue
+			}
+			found++
 			oldest = earlier(oldest, one.letters[len(one.letters)-1].at)
 			if last := one.letters[0].at; last.After(newest) {
 				newest = last
@@ -128,7 +127,7 @@ func (d *DeadLetters) Overview(ctx context.Context, _ Request) Digest {
 		part.Problem, part.ProblemTone = st.Sentence, st.Level.Tone()
 		part.Facts = []view.Fact{
 			{Name: "Failures to look at", Value: leads(lettersValue(d.letters(now)), "deadletters")},
-			{Name: "Streams", Value: view.Int(len(now.found))},
+			{Name: "Streams", Value: view.Int(found)},
 			{Name: "Oldest", Value: view.Ago(oldest, "No dead letter was found")},
 			{Name: "Newest", Value: view.Ago(newest, "No dead letter was found")},
 		}

@@ -101,7 +101,7 @@ func TestSourceIsJudged(t *testing.T) {
 		one, tone = after(9 * time.Second)
 		require.Equal(t, []any{"NATS did not answer the last request.", view.Muted}, []any{one.Problem, tone}, "what is shown is old")
 		one, tone = after(2 * time.Second)
-		require.Contains(t, one.Problem, "NATS has not answered since")
+		require.Contains(t, one.Problem, "NATS does not answer. The first request without an answer began ")
 		require.Equal(t, view.Bad, tone)
 	})
 }

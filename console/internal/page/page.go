@@ -26,20 +26,12 @@ type Request struct {
 	Payloads bool
 }
 
-// span is the time that charts show.
-func (r Request) span() time.Duration {
-	hours := r.Query.Get("hours")
-	if !slices.Contains(view.Spans, hours) {
-		return time.Hour
-	}
-	n, _ := strconv.Atoi(hours)
-	return time.Duration(n) * time.Hour
-}
-
-// values are the i-th values of an object for a chart of a page.
+// values are the i-th values of an object for a chart of a page, over the hours that the query names.
 func (r Request) values(h *sample.History, key string, i int) chart.Series {
-	n, span := 360, r.span()
-	if span > time.Hour {
+	n, span := 360, time.Hour
+	if longer := slices.Index(view.Spans, r.Query.Get("hours")); longer > 0 {
+		hours, _ := strconv.Atoi(view.Spans[longer])
+		span = time.Duration(hours) * time.Hour
 		n = int(span / (5 * time.Minute))
 	}
 	// The end changes with the last point alone, and so does what is sent to an open page.

@@ -133,7 +133,7 @@ var setColumns = []column[judgedSet]{
 
 func (p *Partitions) list(ctx context.Context, r Request) (*view.Page, error) {
 	s, list := p.latest.Fresh(ctx), &view.List{
-		Path: "sets", Empty: "This list shows sets of partitions, of which each has one member at a time; partition.Open makes one.",
+		Path: "sets", Empty: "This list shows sets of partitions. Each partition of a set has one member at a time. In Go, partition.Open makes a set.",
 	}
 	return p.all.page(r, "Partition sets", source("NATS", s), list, s.Value, setColumns, searchField(r.Query, "q", "Set or stream", "name")), nil
 }
@@ -150,7 +150,7 @@ func (p *Partitions) one(ctx context.Context, r Request) (*view.Page, error) {
 		part.Facts = append(facts(s, setColumns[2:]), view.Fact{Name: "A silent member is gone after", Value: view.Duration(s.TTL)})
 		part.List = &view.List{
 			Found: view.Bounded(len(s.Partitions), false, "partition"), Path: "set", Query: r.Query, Empty: "The partitions are not known now.",
-			Columns: view.Texts("Partition", "State", "Member").Numbers("Since", "Pending", "Ack pending"),
+			Columns: view.Columns("Partition", "State", "Member", ">Since", ">Pending", ">Ack pending"),
 		}
 	}
 	for i, one := range s.Partitions {

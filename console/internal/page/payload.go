@@ -23,15 +23,11 @@ const (
 	maxHex   = 8 << 10
 )
 
-// noPayload is what a user sees who may not see payloads.
-const noPayload = "This session may not see payloads and headers: its token allows to look at the rest only. The option --console-read-payloads " +
-	"changes that."
-
 // payloadBlock shows a payload as text, JSON or hex, as the parameter "as" of the query says, or as what it looks like. The parameter
 // "download" of its page sends all of it.
 func payloadBlock(data []byte, r Request, page string, pairs ...string) view.Block {
 	if !r.Payloads {
-		return view.Block{Title: "Payload", Note: noPayload}
+		return view.Block{Title: "Payload", Note: inSentence("no payload", nil)}
 	}
 	block := view.Block{}
 	shown := data[:min(len(data), maxShown)]
@@ -75,7 +71,7 @@ func payloadBlock(data []byte, r Request, page string, pairs ...string) view.Blo
 // download sends a payload in place of its page.
 func download(r Request, name string, data []byte) (*view.Page, error) {
 	if !r.Payloads {
-		return nil, &Problem{Status: http.StatusForbidden, Text: noPayload, Fix: "Sign in with the token of an administrator."}
+		return nil, &Problem{Status: http.StatusForbidden, Text: inSentence("no payload", nil), Fix: "Sign in with the token of an administrator."}
 	}
 	return &view.Page{Download: &view.Download{Name: name + ".bin", Data: data}}, nil
 }
@@ -97,7 +93,7 @@ func printable(data []byte, most int) (text string, cut bool) {
 // glimpse is the begin of a payload in one line.
 func (r Request) glimpse(data []byte) view.Value {
 	if !r.Payloads {
-		return view.None(noPayload)
+		return view.None(inSentence("no payload", nil))
 	}
 	text, cut := printable(data, glimpsed)
 	text = strings.Join(strings.Fields(text), " ")
@@ -109,7 +105,7 @@ func (r Request) glimpse(data []byte) view.Value {
 
 func headersPart(h nats.Header) view.Part {
 	part := view.Part{ID: "headers", Title: "Headers", List: &view.List{
-		Found: view.Bounded(len(h), false, "header"), Path: "message", Columns: view.Texts("Name").Wide("Value"),
+		Found: view.Bounded(len(h), false, "header"), Path: "message", Columns: view.Columns("Name", "*Value"),
 	}}
 	for i, key := range slices.Sorted(maps.Keys(h)) {
 		part.List.Add("h-"+strconv.Itoa(i), view.Code(key), view.Code(strings.Join(h[key], "\n")))

@@ -106,6 +106,10 @@ func TestReasonsOfFailures(t *testing.T) {
 
 		l.set(5000, nil)
 		require.Equal(t, "Relay: permanent error: 90+ failed?reason=PERMANENT", open("")[0], "of the newest 100")
+		page, err := f.list(t.Context(), Request{Query: url.Values{}, Now: time.Now()})
+		require.NoError(t, err)
+		require.Equal(t, []string{"The reasons are counted among the newest 100 failures."}, page.Parts[0].Lines)
+		require.Empty(t, page.Parts[1].Lines, "the broker has no more than these")
 		l.set(100, errors.New("no answer"))
 		require.Equal(t, all[2:], open(""), "the relay does not answer")
 	})

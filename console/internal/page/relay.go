@@ -14,6 +14,7 @@ import (
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/state"
 	"github.com/jetpull/jetpull/console/internal/view"
+	"github.com/jetpull/jetpull/internal/mask"
 )
 
 // Caller makes requests to the HTTP interface of a system. The answer is decoded from JSON. An answer 404 is [fs.ErrNotExist],
@@ -163,30 +164,17 @@ var receiverColumns = []column[target]{
 	number("p99", func(one target) view.Value { return one.receiver.answers(99, one.receiver.State.Answers.P99) }).
 		help("99 % of the last answers took at most this long").
 		by("p99", func(a, b target) int { return cmp.Compare(a.receiver.State.Answers.P99, b.receiver.State.Answers.P99) }),
-	text("Endpoint", func(one target) view.Value { return view.Text(withoutPassword(one.address)) }).wide(),
+	text("Endpoint", func(one target) view.Value { return view.Text(mask.URL(one.address)) }).wide(),
 }
 
 // receivers is the list of the receivers.
 func (y *Relay) receivers(ctx context.Context, r Request) (*view.Page, error) {
-	list := &view.List{Empty: "This list shows the receivers of the relay. Create one with `jetpull relay receivers put NAME`, or with PUT " +
-		"/v1/receivers/NAME."}
+	list := &view.List{Empty: inSentence("no receivers", nil)}
 	name := text("Receiver", func(one target) view.Value { return view.Linked(one.title, one.path) }).
 		by("name", func(a, b target) int { return cmp.Compare(a.name, b.name) })
 	page := y.list(r, y.latest.Fresh(ctx), list, []column[target]{name}, receiverColumns)
 	page.Parts[0].Facts = []view.Fact{{Name: "Messages", Value: view.Linked("all that the relay has", "relaymessages")}}
 	return page, nil
-}
-
-// withoutPassword is a URL without a password in it, and without a query, where tokens often are.
-func withoutPassword(text string) string {
-	u, err := url.Parse(text)
-	if err != nil {
-		return "(an address that cannot be read)"
-	}
-	if u.RawQuery != "" {
-		u.RawQuery = "…"
-	}
-	return u.Redacted()
 }
 
 func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {

@@ -175,7 +175,7 @@ func (y *Relay) messages(ctx context.Context, r Request) (*view.Page, error) {
 		part.List = &view.List{
 			Path: "relaymessages", Query: q, Found: view.Bounded(len(answer.Items), answer.Cursor != "", "message"),
 			Empty:   "No message matches. The relay keeps a delivered message for a day, and a failed one for 30 days, unless it is configured otherwise.",
-			Columns: view.Texts("Message", "Status").Numbers("Changed", "Arrived", "Attempts").Texts("Receiver", "Source"),
+			Columns: view.Columns("Message", "Status", ">Changed", ">Arrived", ">Attempts", "Receiver", "Source"),
 		}
 		for _, m := range answer.Items {
 			part.List.Add("m-"+m.Source+"/"+m.ID,
@@ -226,7 +226,7 @@ func waits(why string, until time.Time) []view.Fact {
 
 // timeline is a list of what happened to a message, the oldest first.
 func timeline(found string, steps []step) *view.List {
-	list := &view.List{Found: found, Columns: view.Texts("When", "Receiver", "What", "Answer").Numbers("Took").Wide("Error")}
+	list := &view.List{Found: found, Columns: view.Columns("When", "Receiver", "What", "Answer", ">Took", "*Error")}
 	slices.SortStableFunc(steps, func(a, b step) int { return a.at.Compare(b.at) })
 	for i, s := range steps {
 		list.Add("t-"+strconv.Itoa(i), view.Ago(s.at, "not stated"), view.Text(s.receiver), view.Text(s.what), s.answer, s.took, view.Sentence(s.problem))

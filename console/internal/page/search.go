@@ -119,9 +119,14 @@ func (s *search) list(ctx context.Context, r Request, path, noun string, n int) 
 // newer is the query of the page with the n messages above those of a list; nil: there is none.
 func (s *search) newer(ctx context.Context, q url.Values, n int) url.Values {
 	var found []uint64
-	for at, looked, begun := s.from+1, 0, time.Now(); at <= s.high && len(found) <= n && looked < s.most && time.Since(begun) < scanTime; {
+	at, looked, begun := s.from+1, 0, time.Now()
+	for at <= s.high && len(found) <= n && looked < s.most && time.Since(begun) < scanTime {
 		some, err := s.source.Messages(ctx, s.info, at, cmp.Or(s.subject, ">"), s.atOnce)
-		if err != nil || len(some) == 0 {
+		if err != nil {
+			break
+		}
+		if len(some) == 0 {
+			at = s.high + 1
 			break
 		}
 		for _, one := range some {
@@ -132,12 +137,14 @@ func (s *search) newer(ctx context.Context, q url.Values, n int) url.Values {
 		at, looked = some[len(some)-1].Sequence+1, looked+len(some)
 	}
 	switch {
-	case len(found) == 0:
-		return nil
-	case len(found) <= n:
+	case len(found) > n:
+		return with(q, "seq", strconv.FormatUint(found[n-1], 10))
+	case at <= s.high && at > s.from+1: // there may be others above those that were read
+		return with(q, "seq", strconv.FormatUint(at-1, 10))
+	case at > s.high && len(found) > 0:
 		return with(q, "seq", "")
 	}
-	return with(q, "seq", strconv.FormatUint(found[n-1], 10))
+	return nil
 }
 
 const (

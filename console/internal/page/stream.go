@@ -136,7 +136,7 @@ var streamList = &objects[judgedStream]{
 
 func (m *Messages) streams(ctx context.Context, r Request) (*view.Page, error) {
 	s, list := m.latest.Fresh(ctx), &view.List{
-		Path: "streams", Empty: "This list shows the streams of the account. Create one with `nats stream add`.",
+		Path: "streams", Empty: "This list shows the streams of the account. Create one with the command nats stream add.",
 	}
 	return streamList.page(r, "Messages", source("NATS", s), list, s.Value, streamColumns,
 		searchField(r.Query, "q", "Stream or subject", "name or subject"), internalField(r.Query)), nil
@@ -181,7 +181,7 @@ func (m *Messages) stream(ctx context.Context, r Request) (*view.Page, error) {
 func replicas(c *jetstream.ClusterInfo) view.Part {
 	list := &view.List{
 		Found: view.Count(uint64(len(c.Replicas)), "replica") + " beside the leader, " + cmp.Or(c.Leader, "which is not known"), Path: "stream",
-		Columns: view.Texts("Server", "State").Numbers("Behind by", "Last seen"),
+		Columns: view.Columns("Server", "State", ">Behind by", ">Last seen"),
 	}
 	for i, peer := range c.Replicas {
 		list.Add("peer-"+strconv.Itoa(i),
@@ -220,7 +220,7 @@ func (m *Messages) subjects(ctx context.Context, info *jetstream.StreamInfo) vie
 	}
 	part.List = &view.List{
 		Found: view.Bounded(len(counts), false, "subject") + ", those with the most messages first", Path: "stream", Empty: "There is no message.",
-		Columns: view.Columns{}.Wide("Subject").Numbers("Messages"),
+		Columns: view.Columns("*Subject", ">Messages"),
 	}
 	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b)) })
 	for _, subject := range names[:min(len(names), pageSize)] {

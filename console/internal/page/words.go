@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/console/internal/view"
+	"github.com/jetpull/jetpull/internal/mask"
 )
 
 //go:embed words.txt
@@ -27,7 +28,7 @@ var words = template.Must(template.New("").Funcs(template.FuncMap{
 	"seconds": func(s float64) string { return view.Span(seconds(s)) },
 	"rate":    func(perSecond float64) string { return view.Rate(perSecond).Text },
 	"plain":   func(code string) string { return plain(code).Text },
-	"address": withoutPassword,
+	"address": mask.URL,
 	"bytes":   func(n any) string { return view.Bytes(natural(n)).Text },
 }).Parse(wordsText))
 

@@ -1,9 +1,13 @@
 package page
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +27,23 @@ func TestOneWordForRequeue(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, other.FindAllString(string(text), -1), file)
 	}
+}
+
+// A page shows a text as it is, so no text has backticks.
+func TestNoBackticks(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			if text, ok := n.(*ast.BasicLit); ok && text.Value[0] == '"' && !strings.HasSuffix(name, "_test.go") {
+				require.NotContains(t, text.Value, "`", name)
+			}
+			return true
+		})
+	}
+	require.NotContains(t, wordsText, "`")
 }
 
 func TestCodesAreInWords(t *testing.T) {

@@ -175,14 +175,19 @@ func (j JetStream) Stream(ctx context.Context, name string) (*jetstream.StreamIn
 // batchBytes bounds one answer, so that large payloads do not fill the memory.
 const batchBytes = 16 << 20
 
-// Messages implements [page.MessageSource]. A stream that allows direct get answers to one request with all of them; another is asked for one
-// after the other.
+// Messages implements [page.MessageSource]. A server of a stream that allows direct get answers to one request with all of them. The leader is asked
+// for one after the other: of another stream, and where a server has no more, since that may be a replica that lags behind.
 func (j JetStream) Messages(ctx context.Context, info *jetstream.StreamInfo, from uint64, subject string, n int) (
 	all []*jetstream.RawStreamMsg, err error,
 ) {
 	if info.Config.AllowDirect {
-		all, _, err = j.direct(ctx, info, from, subject, n)
-		return all, err
+		var matching uint64
+		if all, matching, err = j.direct(ctx, info, from, subject, n); err != nil || uint64(len(all)) < matching {
+			return all, err
+		}
+		if len(all) > 0 {
+			from = all[len(all)-1].Sequence + 1
+		}
 	}
 	for len(all) < n {
 		m, err := jsstream.Next(ctx, j.JetStream, info.Config.Name, from, subject)

@@ -83,3 +83,60 @@ accounts {SHOP {jetstream: {max_streams: 5}, users: [
 	_, err = gone.Account(t.Context())
 	require.ErrorContains(t, err, "no connection")
 }
+
+// A replica that lags behind does not end a list: the leader is asked for what follows.
+func TestMessagesOfAReplicaThatLags(t *testing.T) {
+	srv := servertest.RunServer(t)
+	nc := srv.Connect(t)
+	const replica, leader = 3, 5 // the last messages that they have
+	type request struct {
+		Seq   uint64
+		Batch int
+	}
+	serve := func(subject string, answer func(to string, r request)) {
+		_, err := nc.Subscribe(subject, func(m *nats.Msg) {
+			var r request
+			if json.Unmarshal(m.Data, &r) == nil { // the test fails without an answer
+				answer(m.Reply, r)
+			}
+		})
+		require.NoError(t, err)
+	}
+	serve("fake.DIRECT.GET.S", func(to string, r request) {
+		send := func(h nats.Header) { _ = nc.PublishMsg(&nats.Msg{Subject: to, Header: h}) }
+		for i := range r.Batch {
+			seq := r.Seq + uint64(i)
+			if seq > replica {
+				break
+			}
+			send(nats.Header{
+				"Nats-Subject": {"a"}, "Nats-Sequence": {fmt.Sprint(seq)}, "Nats-Time-Stamp": {"2026-01-01T00:00:00Z"},
+				"Nats-Num-Pending": {fmt.Sprint(replica - seq)},
+			})
+		}
+		send(nats.Header{"Status": {"204"}})
+	})
+	serve("fake.STREAM.MSG.GET.S", func(to string, r request) {
+		answer := fmt.Sprintf(`{"message": {"subject": "a", "seq": %d}}`, r.Seq)
+		if r.Seq > leader {
+			answer = `{"error": {"code": 404, "err_code": 10037}}`
+		}
+		_ = nc.Publish(to, []byte(answer))
+	})
+	js, err := jetstream.NewWithAPIPrefix(nc, "fake")
+	require.NoError(t, err)
+	info := &jetstream.StreamInfo{Config: jetstream.StreamConfig{Name: "S", AllowDirect: true}}
+	for _, test := range []struct {
+		from uint64
+		n    int
+		want []uint64
+	}{{1, 10, []uint64{1, 2, 3, 4, 5}}, {1, 2, []uint64{1, 2}}, {4, 1, []uint64{4}}, {6, 10, nil}} {
+		found, err := JetStream{js}.Messages(t.Context(), info, test.from, ">", test.n)
+		require.NoError(t, err)
+		var all []uint64
+		for _, m := range found {
+			all = append(all, m.Sequence)
+		}
+		require.Equal(t, test.want, all, "from %d", test.from)
+	}
+}

@@ -43,7 +43,7 @@ func (c Consumer) Of() State {
 	waiting := waits(c.NumPending, "message")
 	lag := ""
 	if !c.Next.IsZero() && c.NumPending > 0 {
-		lag = ", the oldest since " + view.At(c.Next)
+		lag = ", the oldest stored " + view.At(c.Next)
 	}
 	limit, push := LagLimit(c.Config.Metadata), c.Config.DeliverSubject != ""
 	behind := c.NumPending > 0 && c.Lag > limit
@@ -53,7 +53,7 @@ func (c Consumer) Of() State {
 	case c.Paused:
 		until := ""
 		if end := c.Config.PauseUntil; end != nil {
-			until = " until " + view.At(*end)
+			until = ", and resumes " + view.At(*end)
 		}
 		return State{Amber, "paused", "Paused" + until + "; " + waiting + lag + "."}
 	case push && !c.PushBound && c.NumPending > 0:

@@ -98,7 +98,7 @@ func (s Source) Of(now time.Time) State {
 	away := !s.Failing.IsZero()
 	switch {
 	case away && now.Sub(s.Failing) >= Away:
-		return State{Red, "away", fmt.Sprintf("%s has not answered since %s.", s.Name, view.At(s.Failing))}
+		return State{Red, "away", fmt.Sprintf("%s does not answer. The first request without an answer began %s.", s.Name, view.At(s.Failing))}
 	case s.Answered.IsZero():
 		return State{Unknown, "not known", s.Name + " has not answered yet."}
 	case away:

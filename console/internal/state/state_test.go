@@ -43,7 +43,7 @@ func TestConsumer(t *testing.T) {
 	}
 	begin := time.Unix(0, 0)
 	check(t, []row{
-		{"works", of(func(*Consumer) {}), Green, "working", "338 messages wait, the oldest since 1970-01-01T00:01:00.000Z."},
+		{"works", of(func(*Consumer) {}), Green, "working", "338 messages wait, the oldest stored 1970-01-01T00:01:00.000Z."},
 		{"idle", Consumer{ConsumerInfo: info(0, 1)}.Of(), Idle, "idle", "Nothing waits"},
 		{"idle without a client", Consumer{ConsumerInfo: info(0, 0)}.Of(), Idle, "idle, no worker", "no client pulls"},
 		{"no leader", of(func(c *Consumer) { c.Cluster = &jetstream.ClusterInfo{} }), Red, "no leader", "delivers nothing"},
@@ -60,7 +60,7 @@ func TestConsumer(t *testing.T) {
 		{"the backlog ends in more than an hour", of(func(c *Consumer) { c.Rate = 0.09 }), Amber, "slow", "more than 1 h"},
 		{"it ends in less than an hour", of(func(c *Consumer) { c.Rate = 0.1 }), Green, "working", ""},
 		{"at MaxAckPending", of(func(c *Consumer) { c.NumAckPending = 1000 }), Amber, "at its limit", "1000 messages are delivered"},
-		{"paused", of(func(c *Consumer) { c.Paused, c.Config.PauseUntil = true, &begin }), Amber, "paused", "until 1970-01-01T00:00:00.000Z; 338 messages wait, the oldest since"},
+		{"paused", of(func(c *Consumer) { c.Paused, c.Config.PauseUntil = true, &begin }), Amber, "paused", "Paused, and resumes 1970-01-01T00:00:00.000Z; 338 messages wait, the oldest stored"},
 		{"older than the limit, and not known to grow", of(func(c *Consumer) { c.Lag = 3 * time.Minute }), Amber, "behind", "The limit is 2 min"},
 		{"older than the limit, and the backlog falls", of(func(c *Consumer) { c.Lag, c.Growth = 3*time.Minute, Falls }), Green, "working", ""},
 		{"redelivering", of(func(c *Consumer) { c.NumRedelivered = 2 }), Amber, "redelivering", "2 unacknowledged messages are redelivered"},
@@ -195,7 +195,7 @@ func TestSource(t *testing.T) {
 	now := time.Unix(1000, 0)
 	check(t, []row{
 		{"answers", Source{Name: "NATS", Answered: now}.Of(now), Green, "answers", "NATS"},
-		{"away for 10 s", Source{Answered: now, Failing: now.Add(-10 * time.Second)}.Of(now), Red, "away", "has not answered since"},
+		{"away for 10 s", Source{Answered: now, Failing: now.Add(-10 * time.Second)}.Of(now), Red, "away", "does not answer. The first request without an answer began 1970"},
 		{"away for 10 s since the start", Source{Failing: now.Add(-10 * time.Second)}.Of(now), Red, "away", ""},
 		{"away for 9 s", Source{Answered: now, Failing: now.Add(-9 * time.Second)}.Of(now), Amber, "late", "last request"},
 		{"answered late", Source{Answered: now, Took: 2 * time.Second}.Of(now), Amber, "late", "took 2 s"},

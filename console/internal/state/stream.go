@@ -107,7 +107,7 @@ func (a Account) Of() State {
 	}
 	switch {
 	case worst >= 1:
-		return State{Red, "at a limit", sentence + " What needs more is refused."}
+		return State{Red, "at a limit", sentence + " The server refuses what needs more."}
 	case worst > 0:
 		return State{Amber, "near a limit", sentence}
 	}

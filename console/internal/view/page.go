@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/chart"
@@ -155,26 +156,12 @@ type Column struct {
 	Help string
 }
 
-// Columns are those of a list, from left to right.
-type Columns []Column
-
-// Texts are columns with texts.
-func Texts(titles ...string) Columns { return Columns{}.Texts(titles...) }
-
-// Texts adds columns with texts.
-func (c Columns) Texts(titles ...string) Columns { return c.add(Column{}, titles) }
-
-// Numbers adds columns with numbers.
-func (c Columns) Numbers(titles ...string) Columns { return c.add(Column{Number: true}, titles) }
-
-// Wide adds columns that take the whole width of a narrow screen.
-func (c Columns) Wide(titles ...string) Columns { return c.add(Column{Wide: true}, titles) }
-
-func (c Columns) add(as Column, titles []string) Columns {
-	for _, as.Title = range titles {
-		c = append(c, as)
+// Columns are those of a list, from left to right. The title of one with numbers is given with ">" before it, and that of a wide one with "*".
+func Columns(titles ...string) (all []Column) {
+	for _, title := range titles {
+		all = append(all, Column{Title: strings.TrimLeft(title, ">*"), Number: title[0] == '>', Wide: title[0] == '*'})
 	}
-	return c
+	return all
 }
 
 // Row is an object of a list. Its ID is unique on the page. It is no ID of an element: a live list changes what is in its rows, and moves no row.
@@ -185,7 +172,7 @@ type Row struct {
 
 // List is a table of objects.
 type List struct {
-	Columns Columns
+	Columns []Column
 	Rows    []Row
 	// Found is how many objects the filter matches, such as "10,000+ messages".
 	Found string

@@ -23,6 +23,12 @@ func TestColorsOfEnvironments(t *testing.T) {
 }
 
 func TestTitleOfAPlace(t *testing.T) {
-	require.Empty(t, Place{}.Title())
-	require.Equal(t, "server n1, at nats://n1:4222, account SHOP", Place{Server: "n1", URL: "nats://n1:4222", Account: "SHOP"}.Title())
+	for want, place := range map[string]Place{
+		`title="server n1, at nats://n1:4222, account SHOP"`: {Server: "n1", URL: "nats://n1:4222", Account: "SHOP"},
+		`title="environment production"`:                     {Environment: "production"},
+	} {
+		page, err := Render("layout", &Layout{Place: place})
+		require.NoError(t, err)
+		require.Contains(t, string(page), want)
+	}
 }

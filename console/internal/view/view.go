@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"maps"
 	"net/url"
-	"strings"
 	"time"
 )
 
@@ -80,19 +79,6 @@ func (p Place) Color() int {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(p.Environment)) // a hash takes all
 	return int(sum.Sum32() % colors)
-}
-
-// Title is all of it in a sentence.
-func (p Place) Title() string {
-	var parts []string
-	for _, one := range []struct{ label, value string }{
-		{"environment ", p.Environment}, {"server ", p.Server}, {"at ", p.URL}, {"account ", p.Account},
-	} {
-		if one.value != "" {
-			parts = append(parts, one.label+one.value)
-		}
-	}
-	return strings.Join(parts, ", ")
 }
 
 // Failure is why there is no page.
