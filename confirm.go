@@ -29,8 +29,8 @@ const (
 // all acknowledgements on their way at once. The messages may come from any number of Subscriptions. Without
 // a deadline on ctx it waits 5 s.
 //
-// An acknowledgement that is not confirmed within a second, or that no server takes at present (status 503), is sent again
-// until ctx ends.
+// An acknowledgement that is not confirmed within a second, or that no server takes at present (status 503, as for a deleted consumer),
+// is sent again until ctx ends.
 //
 // The error joins one for each message that is not confirmed, with its stream sequence: [ErrTimeout], which matches
 // [ErrNoResponders] too if that was the last problem, [ErrClosed] or [jetstream.ErrMsgAlreadyAckd]. Except after the last,

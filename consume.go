@@ -10,17 +10,17 @@ import (
 	"github.com/jetpull/jetpull/internal/running"
 )
 
-// Consume runs h for each message until ctx ends or the consumer is gone. It reads ahead, keeps slow messages in
-// progress, and pulls again by itself after failures of the connection and the server. A consumer with ack policy all
-// is refused with [ErrInvalidOption]: create it with the explicit policy, or use Messages or Fetch.
+// Consume calls h for each message until ctx ends or the consumer is deleted. It reads ahead, keeps slow messages in
+// progress, and pulls again by itself after failures of the connection and the server. A consumer with ack policy all is
+// refused with [ErrInvalidOption]: create it with the explicit policy, or use Messages or Fetch.
 //
-// When ctx ends, pulling stops first, messages that no handler has started are handed back to the server at once, and
-// running handlers go on for [DrainTimeout]; then their context is cancelled. Consume returns nil after that, or
-// [ErrDrainTimeout] if handlers had to be cancelled, at most DrainTimeout and a second after the end of ctx. If it ends
-// by itself it returns [ErrConsumerDeleted], [ErrClosed] or a [StatusError] that no retry can resolve, and before it
-// begins [ErrInvalidOption]. With [DeadLetter] it looks up the subject's stream first, for 5 s at most, and needs the permission for
-// STREAM.NAMES; the end of ctx stops that, Close does not. If the server refuses acknowledgements, Consume ends with an error that
-// matches [nats.ErrPermissionViolation], before any of them is redelivered.
+// When ctx ends, Consume stops pulling, and immediately hands messages that no handler has started back to the server.
+// Running handlers may continue for [DrainTimeout]; then their context is cancelled. Consume then returns nil, or
+// [ErrDrainTimeout] if handlers had to be cancelled, at most DrainTimeout and a second after the end of ctx. If it ends by
+// itself, it returns [ErrConsumerDeleted], [ErrClosed] or a [StatusError] that no retry can resolve, and before it starts
+// [ErrInvalidOption]. With [DeadLetter] it first looks up the subject's stream, for 5 s at most, and needs the permission
+// for STREAM.NAMES; the end of ctx stops that, Close does not. If the server refuses acknowledgements, Consume ends with an
+// error that matches [nats.ErrPermissionViolation], before any of them is redelivered.
 func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...ConsumeOption) error {
 	if h == nil {
 		return invalid("handler", "is nil; give the function that handles a message")
@@ -37,11 +37,11 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...ConsumeOp
 	return s.consume(ctx, set, h)
 }
 
-// BatchHandler handles messages together. If it returns nil, all are handled. If its error is a [BatchError], those that it has failed. After any
-// other error all have failed. Its context is as that of a [Handler].
+// BatchHandler handles messages together. If it returns nil, all have succeeded. After a [BatchError], the messages in it
+// have failed. After any other error, all have failed. Its context is like that of a [Handler].
 type BatchHandler func(ctx context.Context, ms []*Msg) error
 
-// BatchError is the result of a BatchHandler of which some messages failed, with their errors. [Retry] and [Terminate] can be among them.
+// BatchError is the result of a BatchHandler if only some messages failed. It maps them to their errors, which may be [Retry] and [Terminate].
 type BatchError map[*Msg]error
 
 // Error names the number of messages, and the error of the first one in the stream.
@@ -58,17 +58,17 @@ func (e BatchError) Error() string {
 	return fmt.Sprintf("jetpull: %d messages of the batch failed; sequence %d: %v", len(e), first.Sequence(), e[first])
 }
 
-// ConsumeBatch is Consume for a handler that takes several messages at a time, as a loader into a database does. A batch is handled when it has n
-// messages, when its first message has waited for maxDelay, and when the call ends. The next one fills meanwhile. [Concurrency] is the number of
-// batches, and [HandlerTimeout] and the context are those of a batch. With [OrderedBy] a batch has no two messages of a key.
+// ConsumeBatch is Consume for a handler that takes several messages at a time, for example to load them into a database. A batch is handled when
+// it has n messages, when its first message has waited for maxDelay, and when the call ends. Meanwhile the next one fills. [Concurrency] is the
+// number of batches, and [HandlerTimeout] and the context are those of a batch. With [OrderedBy] a batch has at most one message per key.
 //
-// The acknowledgements of a batch are confirmed together before the worker takes the next one. Those that are not confirmed are repeated until the
-// handlers' context ends, and are no attempt. Retries, MaxAttempts, DeadLetter and the drain are those of Consume, for each message. [Use] has no
-// effect on a BatchHandler, and is refused. Keep n below the consumer's MaxAckPending: a batch cannot have more messages.
+// The acknowledgements of a batch are confirmed together before the worker takes the next one. Those that are not confirmed are repeated until
+// the handlers' context ends, which is not an attempt. Retries, MaxAttempts, DeadLetter and draining work as in Consume, for each message. [Use]
+// has no effect on a BatchHandler, and is refused. Keep n below the consumer's MaxAckPending: a batch cannot have more messages.
 //
-// With [Limited], a message that has waited for its key is handled as soon as it may begin, so such batches are small, often of one message. If it
-// comes into a batch that waits for maxDelay, others can get its turn meanwhile, and fewer messages begin than the limit allows. With [MaxCrashes], a
-// redelivered message takes two requests before the handler and one after it, and those of a batch are made one after the other.
+// With [Limited], a message that has waited for its key is handled as soon as it may start, so such batches are small, often of one message. If
+// it is added to a batch that waits for maxDelay, others can take its turn meanwhile, and fewer messages start than the limit allows. With
+// [MaxCrashes], a redelivered message needs two requests before the handler and one after it, and those of a batch are made one after the other.
 func (s *Subscription) ConsumeBatch(ctx context.Context, n int, maxDelay time.Duration, h BatchHandler, opts ...ConsumeOption) error {
 	switch {
 	case h == nil:

@@ -11,11 +11,11 @@ import (
 	"github.com/jetpull/jetpull/internal/pull"
 )
 
-// Next returns the next message. It first sends a no-wait pull. If no message is available, a long pull waits for
-// one. Callers that arrive while a pull is in flight share the next one.
+// Next returns the next message. It first sends a no-wait pull. If no message is available, a long pull waits for one.
+// Callers that arrive while a pull is in flight share the next one.
 //
-// It fails with [ErrTimeout] if no message came until the deadline (see [MaxWait]), with [ErrNoMessages] if none is
-// available and [NoWait] is set, with [ErrClosed], with a [StatusError] if the server refuses the pull, and with ctx's error.
+// It fails with [ErrTimeout] if no message arrived by the deadline (see [MaxWait]), with [ErrNoMessages] if none is available
+// and [NoWait] is set, with [ErrClosed], with a [StatusError] if the server refuses the pull, and with ctx's error.
 func (s *Subscription) Next(ctx context.Context, opts ...NextOption) (*Msg, error) {
 	set, err := s.settings(ctx, callNext, given(opts))
 	if err != nil {

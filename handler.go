@@ -10,14 +10,14 @@ import (
 	"github.com/jetpull/jetpull/internal/worker"
 )
 
-// Handler handles one message. Its result settles the message: nil acknowledges it, after an error it is handled
-// again (see [RetryDelays]), [Retry] sets the delay, and [Terminate] ends it for good. A message that the handler
-// has settled itself is left alone. A handler that passes its message to another goroutine must wait until that
-// goroutine has finished with it, or needs [ManualAck]. A panic is recovered, reported, and counts as an error.
+// Handler handles one message. Its result settles the message: nil acknowledges it, and after an error it is retried (see
+// [RetryDelays]). [Retry] sets the delay, and [Terminate] ends the message for good. A message that the handler has settled
+// itself stays as it is. A handler that passes its message to another goroutine must wait until that goroutine has finished
+// with it, or use [ManualAck]. A panic is recovered, reported, and counts as an error.
 //
-// Its context has the values of Consume's context but does not end with it. If the handler has not returned
-// [DrainTimeout] after that one has ended, its context is cancelled. An error that it returns then is no failed attempt, whatever
-// [MaxAttempts] says: the message is handed back at once. Only [Terminate] ends it. See also [HandlerTimeout].
+// The context has the values of Consume's context but does not end with it. If the handler has not returned [DrainTimeout]
+// after Consume's context has ended, its context is cancelled. If it then returns an error other than [Terminate], that is
+// not a failed attempt, whatever [MaxAttempts] says: the message is handed back immediately. See also [HandlerTimeout].
 type Handler func(ctx context.Context, m *Msg) error
 
 // Middleware wraps a Handler with what all handlers of a program have in common: traces, logs, rate limits. See [Use].
@@ -38,14 +38,14 @@ func HandleJSON[T any](h func(ctx context.Context, v T, m *Msg) error) Handler {
 	}
 }
 
-// RetryError is a handler's result that asks for another attempt After a delay: at once if that is 0 or less, and after a year at
-// most. [MaxAttempts] still applies. Middleware finds it with [errors.As].
+// RetryError is a handler's result that asks for another attempt After a delay: immediately if that is 0 or less, and after
+// a year at most. [MaxAttempts] still applies. Middleware finds it with [errors.As].
 type RetryError struct {
 	After time.Duration
 	Err   error // the reason, or nil
 }
 
-// Retry returns a [RetryError]. err says why and may be nil.
+// Retry returns a [RetryError]. err is the reason, and may be nil.
 func Retry(after time.Duration, err error) error { return &RetryError{after, err} }
 
 // Error names the delay and the reason.
@@ -63,7 +63,7 @@ type TerminateError struct {
 	Err    error // what is behind the reason, or nil
 }
 
-// Terminate returns a [TerminateError]. err says why and may be nil.
+// Terminate returns a [TerminateError]. err is the reason, and may be nil.
 func Terminate(reason string, err error) error { return &TerminateError{reason, err} }
 
 // Error names the reason and what is behind it.

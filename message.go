@@ -126,10 +126,10 @@ func (m *Msg) ack() wire.Ack {
 // Ack acknowledges the message without waiting for the server. With ack policy none nothing is sent.
 func (m *Msg) Ack() error { return m.settle(wire.VerbAck, worker.Acked) }
 
-// Nak asks for the message to be redelivered at once. Until it is, the server counts it as ack pending.
+// Nak asks the server to redeliver the message immediately. Until then, the server counts it as ack pending.
 func (m *Msg) Nak() error { return m.settle(wire.VerbNak, worker.Naked) }
 
-// NakWithDelay asks for the message to be redelivered after delay. A delay of 0 or less is Nak.
+// NakWithDelay asks the server to redeliver the message after delay. A delay of 0 or less is Nak.
 func (m *Msg) NakWithDelay(delay time.Duration) error {
 	if delay <= 0 {
 		return m.Nak()
@@ -143,7 +143,7 @@ func (m *Msg) NakWithDelay(delay time.Duration) error {
 	return m.settle(wire.Nak(delay), worker.Naked)
 }
 
-// Term makes the server never redeliver the message.
+// Term asks the server never to redeliver the message.
 func (m *Msg) Term() error { return m.settle(wire.VerbTerm, worker.Terminated) }
 
 // TermWithReason is Term with a reason for the server's advisory. The reason is sent as one line and cut at

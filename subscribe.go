@@ -56,13 +56,13 @@ type counts struct {
 	failed, timedOut, expired, retried, deadLettered, terminated atomic.Uint64 // attempts
 }
 
-// Subscribe binds to a durable or ephemeral pull consumer that exists. js brings the connection, the API
-// prefix and the domain. opts are the defaults for all calls on the Subscription.
+// Subscribe binds to an existing pull consumer, durable or ephemeral. js determines the connection, the API prefix and the
+// domain. opts are the defaults for all calls on the Subscription.
 //
 // Subscribe checks the consumer and the options. It refuses a push consumer with [ErrNotPull]. With [ErrInvalidOption] it
-// refuses a group that the consumer does not have, a missing group, and thresholds that its policy does not support. A
-// consumer that does not exist is refused with [jetstream.ErrConsumerNotFound], and an inbox to which the connection may
-// not subscribe with [nats.ErrPermissionViolation]. A server before version 2.11 is refused.
+// refuses a group that the consumer does not have, a missing group, and thresholds that its policy does not support. It
+// fails with [jetstream.ErrConsumerNotFound] if the consumer does not exist, and with [nats.ErrPermissionViolation] if the
+// connection may not subscribe to its inbox. A server before version 2.11 is refused.
 //
 // A consumer of nats.go's OrderedConsumer works until nats.go deletes it, which can happen at any time.
 //
@@ -106,7 +106,7 @@ func Subscribe(ctx context.Context, js jetstream.JetStream, stream, consumer str
 	return s, nil
 }
 
-// SubscribeConsumer is [Subscribe] for a consumer that the program has from nats.go, as by CreateOrUpdateConsumer.
+// SubscribeConsumer is [Subscribe] for a consumer that nats.go has returned, for example from CreateOrUpdateConsumer.
 func SubscribeConsumer(ctx context.Context, js jetstream.JetStream, c jetstream.Consumer, opts ...SubscribeOption) (*Subscription, error) {
 	if c == nil || c.CachedInfo() == nil {
 		return nil, invalid("consumer", "is nil, or has no info; get it from a stream, or from js.Consumer")
@@ -178,15 +178,15 @@ func (s *Subscription) Info(ctx context.Context) (*jetstream.ConsumerInfo, error
 	return readInfo(ctx, s.js, s.stream, s.consumer)
 }
 
-// Close ends all calls on the Subscription with [ErrClosed], hands messages that they did not return back to the
-// server, gives up a pin, and waits until all goroutines of the Subscription have stopped. If ctx ends first, Close
-// returns ctx's error and the rest goes on in the background, except for the pin: another Close gives it up, or it is
-// lost after the priority timeout. Closing twice is fine. Messages that were returned can still be acknowledged. A handler
-// may call Close. A callback of [OnPin], [OnUnpin], [OnError] or [OnEvent], and the handler of a [Logger], must leave it
-// to another goroutine, because Close waits for them.
+// Close ends all calls on the Subscription with [ErrClosed], hands messages that they did not return back to the server,
+// gives up a pin, and waits until all goroutines of the Subscription have stopped. If ctx ends first, Close returns ctx's
+// error and the rest continues in the background, except for the pin: another Close gives it up, or it is lost after the
+// priority timeout. Closing twice is fine. Messages that were returned can still be acknowledged. A handler may call Close.
+// A callback of [OnPin], [OnUnpin], [OnError] or [OnEvent], and the handler of a [Logger], must call it on another
+// goroutine, because Close waits for them.
 //
-// With ack policy none nothing can be handed back: messages that were read ahead, and messages that the server sends
-// while its pulls end, are lost, and Stats.Dropped counts them. It also counts gaps in the consumer's delivery numbers:
+// With ack policy none, nothing can be handed back: messages that were read ahead, and messages that the server sends while
+// its pulls end, are lost, and Stats.Dropped counts them. It also counts gaps in the consumer's delivery numbers:
 // deliveries that were lost with a connection, and deliveries to other clients.
 func (s *Subscription) Close(ctx context.Context) error {
 	if err := s.check(ctx); err != nil {

@@ -1,5 +1,5 @@
-// Package broker is a webhook broker with no database but JetStream. Producers broadcast messages to channels over HTTP. Each
-// consumer of a channel gets a job for each message. Jobs are pushed to the consumer's callback, or pulled by its workers.
+// Package broker is a webhook broker on NATS JetStream. Producers broadcast messages to channels over HTTP. Each consumer of a channel
+// gets a job for each message. Jobs are pushed to the consumer's callback URL, or claimed by its workers.
 //
 //	cfg := broker.DefaultConfig()
 //	cfg.NATS.StoreDir = "broker-data"
@@ -14,13 +14,13 @@
 //
 // # Model
 //
-// A broadcast is one stored message. A job is one message for one consumer. It is computed and not written: its ID consists of
-// the message's sequence and the consumer's number. A record of a job is written when its state changes, and only if the stored
-// state is still the one that the change was based on. This compare-and-swap decides every race: between the workers of a
-// consumer, between timers and workers, and between broker processes.
+// A broadcast is one stored message. A job is one message for one consumer. Creating a job needs no write: its ID consists of the
+// message's sequence and the consumer's number. A record of a job is written when its state changes, and only if the stored state
+// is still the one that the change was based on. This compare-and-swap decides every race: between the workers of a consumer,
+// between timers and workers, and between broker processes.
 //
 // # Delivery
 //
-// Delivery is at least once. A message accepted with 201 is on disk. For each consumer it ends as delivered or dead; it is never
-// lost. A callback or a worker may see a job twice if a process dies between the work and the record of it.
+// Delivery is at least once. A message accepted with 201 is on disk. For each consumer, it ends as delivered or dead; it is never
+// lost. A callback or a worker may get a job twice if a process dies between the work and the record of it.
 package broker

@@ -1,5 +1,5 @@
-// Package console is a web console for operators. It shows the state of consumers, a broker, a relay and a feed. Operators
-// find failed items, and requeue, skip or delete one of them or all that match a filter:
+// Package console is a web console for operators. It shows the state of consumers, a broker, a relay and a feed. Operators can
+// find failures, and requeue, skip or delete one of them, or all that match a filter:
 //
 //	c := console.Handler(console.Config{NATS: console.JetStream(js), Loopback: true})
 //	defer c.Close()

@@ -1,23 +1,23 @@
-// Package deadletters makes dead letters of messages that a consumer's MaxDeliver has ended, and reads dead letters.
+// Package deadletters stores dead letters for messages that reached a consumer's MaxDeliver, and reads dead letters.
 //
-// The server delivers such a message no more, and leaves it in its stream. It reports only the sequence, in an advisory. [Keep] makes a stream keep
-// the advisories, and [Capture] stores a dead letter for each, as [jetpull.DeadLetter] does for messages that Consume gives up, with the reason
-// "delivered MaxDeliver times". The same message makes one dead letter, also if Consume has stored it, or Capture was killed, within the duplicate
-// window of the stream of dead letters (Duplicates, 2 minutes by default). Nothing is deleted: neither the message, nor the advisory.
+// The server stops delivering such a message, and leaves it in its stream. It reports only the sequence, in an advisory. [Keep] makes a stream store
+// the advisories, and [Capture] stores a dead letter for each, as [jetpull.DeadLetter] does for messages that Consume gives up on, with the reason
+// "delivered MaxDeliver times". Within the duplicate window of the stream of dead letters (Duplicates, 2 minutes by default), a message makes one
+// dead letter, even if Consume has stored one too, or Capture was killed. Neither the message nor the advisory is deleted.
 //
-// # What is believed
+// # Forged advisories
 //
-// Every client of the account that may publish to $JS.EVENT can forge an advisory. So there is a dead letter only if the consumer exists, has
-// a MaxDeliver, takes the subject of the message and has delivered up to its sequence; and the message is in the stream, was stored before the
-// advisory, and is no dead letter itself. Streams of the broker, of the relay and of package partition are left out. Any other advisory is dropped,
-// with a line in the log. So remove MaxDeliver from a consumer, or delete it, when Capture has handled its advisories.
+// Every client of the account that may publish to $JS.EVENT can forge an advisory. Allow only the server to publish to $JS.EVENT.ADVISORY.>, and look
+// at the dead letters before a requeue. Capture stores a dead letter only if the consumer exists, has a MaxDeliver, matches the subject of the
+// message and has delivered up to its sequence; and if the message is in the stream, was stored before the advisory, and is not a dead letter itself.
+// Streams of the broker, of the relay and of package partition are left out. Any other advisory is dropped, and logged. Before you remove MaxDeliver
+// from a consumer, or delete the consumer, wait until Capture has handled its advisories.
 //
-// The server does not say whether it has delivered one message MaxDeliver times, or whether it was acknowledged: the acknowledgement floor passes
-// such messages too. If the stream keeps acknowledged messages, a forged advisory of one makes a dead letter. So allow only the server to publish to
-// $JS.EVENT.ADVISORY.>, and look at the dead letters before a requeue.
+// The server does not say whether a message was delivered MaxDeliver times or was acknowledged, because the acknowledgement floor passes both. If the
+// stream keeps acknowledged messages, a forged advisory for one of them makes a dead letter.
 //
-// A stream, a consumer or a message that cannot be read for now leaves the advisory for later: 1 s to 1 min. "Not found" is believed when the server
-// has said so for 10 s, because one that has just started does not know its streams and consumers yet.
+// If a stream, a consumer or a message cannot be read, the advisory is tried again later, after 1 s to 1 min. "Not found" counts after the server has
+// said so for 10 s, because a server that has just started does not know its streams and consumers yet.
 package deadletters
 
 import (

@@ -1,6 +1,6 @@
-// Package jetpulltest helps to test handlers of jetpull.
+// Package jetpulltest provides tools for testing handlers of jetpull.
 //
-// [NewMsg] returns a message without a server, [Handle] runs a handler with it as Consume would, and [OutcomeOf] returns how the
+// [NewMsg] creates a message without a server, [Handle] calls a handler with it as Consume would, and [OutcomeOf] returns how the
 // message was settled:
 //
 //	m := jetpulltest.NewMsg("orders.created", []byte(`{"id":1}`))

@@ -8,10 +8,10 @@
 //	defer srv.Stop()
 //	nc, err := srv.Connect()
 //
-// The server acknowledges a message before it is on disk. [Server.Publish] waits for the disk too, and [Server.Durable] does so for
+// The server acknowledges a message before it is on disk. [Server.Publish] also waits for the disk, and [Server.Durable] does so for
 // messages that were published in another way.
 //
-// [Connect] is for programs whose user may name a server. If the user names none, it starts one in the process.
+// [Connect] is for programs in which the user may name a server. If none is named, it starts one in the process.
 package natsembed
 
 import (

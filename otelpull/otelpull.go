@@ -4,9 +4,9 @@
 // Names follow the semantic conventions for messaging, version 1.43. These have no value for NATS, so messaging.system is
 // "nats". On spans and metrics, messaging.destination.name is the stream, and messaging.destination.subscription.name and
 // messaging.consumer.group.name are the consumer. There can be as many subjects as messages, so only spans have the
-// subject, as nats.subject. server.address is not set, because messages do not have it.
+// subject, as nats.subject. server.address is not set, because messages do not contain it.
 //
-// The package uses only the OpenTelemetry API. If the program sets up no SDK, it does nothing and costs very little.
+// The package uses only the OpenTelemetry API. Without an SDK in the program, it does nothing and costs very little.
 package otelpull
 
 import (

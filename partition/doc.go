@@ -1,9 +1,8 @@
-// Package partition keeps the messages of a key in order over any number of processes.
+// Package partition keeps the messages of a key in order across processes.
 //
 // A [Set] divides a stream into partitions by a token of its subjects. Each partition has a consumer. The processes that call [Set.Consume] are the
-// members of the set. Each partition belongs to one member at a time. When members join or leave, the partitions are redistributed. There is no
-// second stream, no lock service and no leader: one record in a key-value bucket names the members and the owners, and each member computes the same
-// from it.
+// members of the set. Each partition belongs to one member at a time. When members join or leave, partitions move. There is no second stream, lock
+// service or leader: one record in a key-value bucket names the members and the owners, from which each member computes the same assignment.
 //
 // # Partitions
 //
@@ -19,32 +18,32 @@
 //
 // # Guarantees
 //
-// For each key, the handler of a message begins only after the handler of the previous message has succeeded, or after that message was given up
-// (dead letter, Terminate), whichever members handle the messages. Handled means acknowledged on the server. The key is the subject, unless [With]
-// sets an OrderedBy. Delivery is at least once. No key waits for a key of another partition. A handler that hands its message back itself (Nak)
-// releases its key. [Set.Resize] changes the number of partitions.
+// For each key, the handler of a message starts only after the handler of the previous message has succeeded, or after that message was given up
+// (dead letter, Terminate), whichever members handle the messages. A handler has succeeded when its message is acknowledged on the server. The key is
+// the subject, unless [With] sets an OrderedBy. Delivery is at least once. No key waits for a key of another partition. A handler that NAKs its
+// message releases its key. [Set.Resize] changes the number of partitions.
 //
-// A member that leaves gives up each partition as soon as its handlers have returned, and the next owner repeats no message that was acknowledged. It
-// begins as after a crash if messages are left that it does not get within a second: they were lost with a connection, their handlers ran for longer
-// than DrainTimeout, ManualAck left them unsettled, or NakWithDelay has delayed them.
+// A member that leaves gives up each partition as soon as its handlers have returned, and the next owner repeats no acknowledged message. The next
+// owner starts as after a crash if it does not get all remaining messages within a second, because they were lost with a connection, their handlers
+// ran for longer than DrainTimeout, ManualAck left them unsettled, or NakWithDelay delayed them.
 //
-// A member that crashes, or is cut off, is removed by another one that has seen no newer heartbeat of it for [Config.TTL]. Its successor takes the
-// pin from it and resets the consumer to its acknowledgement floor, so that older messages are delivered before newer ones, at once. The reset
-// repeats the messages that were in flight. Unless the stream is a work queue, it also repeats messages that were acknowledged above the floor: at
-// most MaxAckPending if no message fails, and more if a message that keeps failing holds the floor back. Delivery counts begin at 1 again for these
-// messages. An owner does the same when a delivery was lost with a connection, and when the consumer's server was restarted or has another leader.
-// Servers before 2.14 cannot reset a consumer. There the successor waits for AckWait and a second before it begins, and a process that was stopped
-// for longer than the TTL, and hands its messages back meanwhile, or a leader that changes meanwhile, can change their order.
+// A member that crashes, or is cut off, is removed by another member that has seen no newer heartbeat of it for [Config.TTL]. Its successor takes
+// over the pin and resets the consumer to its acknowledgement floor, so that older messages are delivered before newer ones. The reset repeats the
+// messages that were in flight. Unless the stream is a work queue, it also repeats acknowledged messages above the floor: at most MaxAckPending if no
+// message fails, and more if a message that keeps failing holds the floor back. Delivery counts start at 1 again for these messages. An owner does
+// the same when a delivery was lost with a connection, and when the consumer's server was restarted or has another leader. Servers before 2.14 cannot
+// reset a consumer. There, the successor waits for AckWait and a second before it starts. A process that was stopped for longer than the TTL and
+// hands its messages back meanwhile, or a change of leader meanwhile, can change the order of messages.
 //
 // A member whose process was stopped, or whose machine slept, for longer than 9/10 of the TTL has lost its membership. The contexts of its handlers
-// are cancelled with [ErrMembershipLost] as their cause. It joins again when they have returned. A handler that ignores its context can run at the
-// same time as a handler of the successor. This is the only exception to the order. No clocks are compared.
+// are cancelled with the cause [ErrMembershipLost]. It joins again when they have returned. A handler that ignores its context can run at the same
+// time as a handler of the successor. This is the only exception to the order. No clocks are compared.
 //
 // # Permissions
 //
-// [The page on permissions] lists the subjects that a member needs. It asks for them before it joins. Without an answer on one of them it owns
-// nothing, logs that at level warn with the subject, and tries again. A user that may write to the bucket can stop the set, and can have two members
-// handle a partition for up to the TTL. Nothing in the bucket acknowledges a message.
+// [The page on permissions] lists the subjects that a member needs. A member requests them before it joins. If one gets no response, it owns nothing,
+// logs a warning with the subject, and tries again. A user that may write to the bucket can stop the set, and can make two members handle a partition
+// for up to the TTL. Nothing in the bucket acknowledges a message.
 //
 // [The page on permissions]: https://github.com/jetpull/jetpull/blob/main/docs/permissions.md#partitions
 package partition

@@ -1,5 +1,5 @@
 // Package client is the Go client of a relay. A sender uses [Client] to send messages and [Callback] to receive their results. A
-// receiver that answers later uses [Receiver].
+// receiver that responds later uses [Receiver].
 package client
 
 import (
