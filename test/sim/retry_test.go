@@ -223,10 +223,17 @@ func (a *audit) checkHeld(line []*handing) {
 	}
 }
 
-// isLast reports whether h may be the last delivery that MaxDeliver allows.
+// isLast reports whether h may be the last delivery that MaxDeliver allows. A client that holds a message goes by the delivery with the highest
+// count: after a reset of the consumer they count from one again.
 func (a *audit) isLast(h *handing) bool {
+	count := h.count
+	for _, d := range a.courses[h.seq].deliveries {
+		if d.life == h.life && d.at <= h.at {
+			count = max(count, d.count)
+		}
+	}
 	return slices.ContainsFunc(a.configsOf(h.life, h.at), func(c jetstream.ConsumerConfig) bool {
-		return c.MaxDeliver > 0 && h.count >= uint64(c.MaxDeliver)
+		return c.MaxDeliver > 0 && count >= uint64(c.MaxDeliver)
 	})
 }
 
