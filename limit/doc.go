@@ -12,8 +12,9 @@
 // For each key, at most Rate handlers start in any period of length Window, and at most Concurrent handlers run at a time. This holds across all
 // processes, even when some are killed and others take over, while the bucket cannot be reached, and after a machine has slept.
 //
-// There is one exception: a process that is stopped between Acquire and the handler, or in a handler that ignores the end of its context
-// ([Limiter.Context]), and that has written nothing for longer than [Config.TTL] when it continues.
+// There are two exceptions. A start counts when Acquire returns: if the process is stopped between Acquire and the handler, for example with its
+// machine, the handler starts later than the limit knows. And a process that is stopped in a handler, and has written nothing for longer than
+// [Config.TTL] when it continues, no longer counts: the handler must heed the end of its context ([Limiter.Context]).
 //
 // No clocks are compared. A record contains ages, which each process measures with its monotonic clock, and which are never above the true ones. A
 // wrong clock, or one that is set, therefore cannot cause a limit to be exceeded.

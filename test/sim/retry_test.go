@@ -186,9 +186,8 @@ func (a *audit) otherBackOff(f *course, h *handing, n nak) bool {
 			len(a.plan.before) > 0 && slices.ContainsFunc(f.overdue, func(at time.Duration) bool { return at <= n.at }))
 }
 
-// checkHeld: a message that is retried in place is handled before others of its key, not
-// before its delay is over, and does not go back meanwhile, until its run ends or goes by
-// another configuration, or the consumer that delivered it is deleted.
+// checkHeld: a message that is retried in place is handled before others of its key, not before its delay is over, and does not go back
+// meanwhile, until its run ends or goes by another configuration, or the consumer that delivered it is deleted.
 func (a *audit) checkHeld(line []*handing) {
 	gone, deleted := a.plan.deletion()
 	for i, failed := range line {
@@ -223,22 +222,17 @@ func (a *audit) checkHeld(line []*handing) {
 	}
 }
 
-// isLast reports whether h may be the last delivery that MaxDeliver allows. A client that holds a message goes by the delivery with the highest
-// count: after a reset of the consumer they count from one again.
+// isLast reports whether h may be the last delivery that MaxDeliver allows: a client goes by the highest count, also after a reset.
 func (a *audit) isLast(h *handing) bool {
-	count := h.count
-	for _, d := range a.courses[h.seq].deliveries {
-		if d.life == h.life && d.at <= h.at {
-			count = max(count, d.count)
-		}
-	}
 	return slices.ContainsFunc(a.configsOf(h.life, h.at), func(c jetstream.ConsumerConfig) bool {
-		return c.MaxDeliver > 0 && count >= uint64(c.MaxDeliver)
+		return c.MaxDeliver > 0 && slices.ContainsFunc(a.courses[h.seq].deliveries, func(d *delivery) bool {
+			return d.life == h.life && d.at <= h.at && d.count >= uint64(c.MaxDeliver)
+		})
 	})
 }
 
-// checkPins: a client that ended gave up its pin, as does one whose last Messages or
-// Consume ended, unless something was broken then, or the server is too far away.
+// checkPins: a client that ended gave up its pin, as does one whose last Messages or Consume ended, unless something was broken then, or the
+// server is too far away.
 func (a *audit) checkPins() {
 	if a.plan.trip() > pinTrip {
 		return

@@ -61,7 +61,8 @@ type receiverState struct {
 
 func viewReceiver(r store.Receiver) receiverView {
 	view := receiverView{Name: r.Name, SecretCount: len(r.Secrets), receiverBody: receiverBody{
-		ReceiverConfig: r.ReceiverConfig, Window: r.Window.Seconds(), RetryAfter: r.RetryAfter.Seconds(), Timeout: r.Timeout.Seconds(), TTL: r.TTL.Seconds(),
+		ReceiverConfig: r.ReceiverConfig, Window: r.Window.Seconds(), RetryAfter: r.RetryAfter.Seconds(), Timeout: r.Timeout.Seconds(),
+		TTL: r.TTL.Seconds(),
 	}}
 	view.Secrets = nil
 	return view

@@ -82,7 +82,7 @@ func (a *API) routes() []httpserve.Route {
 		on("POST", "/v1/messages", sender, a.postMessage, "wait"),
 		on("POST", "/v1/messages:batch", sender, a.postBatch),
 		on("GET", "/v1/messages", admin, httpserve.Show(a.listMessages), "receiver", "source", "message", "status", "since", "until", "limit", "cursor"),
-		on("GET", "/v1/messages/{source}/{id}/request", admin, httpserve.ShowOf(a.findMessage, a.getRequest)),
+		on("GET", "/v1/messages/{source}/{id}/request", admin, httpserve.ShowOf(a.findMessage, getRequest(a.store))),
 		on("GET", "/v1/messages/{source}/{id}", sender, httpserve.ShowOf(a.findMessage, a.getMessage)),
 		on("GET", "/v1/messages/{source}/{id}/response", sender, a.getResponse, "wait"),
 

@@ -12,7 +12,6 @@ import (
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/service/webhook/gate"
-	"github.com/jetpull/jetpull/relay/client"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 	"github.com/jetpull/jetpull/relay/internal/work"
@@ -53,8 +52,8 @@ func (a *API) offer(r *http.Request, data []byte) (work.Offer, error) {
 }
 
 // answer returns the answer to a message that was submitted.
-func answer(o work.Offer, v work.Verdict) (int, client.Result, error) {
-	body := client.Result{Source: o.Source, ID: o.ID, Status: string(v.Status)}
+func answer(o work.Offer, v work.Verdict) (int, work.Result, error) {
+	body := work.Result{Source: o.Source, ID: o.ID, Status: string(v.Status)}
 	switch {
 	case v.Err != nil:
 		return 0, body, v.Err
@@ -101,7 +100,7 @@ func parseWait(r *http.Request) (time.Duration, error) {
 }
 
 // await answers with the response of a message, or with 202 when the wait ends first. known is the answer to the stored message.
-func (a *API) await(w http.ResponseWriter, r *http.Request, known client.Result, wait time.Duration) error {
+func (a *API) await(w http.ResponseWriter, r *http.Request, known work.Result, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
 	defer context.AfterFunc(a.opts.Stopping, cancel)()
@@ -118,8 +117,8 @@ func (a *API) await(w http.ResponseWriter, r *http.Request, known client.Result,
 }
 
 // present is the answer about a message that has no response yet.
-func present(r *machine.Record) client.Result {
-	return client.Result{Source: r.Source, ID: r.ID, Status: string(r.Status)}
+func present(r *machine.Record) work.Result {
+	return work.Result{Source: r.Source, ID: r.ID, Status: string(r.Status)}
 }
 
 func writeResult(w http.ResponseWriter, r *machine.Record) error {
@@ -132,7 +131,7 @@ func writeResult(w http.ResponseWriter, r *machine.Record) error {
 }
 
 type messageView struct {
-	client.Result
+	work.Result
 	Receiver string        `json:"receiver"`
 	Attempt  int           `json:"attempt"`
 	Attempts []attemptView `json:"attempts"`
@@ -255,11 +254,13 @@ type requestView struct {
 }
 
 // getRequest shows the request of a message that waits or is on the list of failed messages. Later the relay does not keep it.
-func (a *API) getRequest(r *http.Request, record store.Versioned) (any, error) {
-	find := a.store.Request
-	if record.Status == machine.Failed {
-		find = a.store.FailedRequest
+func getRequest(s *store.Store) func(*http.Request, store.Versioned) (any, error) {
+	return func(r *http.Request, record store.Versioned) (any, error) {
+		find := s.Request
+		if record.Status == machine.Failed {
+			find = s.FailedRequest
+		}
+		e, err := find(r.Context(), &store.Entry{Versioned: record})
+		return requestView{e.Headers, e.Payload}, err
 	}
-	e, err := find(r.Context(), &store.Entry{Versioned: record})
-	return requestView{e.Headers, e.Payload}, err
 }

@@ -40,8 +40,8 @@ const (
 	inactive = time.Minute
 )
 
-// eachAfter reads the messages after the sequence seen, which it moves, with a new consumer, and calls do with each dead letter. It is false if it must
-// be called again: messages were lost with a connection, the consumer is gone, or another process has deleted the messages that it had yet to deliver.
+// eachAfter reads the messages after the sequence seen, which it moves, with a new consumer, and calls do with each dead letter. It is false if it
+// must be called again: messages were lost with a connection, the consumer is gone, or another process has deleted messages that were to come.
 //
 // It uses this module's own pull, because an ordered consumer of package jetstream takes a message without payload for a status of the server if its
 // publisher has written the header Status.
