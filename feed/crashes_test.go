@@ -16,14 +16,17 @@ import (
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
-const maxCrashes = 2
+const (
+	maxCrashes = 2
+	killed     = 9 // the exit code of a process that a killer has ended
+)
 
 // crashing is a watcher whose process ends while an item that says so is handled.
 func crashing(ctx context.Context, s *Store, note func(event) error) error {
 	p := ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
 		time.Sleep(20 * time.Millisecond)
 		if string(it.Data) == "kill" {
-			os.Exit(9)
+			os.Exit(killed)
 		}
 		return done()
 	})
@@ -103,7 +106,8 @@ func (h *history) live(t *testing.T, dsn string) (over bool) {
 		require.NoError(t, <-ended)
 		return true
 	}
-	err := <-ended
-	require.IsType(t, &exec.ExitError{}, err)
+	var exit *exec.ExitError
+	require.ErrorAs(t, <-ended, &exit)
+	require.Equal(t, killed, exit.ExitCode(), "only a killer ends a process")
 	return false
 }
