@@ -230,13 +230,7 @@ func (m *Msg) identify() (id worker.ID, delivered, number uint64) {
 // handBack hands back messages that no handler has started, when the pulls of the run are gone. With ack policy none it keeps them
 // for the next call. If it fails, the server redelivers the message after AckWait.
 func (r *run) handBack(m *Msg) {
-	r.sub.driver.Do(func(e *pull.Engine, now pull.At) {
-		if m.session.ackNone {
-			e.Return(now, r.demand.Terms, m, m.size)
-		} else {
-			e.HandBack(m)
-		}
-	})
+	r.sub.driver.Do(func(e *pull.Engine, now pull.At) { e.Return(now, r.demand.Terms, m, m.size) })
 }
 
 // Deliver takes messages from the driver; with done there are no more.

@@ -101,7 +101,7 @@ func (e *Engine) report(d *Demand, n news) {
 		e.out.do(Effect{Kind: Doubt})
 	}
 	if n.trouble != nil {
-		d.stand.probing, d.stand.reported = true, true
+		d.stand.probing = true
 		e.out.do(Effect{Kind: Problem, Demand: d, Err: n.trouble})
 	}
 	if n.end != nil {
@@ -170,15 +170,15 @@ func (e *Engine) finish(d *Demand, err error) {
 // handed back to the server, or it waits for the next demand in s.
 func (e *Engine) late(s *share, m Message, size int) {
 	if e.closed || !e.limits.AckNone {
-		e.HandBack(m)
+		e.handBack(m)
 		return
 	}
 	i, _ := slices.BinarySearchFunc(s.stash, m.Sequence(), func(a stashed, seq uint64) int { return int(a.msg.Sequence() - seq) })
 	s.stash = slices.Insert(s.stash, i, stashed{m, size}) // a call that ends can return messages that are older than some that have arrived since
 }
 
-// HandBack returns a message to the server. With ack policy none the server takes none back, so the message is lost.
-func (e *Engine) HandBack(m Message) {
+// handBack returns a message to the server. With ack policy none the server takes none back, so the message is lost.
+func (e *Engine) handBack(m Message) {
 	if e.limits.AckNone {
 		e.stats.Dropped++
 		return

@@ -6,7 +6,7 @@ import "slices"
 func (e *Engine) Post(now At, d *Demand) {
 	e.at(now)
 	if d.Mode == Standing {
-		d.stand = &standing{window: d.Window, workers: d.Workers, bytes: d.Bytes}
+		d.stand = &standing{window: d.Window}
 	}
 	if e.dead != nil {
 		e.finish(d, e.dead)
@@ -41,12 +41,12 @@ func (e *Engine) Credit(now At, d *Demand, c Credit) {
 	}
 }
 
-// Return takes back a message that a standing demand with these terms got and does not need, if it cannot
-// be handed back to the server.
+// Return takes back a message that a standing demand with these terms got and does not need. If it cannot be handed back to the server, it is
+// for the next demand.
 func (e *Engine) Return(now At, terms Terms, m Message, size int) {
 	e.at(now)
 	s := e.shareOf(terms, false)
-	if d := s.next(nil); d != nil {
+	if d := s.next(nil); d != nil && e.limits.AckNone {
 		e.deliver(d, m, size)
 	} else {
 		e.late(s, m, size)

@@ -91,7 +91,7 @@ func (e *Engine) send(now At, d *Demand, o *order) {
 	s.pulls = append(s.pulls, p)
 	e.stats.Pulls++
 	req := p.req
-	e.out.do(Effect{Kind: Send, Inbox: p.inbox, Pull: &req, Reply: p.reply})
+	e.out.do(Effect{Kind: Send, Inbox: ib, Pull: &req, Reply: ib.reply})
 }
 
 // dropUnneeded gives up the pulls that nobody waits for. With ack policy none a pull is left open until it expires: messages to an inbox that

@@ -18,9 +18,9 @@ import "github.com/jetpull/jetpull/internal/wire"
 func (e *Engine) Message(now At, ib *Inbox, m Message, size int, pin string) {
 	e.stats.Messages++
 	e.stats.Bytes += uint64(size)
-	s, p := ib.share, ib.pull
+	s, p := ib.memory.share, ib.pull
 	if s == nil { // ib stands for one that was dropped
-		e.HandBack(m)
+		e.handBack(m)
 		return
 	}
 	if p != nil && e.steady(now, p, size, pin) { // a short cut, to what the rest would do
@@ -76,12 +76,12 @@ func (e *Engine) steady(now At, p *pull, size int, pin string) bool {
 		(pin == "" || pin == e.PinID(s.terms.Group))
 }
 
-// Status takes a status frame that arrived on ib for the pull whose reply subject ends in token.
-func (e *Engine) Status(now At, ib *Inbox, token string, st wire.Status) {
+// Status takes a status frame that arrived on ib for the pull with a reply subject.
+func (e *Engine) Status(now At, ib *Inbox, reply string, st wire.Status) {
 	e.at(now)
 	e.stats.Statuses[st.Code]++
 	p := ib.pull
-	if p == nil || p.token != token || p.ended {
+	if p == nil || ib.reply != reply || p.ended {
 		return
 	}
 	p.heard(now)

@@ -17,10 +17,9 @@ type Inbox struct {
 	Ref any // the driver's: the goroutine that carries out effects sets it
 
 	single bool
-	share  *share // of the pull it served last
-	pull   *pull  // open on it
+	pull   *pull // open on it: memory; nil: none is
 
-	// The reply subject of the last pull, and when it was first used. settled says that no status of that pull can come.
+	// The reply subject of the pull that is open, or of the last one, and when it was first used. settled says that no status of that pull can come.
 	reply     string
 	repliedAt At
 	settled   bool
@@ -32,7 +31,7 @@ type Inbox struct {
 	since    At // when it was given up, or got its last message that counts
 	drains   bool
 
-	memory pull // of the pull that is open on it
+	memory pull // the pull that is open on it, or was last
 }
 
 // serve begins a pull of a kind. The server caches what it knows of a reply subject, so no-wait pulls that follow each other have a
@@ -43,11 +42,11 @@ func (ib *Inbox) serve(now At, s *share, k kind, seq uint64) *pull {
 		var buffer [64]byte
 		ib.reply, ib.repliedAt = string(strconv.AppendUint(append(buffer[:0], ib.Prefix...), seq, 36)), now
 	}
-	ib.memory = pull{share: s, inbox: ib, kind: k, reply: ib.reply, token: ib.reply[len(ib.Prefix):], req: s.terms.request()}
+	ib.memory = pull{share: s, inbox: ib, kind: k, req: s.terms.request()}
 	if ib.single {
 		ib.Subject, ib.Prefix = ib.reply, ib.reply
 	}
-	ib.share, ib.pull = s, &ib.memory
+	ib.pull = &ib.memory
 	return ib.pull
 }
 

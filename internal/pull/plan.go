@@ -102,8 +102,8 @@ func (d *Demand) onOrder(now At) (o onOrder) {
 		if p.owner != d {
 			continue
 		}
-		if d.stand.bytes > 0 && !p.silent {
-			o.bytes += p.bytesToCome(d.stand.bytes)
+		if d.Bytes > 0 && !p.silent {
+			o.bytes += p.bytesToCome(d.Bytes)
 		}
 		switch {
 		case p.inDoubt:
@@ -145,9 +145,9 @@ func planStanding(now At, d *Demand, v *view) order {
 	s, o := d.stand, d.onOrder(now)
 	refresh := v.pinned && now >= s.lastPull+v.limits.pinRefresh()
 	open := o.messages + o.promised
-	most := min(s.onOrderMost(d.n, v.trip), v.room.slots-v.room.slots/9) // the other slots are for calls beside a full window
+	most := min(d.onOrderMost(v.trip), v.room.slots-v.room.slots/9) // the other slots are for calls beside a full window
 	need := min(s.window-s.held, most) - open
-	half := max(1, (min(s.window-s.workers, most)+1)/2)
+	half := max(1, (min(s.window-d.Workers, most)+1)/2)
 	enough := max(1, min(s.window, cmp.Or(v.limits.Batch, s.window))/8) // in quiet times
 	batch := v.limits.batch(min(need, v.room.long()))
 	bytes, fits := d.pullBytes(&o, v.limits)
@@ -178,9 +178,9 @@ func planStanding(now At, d *Demand, v *view) order {
 // pullBytes is the max_bytes of the next pull, 0 for none. It reports false if too little of the byte window is free.
 func (d *Demand) pullBytes(o *onOrder, limits *Limits) (n int, ok bool) {
 	s := d.stand
-	if s.bytes > 0 && !s.oversize {
-		n = max(1, s.bytes/byteParts)
-		if s.bytes-s.heldBytes-o.bytes < n {
+	if d.Bytes > 0 && !s.oversize {
+		n = max(1, d.Bytes/byteParts)
+		if d.Bytes-s.heldBytes-o.bytes < n {
 			return 0, false
 		}
 	}

@@ -24,8 +24,6 @@ type pull struct {
 	owner    *Demand // the standing demand it was sent for
 	kind     kind
 	req      wire.Request
-	reply    string // where its answers go
-	token    string // the end of reply
 	sent     At
 	patience At   // how long a no-wait pull may stay silent
 	refresh  bool // it only refreshes a pin, and is too small for a message

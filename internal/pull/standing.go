@@ -12,12 +12,10 @@ import (
 type standing struct {
 	// The caller's window, and the messages that it holds.
 	window    int // messages that may be held or on order
-	workers   int // messages of the window that are handled, not waiting
 	held      int // delivered, and not credited by the caller
 	heldBytes int
 	starving  bool // a worker waits
 	serial    uint64
-	bytes     int // that may be held or on order; 0: no bound
 
 	// Traffic.
 	lastPull At
@@ -33,9 +31,8 @@ type standing struct {
 	// Trouble. After it the next pull is a probe: short-lived and without heartbeat, so that the server refuses it with
 	// a reason such as MaxWaiting. A pull with heartbeats would be dropped without an answer.
 	probing      bool
-	reported     bool // a problem was reported, and no frame has come since
-	silentProbes int  // in a row
-	retryAt      At   // no probe before this
+	silentProbes int // in a row
+	retryAt      At  // no probe before this
 }
 
 // news is what the end of a pull means for the caller of a standing demand.
@@ -47,15 +44,14 @@ type news struct {
 
 // troubled reports whether the next message changes more than accounts: see Engine.steady.
 func (s *standing) troubled() bool {
-	return s.probing || s.reported || s.quiet || s.starving
+	return s.probing || s.quiet || s.starving
 }
 
-// heal notes that the server answers the pulls: the next is no probe. It reports whether a problem was reported before.
-func (s *standing) heal() (reported bool) {
-	if reported = s.reported; reported || s.probing {
-		s.probing, s.reported, s.silentProbes, s.retryAt = false, false, 0, 0
-	}
-	return reported
+// heal notes that the server answers the pulls: the next is no probe. It reports whether there was trouble before.
+func (s *standing) heal() (before bool) {
+	before = s.probing
+	s.probing, s.silentProbes, s.retryAt = false, 0, 0
+	return before
 }
 
 // pullEnded updates s when its pull p has ended. The first probe after silence goes out at once, and the next ones after a back-off that
@@ -70,8 +66,7 @@ func (s *standing) pullEnded(now At, p *pull, o *ending, rng *rand.Rand) (n news
 			s.silentProbes++
 		}
 		n.trouble = ErrSilent
-	case o.lost && s.reported: // with the connection
-		s.probing = true
+	case o.lost && s.probing: // it was reported, with the connection
 	case o.lost:
 		n.trouble = ErrLost
 	case st.Condition == wire.MaxBytes: // the next message is larger than the bytes that p asked for
@@ -110,14 +105,15 @@ func (p *pace) note(now At, n int, trip time.Duration) {
 	}
 }
 
-// onOrderMost bounds how many messages may be on order where the consumer's server is far, if n have arrived so far: as many as arrive in
+// onOrderMost bounds how many messages may be on order where the consumer's server is far: as many as arrive in
 // fillMost, or in two round trips, or wait there. So the pulls of a demand that ends are soon filled: no request ends a pull, and what the
 // server sends before an UNSUB arrives there is lost.
-func (s *standing) onOrderMost(n int, trip time.Duration) int {
+func (d *Demand) onOrderMost(trip time.Duration) int {
 	if trip <= farTrip {
 		return math.MaxInt
 	}
-	return max(leastFar, 2*s.workers, s.pending, max(s.pace.before, n-s.pace.n)*int(max(2, fillMost/trip)))
+	s := d.stand
+	return max(leastFar, 2*d.Workers, s.pending, max(s.pace.before, d.n-s.pace.n)*int(max(2, fillMost/trip)))
 }
 
 // Credit is N messages, of Bytes together, that are no longer held. Pending is how many the consumer had left when it delivered the last

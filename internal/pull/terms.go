@@ -92,7 +92,8 @@ type Ask struct {
 	Chosen   bool
 	NoWait   bool
 	MaxBytes int // 0: no limit
-	// Window, Workers and Bytes apply to a standing demand: see standing.
+	// For a standing demand: how many messages may be held or on order at first, how many of them are handled and do not wait, and how many
+	// bytes may be held or on order; 0: no bound.
 	Window, Workers, Bytes int
 }
 

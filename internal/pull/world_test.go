@@ -46,7 +46,7 @@ type box struct {
 
 // sent is a pull that was sent.
 type sent struct {
-	name, token string
+	name, reply string
 	ib          *Inbox
 	req         wire.Request
 	at          At
@@ -142,12 +142,12 @@ func (w *world) performOnInbox(f *Effect) (text string) {
 // send sends a pull that the server can take, and whose answers arrive.
 func (w *world) send(f *Effect) *sent {
 	ib, r := f.Inbox, f.Pull
-	p := &sent{name: fmt.Sprint("p", len(w.pulls)+1), token: f.Reply[strings.LastIndexByte(f.Reply, '.')+1:], ib: ib, req: *r, at: w.now}
-	w.must(f.Reply == ib.Subject || !ib.single && ib.Subject == ib.Prefix+"*" && f.Reply == ib.Prefix+p.token, "%s does not listen to %s", ib.Subject,
-		f.Reply)
+	p := &sent{name: fmt.Sprint("p", len(w.pulls)+1), reply: f.Reply, ib: ib, req: *r, at: w.now}
+	pooled := !ib.single && ib.Subject == ib.Prefix+"*" && strings.HasPrefix(f.Reply, ib.Prefix)
+	w.must(f.Reply == ib.Subject || pooled, "%s does not listen to %s", ib.Subject, f.Reply)
 	for _, o := range w.pulls {
 		both := r.NoWait && r.Expires == 0 && o.req.NoWait && o.req.Expires == 0 && w.now-o.at <= replyLife
-		w.must(o.ib != ib || o.token != p.token || both && !o.answered, "%s has the token of %s", p.name, o.name)
+		w.must(o.ib != ib || o.reply != p.reply || both && !o.answered, "%s has the reply subject of %s", p.name, o.name)
 	}
 	w.must(r.Batch > 0 && 2*r.Heartbeat <= r.Expires && r.Expires >= 0 && (r.NoWait || r.Expires > 0), "the server refuses %+v", *r)
 	w.must(!w.e.down && !w.e.closed, "a pull without a connection, or after Close")
@@ -167,7 +167,7 @@ func (w *world) send(f *Effect) *sent {
 // status brings a status for p.
 func (w *world) status(p *sent, s wire.Status) {
 	p.answered = p.answered || s.Code != 100
-	w.e.Status(w.now, p.ib, p.token, s)
+	w.e.Status(w.now, p.ib, p.reply, s)
 }
 
 func pullText(f *Effect) string {
@@ -341,6 +341,6 @@ func TestReplySubjects(t *testing.T) {
 	for i, text := range []string{"post a some 1 5s", "p1 msg 1", "+100ms", "post b some 1 5s", "p2 msg 2", "+1ms", "post c some 1 5s"} {
 		w.event(strings.Fields(text))
 		w.act()
-		w.must(i < 6 || w.pulls[0].token == w.pulls[1].token && w.pulls[1].token != w.pulls[2].token, "%+v", w.pulls)
+		w.must(i < 6 || w.pulls[0].reply == w.pulls[1].reply && w.pulls[1].reply != w.pulls[2].reply, "%+v", w.pulls)
 	}
 }

@@ -226,7 +226,7 @@ func (d *Driver) takeLocked(now pull.At, raw *nats.Msg) {
 	ib := d.boxes.of(raw.Sub)
 	if raw.Reply == "" && strings.HasPrefix(raw.Subject, ib.Prefix) {
 		if s, ok := wire.ParseStatus(raw.Header); ok {
-			d.engine.Status(now, ib, raw.Subject[strings.LastIndexByte(raw.Subject, '.')+1:], s)
+			d.engine.Status(now, ib, raw.Subject, s)
 		}
 		return
 	}
