@@ -76,6 +76,23 @@ func TestConsumeBatch(t *testing.T) {
 	})
 }
 
+// One batch fills at a time, so that batches are as large as they can be.
+func TestABatchFillsBeforeTheNext(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		r, b := w.consumeBatch(4, second, all, jetpull.Concurrency(3))
+		w.Publish(12) // all workers begin
+		stage.Pass(500 * milli)
+		require.Len(t, b.since(0), 3)
+		for range 5 {
+			w.Publish(1)
+			stage.Pass(100 * milli)
+		}
+		stage.Pass(second)
+		require.Equal(t, []string{"13 14 15 16 at 800ms", "17 at 1.9s"}, b.since(3))
+		require.NoError(t, r.stop())
+	})
+}
+
 // Each message of a batch has its own result: those that failed are retried, given up or ended, and the others are not handled again.
 func TestMessagesOfABatchFail(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {

@@ -73,9 +73,7 @@ func (p *Pool[M]) take(ms []pull.Message, keys []string) {
 		}
 		q.countCredit(size)
 	}
-	for range min(q.ready.n-before, q.waiting) {
-		q.some.Signal()
-	}
+	q.signal(q.ready.n - before)
 	q.startWorker()
 	q.starving = q.ready.n == 0 && q.hasIdleWorker()
 	c := q.creditDue()

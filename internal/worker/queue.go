@@ -82,6 +82,8 @@ type queue[M any] struct {
 	begin   func(*slot[M]) // starts a worker; nil: the caller is the only one
 	started int            // how many were: one at the beginning, and others when there are messages for them
 	waiting int            // those that wait for a message
+	batch   int            // messages that a worker takes at a time
+	filling *slot[M]       // the worker that takes the next messages, until its batch is full; nil: any
 	running int            // messages that workers have
 	quota   int            // messages that are still to be handled, with those that run or are parked; math.MaxInt without StopAfter
 	stopped bool
@@ -170,9 +172,7 @@ func (q *queue[M]) advance(e *entry[M]) {
 // wake makes e ready and wakes or starts a worker.
 func (q *queue[M]) wake(e *entry[M]) {
 	q.ready.push(e)
-	if q.waiting > 0 {
-		q.some.Signal()
-	}
+	q.signal(1)
 	q.startWorker()
 }
 
@@ -231,11 +231,10 @@ func (q *queue[M]) next(s *slot[M], until pull.At) *entry[M] {
 		s.n, s.since = 0, now
 	}
 	if until > 0 && q.available() == 0 {
-		timer := time.AfterFunc(until-q.ops.Now(), q.wakeAll)
-		defer timer.Stop()
+		defer time.AfterFunc(until-q.ops.Now(), q.wakeAll).Stop()
 	}
 	waits := func() bool {
-		return q.available() == 0 && !q.over() && (until == 0 || !q.stopped && q.ops.Now() < until)
+		return (q.available() == 0 || q.filling != nil && q.filling != s) && !q.over() && (until == 0 || !q.stopped && q.ops.Now() < until)
 	}
 	for waits() {
 		if q.window.taken {
@@ -264,6 +263,11 @@ func (q *queue[M]) next(s *slot[M], until pull.At) *entry[M] {
 		s.es = append(s.es, e)
 		q.running++
 	}
+	if q.filling = nil; e != nil && len(s.es) < q.batch {
+		q.filling = s
+	} else if q.batch > 1 {
+		q.some.Broadcast()
+	}
 	q.startWorker()
 	c := q.creditDue()
 	q.mu.Unlock()
@@ -271,6 +275,17 @@ func (q *queue[M]) next(s *slot[M], until pull.At) *entry[M] {
 		q.ops.Credit(c)
 	}
 	return e
+}
+
+// signal has as many waiting workers look as there are new messages, or all while a batch fills.
+func (q *queue[M]) signal(news int) {
+	wake := q.some.Signal
+	if q.filling != nil {
+		wake = q.some.Broadcast
+	}
+	for range min(news, q.waiting) {
+		wake()
+	}
 }
 
 // wakeAll has all workers look again.

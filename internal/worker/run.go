@@ -18,10 +18,8 @@ func New[M any](ops Ops[M], set Settings, consumer Consumer) *Pool[M] {
 	q.ops, q.some.L = &p.ops, &q.mu
 	q.lines, q.slots = map[string]*line[M]{}, make([]slot[M], set.Workers)
 	q.held.prev, q.held.next = &q.held, &q.held
-	q.quota = cmp.Or(set.StopAfter, math.MaxInt)
-	q.window = window{
-		fixed: set.Prefetch, workers: set.Workers * max(1, set.Batch), bytes: set.PrefetchBytes,
-	}
+	q.quota, q.batch = cmp.Or(set.StopAfter, math.MaxInt), set.Batch
+	q.window = window{fixed: set.Prefetch, workers: set.Workers * max(1, set.Batch), bytes: set.PrefetchBytes}
 	p.Follow(consumer)
 	q.window.restart()
 	if set.Workers > 1 && ops.Handle != nil {

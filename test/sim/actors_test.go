@@ -35,8 +35,7 @@ type player struct {
 	tight bool       // it holds few messages for longer than their AckWait
 }
 
-// deadlineSlack is how much later than its deadline a call may return. Time
-// stands still in a bubble while anything can run.
+// deadlineSlack is how much later than its deadline a call may return. Time stands still in a bubble while anything can run.
 const deadlineSlack = time.Millisecond
 
 // play uses the client until ctx ends or the Subscription is closed.
@@ -192,8 +191,7 @@ func (a *player) confirm(ms []*jetpull.Msg, hs []*handing) {
 	}
 }
 
-// checkEnd notes a call, and whether it went on past its deadline or its
-// context.
+// checkEnd notes a call, and whether it went on past its deadline or its context.
 func (a *player) checkEnd(ctx context.Context, what string, from time.Duration, c pullCall) {
 	a.called(a.name, from)
 	most := c.wait
@@ -205,8 +203,7 @@ func (a *player) checkEnd(ctx context.Context, what string, from time.Duration, 
 	}
 }
 
-// allowed reports whether an actor goes on after a call that returned nothing,
-// and notes errors that the call should not have returned.
+// allowed reports whether an actor goes on after a call that returned nothing, and notes errors that the call should not have returned.
 func (a *player) allowed(ctx context.Context, what string, c pullCall, err error) bool {
 	switch {
 	case err == nil:
@@ -232,8 +229,7 @@ func (a *player) allowed(ctx context.Context, what string, c pullCall, err error
 	return true
 }
 
-// drawTerms draws what a call says to a priority group; the group itself is a
-// default of the Subscription.
+// drawTerms draws what a call says to a priority group; the group itself is a default of the Subscription.
 func (a *player) drawTerms() []jetpull.PullOption {
 	switch a.plan.consumer.PriorityPolicy {
 	case jetstream.PriorityPolicyOverflow:
@@ -257,8 +253,7 @@ func as[O, P jetpull.SubscribeOption](opts []P) (of []O) {
 	return of
 }
 
-// treat works on a message that Next, Fetch or Messages returned, and settles
-// it or does not.
+// treat works on a message that Next, Fetch or Messages returned, and settles it or does not.
 func (a *player) treat(ctx context.Context, m *jetpull.Msg, h *handing) {
 	if oneIn(a.rng, 3) {
 		rest(ctx, between(a.rng, 0, 30*time.Millisecond))
@@ -368,8 +363,7 @@ func (a *player) allowedRun(ctx context.Context, what string, r *run, err error)
 	return a.allowed(ctx, what, pullCall{}, err)
 }
 
-// stopSlack is how long Messages may take to hand back what is on the wire when the
-// server does not answer.
+// stopSlack is how long Messages may take to hand back what is on the wire when the server does not answer.
 const stopSlack = 6 * time.Second
 
 // drainGrace is how long after its DrainTimeout Consume has returned.

@@ -87,9 +87,8 @@ func (s *schedule) check(history []model.Event) []string {
 
 func (a *audit) since(t time.Time) time.Duration { return t.Sub(a.start) }
 
-// forgets reports whether after an event the server may have forgotten deliveries.
-// With ack policy none deliveries do not wait for a quorum, and a new leader begins
-// at the position of its replica.
+// forgets reports whether after an event the server may have forgotten deliveries. With ack policy none deliveries do not wait for a quorum, and a
+// new leader begins at the position of its replica.
 func (a *audit) forgets(kind model.Kind) bool {
 	return kind == model.ServerDown || kind == model.Deleted || kind == model.LeaderLost && a.plan.ackNone()
 }
@@ -152,9 +151,8 @@ func (f *course) read(at time.Duration, e model.Event) {
 	}
 }
 
-// match finds the delivery by which a message was handed over, for the first time or for
-// a retry in place: the last that can be, for a consumer that is recreated counts from one
-// again, and what it delivered before may have got lost.
+// match finds the delivery by which a message was handed over, for the first time or for a retry in place: the last that can be, for a consumer that
+// is recreated counts from one again, and what it delivered before may have got lost.
 func (f *course) match(a *audit, h *handing) {
 	var later *delivery // with the same number, of a server that crashed
 	for _, d := range slices.Backward(f.deliveries) {
@@ -185,8 +183,7 @@ func isPull(e model.Event) bool {
 	return e.Kind == model.Pulled || e.Kind == model.Unanswered && e.Seq == 0
 }
 
-// excused reports whether something was broken at some time from one time to
-// another, or so soon before or after that it may have mattered.
+// excused reports whether something was broken at some time from one time to another, or so soon before or after that it may have mattered.
 func (a *audit) excused(from, to time.Duration) bool {
 	return a.meets(a.outages, from, to) || a.meets(a.plan.stalls, from, to)
 }
@@ -208,8 +205,7 @@ func (a *audit) arrives(sent time.Duration) time.Duration {
 	return at
 }
 
-// excusedDelivery reports whether a message that was not handed over may have
-// got lost on the way to the client, in the client, or on the way back.
+// excusedDelivery reports whether a message that was not handed over may have got lost on the way to the client, in the client, or on the way back.
 func (a *audit) excusedDelivery(d *delivery) bool {
 	to := a.arrives(d.at)
 	if d.kind != model.Delivered || a.meets(a.outages, d.at, to) || a.plan.ackNone() && a.excused(d.at, to) {

@@ -11,9 +11,8 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest/model"
 )
 
-// checkLoss: every message was handed to somebody before it was settled, and
-// what an actor did not acknowledge or give up nobody else did. With ack policy all the caller
-// decides what an acknowledgement covers.
+// checkLoss: every message was handed to somebody before it was settled, and what an actor did not acknowledge or give up nobody else did. With ack
+// policy all the caller decides what an acknowledgement covers.
 func (a *audit) checkLoss() {
 	switch {
 	case a.plan.ackNone():
@@ -44,9 +43,8 @@ func (f *course) held(d *delivery) bool {
 	})
 }
 
-// checkLossUnacked holds what was sent and not handed over, where nothing is
-// acknowledged, against what Close says was dropped. That counts what others were sent
-// too, but nothing twice.
+// checkLossUnacked holds what was sent and not handed over, where nothing is acknowledged, against what Close says was dropped. That counts what
+// others were sent too, but nothing twice.
 func (a *audit) checkLossUnacked() {
 	gone, deleted := a.plan.restart() // one that is created again delivers all again
 	missing, sent := map[string][]uint64{}, uint64(0)
@@ -255,8 +253,7 @@ func (f *course) deliveredAs(h *handing) time.Duration {
 // lateMost is how long after AckWait Consume remembers what it has settled.
 const lateMost = 5 * time.Second
 
-// remembered is the longest AckWait that a Consume knows of: it may go by any
-// configuration that there has been.
+// remembered is the longest AckWait that a Consume knows of: it may go by any configuration that there has been.
 func (a *audit) remembered(by time.Duration) time.Duration {
 	least := time.Duration(math.MaxInt64)
 	for _, c := range a.configs(0, by) {
@@ -278,10 +275,9 @@ func (a *audit) forgotten(f *course, h *handing, d *delivery) bool {
 	})
 }
 
-// checkCopies: a Consume that was done with a message does not handle it again, however
-// often it is delivered, unless by a consumer that was recreated, or for another that
-// failed since, as after a crash that made the server forget the acknowledgement, or so
-// much later that it has forgotten it too.
+// checkCopies: a Consume that was done with a message does not handle it again, however often it is delivered, unless by a consumer that was
+// recreated, or for another that failed since, as after a crash that made the server forget the acknowledgement, or so much later that it has
+// forgotten it too.
 func (a *audit) checkCopies() {
 	gone, deleted := a.plan.restart()
 	for _, seq := range a.order {
@@ -330,9 +326,8 @@ func (a *audit) around(life string, at time.Duration) (last, first *delivery) {
 // fallsToHalf reports whether a delivery has half of the consumer's number of the one before, or less.
 func (d *delivery) fallsToHalf(before *delivery) bool { return d.deliverSeq <= (before.deliverSeq+1)/2 }
 
-// nakedBy returns the first nak that came for a delivery to a life, of the one given or
-// a later one, and by a run, if one is given. It is not sure if its number was given more
-// than once: a recreated consumer or a server that crashed gave it again.
+// nakedBy returns the first nak that came for a delivery to a life, of the one given or a later one, and by a run, if one is given. It is not sure
+// if its number was given more than once: a recreated consumer or a server that crashed gave it again.
 func (f *course) nakedBy(life string, r *run, least uint64, from, to time.Duration) (first nak, sure, ok bool) {
 	i := slices.IndexFunc(f.naks, func(n nak) bool {
 		return n.at >= from && n.at <= to && n.deliverSeq >= least &&

@@ -144,8 +144,7 @@ func (s *script) call(seq uint64) uint64 {
 	return s.calls[seq]
 }
 
-// take takes as long as a handler does, and reports whether it failed by that: its
-// context ended, or it overran its time. Some handlers ignore that.
+// take takes as long as a handler does, and reports whether it failed by that: its context ended, or it overran its time. Some handlers ignore that.
 func (s *script) take(ctx context.Context, rng *rand.Rand, h *handing) (failed bool, err error) {
 	d := s.duration(rng)
 	if d == 0 {

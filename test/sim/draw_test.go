@@ -44,8 +44,7 @@ type publication struct {
 	size    int
 }
 
-// life is a process from its start to its end: one connection and one
-// Subscription.
+// life is a process from its start to its end: one connection and one Subscription.
 type life struct {
 	from, to time.Duration
 	end      ending
@@ -92,8 +91,7 @@ func drawPlan(seed uint64) *plan {
 	p.drawFaults(rng)
 	p.drawPublications(rng)
 	p.drawProcesses(rng)
-	// Later additions draw from a source of their own, so that a seed still draws
-	// the same values for the rest.
+	// Later additions draw from a source of their own, so that a seed still draws the same values for the rest.
 	extra := rand.New(rand.NewPCG(seed, 0xde1))
 	p.drawLimits(extra, &p.consumer)
 	p.drawDeletion(extra)
@@ -241,8 +239,7 @@ func (p *plan) drawBursts(rng *rand.Rand) {
 	slices.SortStableFunc(p.publish, func(a, b publication) int { return int(a.at - b.at) })
 }
 
-// drawUpdates lets the consumer be changed while runs are under way, in one schedule of
-// three.
+// drawUpdates lets the consumer be changed while runs are under way, in one schedule of three.
 func (p *plan) drawUpdates(rng *rand.Rand) {
 	if !oneIn(rng, 3) {
 		return
@@ -294,8 +291,7 @@ func (p *plan) ackWaits() (least, most time.Duration) {
 	return least, most
 }
 
-// drawDeletion lets the consumer be deleted, as the last fault of one schedule in
-// eight.
+// drawDeletion lets the consumer be deleted, as the last fault of one schedule in eight.
 func (p *plan) drawDeletion(rng *rand.Rand) {
 	if !oneIn(rng, 8) {
 		return
@@ -398,9 +394,8 @@ func (p *plan) drawActors(rng *rand.Rand) []actor {
 	return actors
 }
 
-// lasts reports whether an actor of a life that stays on goes on in the calm phase. One
-// that waits for thresholds may be served no more, and many can fill the queue of waiting
-// pulls.
+// lasts reports whether an actor of a life that stays on goes on in the calm phase. One that waits for thresholds may be served no more, and many
+// can fill the queue of waiting pulls.
 func (p *plan) lasts(kind string) bool {
 	c := p.consumer
 	return kind == useConsume && !p.ackAll() && p.seed/2%2 == 1 && c.PriorityPolicy != jetstream.PriorityPolicyOverflow && c.MaxWaiting == 0
@@ -412,8 +407,7 @@ func (p *plan) pinned() bool {
 	return p.consumer.PriorityPolicy == jetstream.PriorityPolicyPinned
 }
 
-// trip is the longest that one frame and its answer can take together with what
-// the server does in between, while nothing is broken.
+// trip is the longest that one frame and its answer can take together with what the server does in between, while nothing is broken.
 func (p *plan) trip() time.Duration {
 	m := p.model
 	return m.Up.Max + m.Down.Max + 2*m.Quorum.Max + m.Wake.Max + 10*time.Millisecond

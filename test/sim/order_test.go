@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// checkOrder: one handler at a time and in stream order, of each key with
-// OrderedBy and of all messages with a concurrency of one; and what failed
+// checkOrder: one handler at a time and in stream order, of each key with OrderedBy and of all messages with a concurrency of one; and what failed
 // holds back what follows for as long as it is not due again.
 func (a *audit) checkOrder() {
 	lines := map[*run]map[string][]*handing{}
@@ -54,9 +53,8 @@ func (a *audit) inherits(r *run) bool {
 	})
 }
 
-// checkSequence: messages that are delivered for the first time come in stream
-// order. A server that forgot deliveries begins again before where it was, and counts
-// from one again what it had delivered, to another stream too.
+// checkSequence: messages that are delivered for the first time come in stream order. A server that forgot deliveries begins again before where it
+// was, and counts from one again what it had delivered, to another stream too.
 func (a *audit) checkSequence(line []*handing) {
 	seen := map[uint64]bool{}
 	last := &handing{}
@@ -85,8 +83,7 @@ func (a *audit) sentAt(h *handing) time.Duration {
 	return at
 }
 
-// crashed reports whether the server forgot deliveries between two times, or so
-// shortly before that messages of both sides may have met.
+// crashed reports whether the server forgot deliveries between two times, or so shortly before that messages of both sides may have met.
 func (a *audit) crashed(from, to time.Duration) bool {
 	if gone, ok := a.plan.restart(); ok && gone.at <= to && gone.at+gone.length >= from-a.plan.trip() {
 		return true // the new consumer begins from the first message

@@ -15,8 +15,7 @@ import (
 // plantedWithin is in how many seeds the simulation has to find a planted bug.
 const plantedWithin = 400
 
-// planted are bugs that are put into the client's source: what stands in a file,
-// and what takes its place.
+// planted are bugs that are put into the client's source: what stands in a file, and what takes its place.
 var planted = []struct {
 	name, file string
 	text, bug  string
@@ -95,8 +94,7 @@ func TestPlantedBugsHaveTheirPlace(t *testing.T) {
 	}
 }
 
-// TestPlantedBugs builds the simulation with each bug in the client and shows
-// that it finds it.
+// TestPlantedBugs builds the simulation with each bug in the client and shows that it finds it.
 func TestPlantedBugs(t *testing.T) {
 	if !*plantBugs {
 		t.Skip("builds the client once for each bug; make sim-planted")

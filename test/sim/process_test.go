@@ -38,8 +38,7 @@ type process struct {
 	pin     string // as the pin callbacks tell it; they come one at a time
 }
 
-// connect starts a process. Its inboxes begin with its name. The server need
-// not be there.
+// connect starts a process. Its inboxes begin with its name. The server need not be there.
 func connect(tb testing.TB, m *model.Model, j *journal, name string) *process {
 	p := &process{journal: j, tb: tb, name: name}
 	p.nc = m.Connect(tb,
@@ -103,8 +102,7 @@ func (p *process) lost(e jetpull.PinEvent) {
 	p.pin = ""
 }
 
-// live runs a life up to its end. One that stays on keeps its Subscription;
-// its actors are gone.
+// live runs a life up to its end. One that stays on keeps its Subscription; its actors are gone.
 func (p *process) live(l life) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -171,8 +169,7 @@ func (p *process) close() {
 func (p *process) finished() {
 	killed := time.Duration(p.killed.Load())
 	if killed == 0 {
-		// The last messages must arrive; they cannot while the connection is
-		// down.
+		// The last messages must arrive; they cannot while the connection is down.
 		_ = p.nc.FlushTimeout(closeWait)
 	}
 	closed := p.now()

@@ -47,17 +47,14 @@ func (a *audit) checkStats() {
 }
 
 const (
-	// idlePulls is how many pulls in a second need no reason, for each use of
-	// the client that goes on: pulls that were refused, and what makes up for
-	// them.
+	// idlePulls is how many pulls in a second need no reason, for each use of the client that goes on: pulls that were refused, and what makes up
+	// for them.
 	idlePulls = 8
-	// pullsPerUse is how many pulls a call may need for each message that it
-	// gets, besides one that brings it.
+	// pullsPerUse is how many pulls a call may need for each message that it gets, besides one that brings it.
 	pullsPerUse = 3
 )
 
-// checkRate: in no second were there more pulls than calls, streams, messages
-// and pulls that expired explain.
+// checkRate: in no second were there more pulls than calls, streams, messages and pulls that expired explain.
 func (a *audit) checkRate() {
 	pulls, reasons := map[string][]time.Duration{}, map[string][]time.Duration{}
 	sent, unpinned := map[string]time.Duration{}, time.Duration(0)

@@ -10,9 +10,8 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest/model"
 )
 
-// conclude determines the result of a message whose handlers have failed: given up,
-// retried in place, or back at the server. The handlers do not see the number of its
-// attempts, because a redelivery can have replaced the delivery that they got.
+// conclude determines the result of a message whose handlers have failed: given up, retried in place, or back at the server. The handlers do not see
+// the number of its attempts, because a redelivery can have replaced the delivery that they got.
 func (a *audit) conclude(f *course) {
 	last, retries, sure := map[*run]*handing{}, map[*run]int{}, map[*run]int{}
 	for i, h := range f.handings {
@@ -273,6 +272,5 @@ func (a *audit) checkPin(life string, by time.Duration) {
 // pinTrip is the longest round trip in which a call that ends gives up its pin.
 const pinTrip = 150 * time.Millisecond
 
-// pinSlack is how long before its end a client may have got a pin of which it need not
-// have known.
+// pinSlack is how long before its end a client may have got a pin of which it need not have known.
 const pinSlack = time.Second

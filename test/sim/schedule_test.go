@@ -27,8 +27,7 @@ type schedule struct {
 	leave    context.CancelFunc
 }
 
-// simulate runs a plan in the bubble it is called in. The findings are in the
-// journal.
+// simulate runs a plan in the bubble it is called in. The findings are in the journal.
 func simulate(tb testing.TB, p *plan) *schedule {
 	m := model.New(tb, p.model)
 	m.AddStream(streamName, streamName+".>")
@@ -47,8 +46,7 @@ func simulate(tb testing.TB, p *plan) *schedule {
 	return s
 }
 
-// runActive lets everything happen at once, and returns when the faults are
-// over and all actors are gone.
+// runActive lets everything happen at once, and returns when the faults are over and all actors are gone.
 func (s *schedule) runActive() {
 	var all sync.WaitGroup
 	all.Go(s.publishAll)
@@ -67,8 +65,7 @@ func (s *schedule) runActive() {
 	s.procs = stay
 }
 
-// activeSlack is how long after the active phase its last actor may end: the
-// longest handler, its drain, and the end of its stream.
+// activeSlack is how long after the active phase its last actor may end: the longest handler, its drain, and the end of its stream.
 const activeSlack = 45 * time.Second
 
 // waitFor waits for something that has to happen.
@@ -208,9 +205,8 @@ func (s *schedule) runCalm() {
 	s.inspect()
 }
 
-// patience is how long it may take until all is settled after the faults: a
-// message that was forgotten waits for its AckWait, and so does one whose frame
-// was lost, perhaps more than once; one whose handler failed last waits for its retry.
+// patience is how long it may take until all is settled after the faults: a message that was forgotten waits for its AckWait, and so does one whose
+// frame was lost, perhaps more than once; one whose handler failed last waits for its retry.
 func (s *schedule) patience() time.Duration {
 	_, most := s.plan.ackWaits()
 	most = 2*most + 2*s.plan.consumer.PinnedTTL + 30*time.Second
@@ -281,9 +277,8 @@ func (s *schedule) awaitSettled(most time.Duration, what string) bool {
 	return true
 }
 
-// missedHeartbeats is how long a client counts on a pull that the server dropped
-// without a word, as it does where the pulls of all clients are more than it
-// queues.
+// missedHeartbeats is how long a client counts on a pull that the server dropped without a word, as it does where the pulls of all clients are more
+// than it queues.
 const missedHeartbeats = 5 * time.Second
 
 // pullMost is how long a pull lives.
@@ -295,8 +290,7 @@ const retryMost = 72 * time.Second
 // probes is how many messages a probe has.
 const probes = 3
 
-// probe publishes when all has been quiet for a while: the messages have to be
-// worked off at once.
+// probe publishes when all has been quiet for a while: the messages have to be worked off at once.
 func (s *schedule) probe() {
 	for _, p := range s.procs { // what waits here for its retry, or its dead letter, may be settled elsewhere by now
 		busy := func() bool { st := p.sub.Stats(); return st.Buffered+st.Running > 0 }
@@ -328,9 +322,8 @@ func (s *schedule) probe() {
 	}
 }
 
-// awaitOrder waits until a process has on order what the windows of its streams hold. Its last pull may have been
-// refused a moment ago, by a configuration that it had not seen, or may bring but a part, until it is over and one
-// takes the place of all.
+// awaitOrder waits until a process has on order what the windows of its streams hold. Its last pull may have been refused a moment ago, by a
+// configuration that it had not seen, or may bring but a part, until it is over and one takes the place of all.
 func (s *schedule) awaitOrder(p *process) {
 	most, want := time.Second+s.plan.trip(), 1
 	if windows := s.windows(p.name); windows > want && !s.plan.pinned() { // with a pin pulls overlap, to refresh it
@@ -375,9 +368,8 @@ func (s *schedule) windows(life string) (n int) {
 	return n
 }
 
-// lapse is how long the server may deliver n messages again and again: after a crash
-// it takes an acknowledgement of what it has forgotten it delivered, and then neither
-// counts deliveries with numbers up to that one nor takes their acknowledgements.
+// lapse is how long the server may deliver n messages again and again: after a crash it takes an acknowledgement of what it has forgotten it
+// delivered, and then neither counts deliveries with numbers up to that one nor takes their acknowledgements.
 func (s *schedule) lapse(n int) time.Duration {
 	state := s.consumer.State()
 	if !s.plan.ackAll() || state.AckFloor.Consumer <= state.Delivered.Consumer {
@@ -390,8 +382,7 @@ func (s *schedule) lapse(n int) time.Duration {
 // burst is how many messages are on their way when all processes end.
 const burst = 30
 
-// stopAll ends all processes while messages are on their way to them: one half
-// by the context of Consume, the other by Close.
+// stopAll ends all processes while messages are on their way to them: one half by the context of Consume, the other by Close.
 func (s *schedule) stopAll(consuming *sync.WaitGroup) {
 	for range burst {
 		s.model.Publish(streamName+".k0", nil, nil)
@@ -416,8 +407,7 @@ func (s *schedule) stopAll(consuming *sync.WaitGroup) {
 	}
 }
 
-// inspect looks whether what the others did not get is there for the next one
-// at once.
+// inspect looks whether what the others did not get is there for the next one at once.
 func (s *schedule) inspect() {
 	if s.plan.ackNone() {
 		return // there is nothing that could be handed back

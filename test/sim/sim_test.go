@@ -145,8 +145,7 @@ func TestWorker(t *testing.T) {
 	}
 }
 
-// runSeed runs the schedule of one seed. A goroutine that it leaves behind
-// fails the bubble.
+// runSeed runs the schedule of one seed. A goroutine that it leaves behind fails the bubble.
 func runSeed(t *testing.T, seed uint64) bool {
 	// Outside of the bubble, so by real time. It says where all goroutines are.
 	watch := time.AfterFunc(seedWait, func() { panic(fmt.Sprintf("seed %d did not end within %v", seed, seedWait)) })
