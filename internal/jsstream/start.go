@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -77,30 +76,15 @@ func Make(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig)
 			return fmt.Errorf("the stream %s has %d replicas and this process is configured with %d: give --replicas %[2]d, or change the streams first "+
 				"with `nats stream edit`", c.Name, was.Replicas, max(1, c.Replicas))
 		}
-		wanted := changed(was, c)
-		if reflect.DeepEqual(was, wanted) {
-			// In server 2.15.2 an update races with the creation of a consumer.
-			return nil
-		}
-		stream, err = js.UpdateStream(ctx, wanted)
+		changed := c
+		changed.MaxBytes, changed.MaxMsgs, changed.MaxMsgSize = was.MaxBytes, was.MaxMsgs, was.MaxMsgSize
+		stream, err = js.UpdateStream(ctx, changed)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make stream %s: %w", c.Name, err)
 	}
 	return stream, nil
-}
-
-// changed is the configuration of a stream with what c says. Its zero fields say nothing, but for AllowDirect: an operator may have set them.
-func changed(was, c jetstream.StreamConfig) jetstream.StreamConfig {
-	wanted, given := reflect.ValueOf(&was).Elem(), reflect.ValueOf(c)
-	for i := range given.NumField() {
-		if !given.Field(i).IsZero() {
-			wanted.Field(i).Set(given.Field(i))
-		}
-	}
-	was.AllowDirect = c.AllowDirect
-	return was
 }
 
 // MakeBucket makes the stream of a key-value bucket with one value for each key, or adopts it. c.Name is the bucket's name.

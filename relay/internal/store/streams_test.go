@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -72,44 +71,6 @@ func TestLimitsOfAnOperatorStay(t *testing.T) {
 		require.True(t, stream.CachedInfo().Config.AllowDirect, name)
 		require.Equal(t, jetstream.DiscardNew, stream.CachedInfo().Config.Discard, name)
 	}
-}
-
-// A start leaves a stream that is as wanted alone. It changes only what it wants otherwise in another one.
-func TestUnchangedStreamsAreNotUpdated(t *testing.T) {
-	t.Parallel()
-	nc := servertest.RunServer(t).Connect(t)
-	updates, err := nc.SubscribeSync("$JS.EVENT.ADVISORY.STREAM.UPDATED.>")
-	require.NoError(t, err)
-	open := func() *Store {
-		s, err := Open(t.Context(), nc, Config{Name: "relay", Replicas: 1, Tombstone: time.Hour, Logger: slog.New(slog.DiscardHandler)})
-		require.NoError(t, err)
-		t.Cleanup(s.Close)
-		require.NoError(t, nc.Flush())
-		return s
-	}
-	js := open().js
-	open()
-	_, err = updates.NextMsg(100 * time.Millisecond)
-	require.ErrorIs(t, err, nats.ErrTimeout)
-
-	stream, err := js.Stream(t.Context(), "relay_to_receiver")
-	require.NoError(t, err)
-	c := stream.CachedInfo().Config
-	c.Duplicates, c.Description = time.Minute, "an operator's"
-	_, err = js.UpdateStream(t.Context(), c)
-	require.NoError(t, err)
-	open()
-	for range 2 {
-		m, err := updates.NextMsg(10 * time.Second)
-		require.NoError(t, err)
-		require.Equal(t, "$JS.EVENT.ADVISORY.STREAM.UPDATED.relay_to_receiver", m.Subject)
-	}
-	info, err := stream.Info(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, duplicates, info.Config.Duplicates)
-	require.Equal(t, "an operator's", info.Config.Description)
-	_, err = updates.NextMsg(100 * time.Millisecond)
-	require.ErrorIs(t, err, nats.ErrTimeout)
 }
 
 // A server whose max_payload cannot hold an entry is refused with the limit in the error.
