@@ -26,8 +26,8 @@ var clientDirs = []string{
 // file that is no test, comments and blank ones included.
 const (
 	rootLines, rootFiles = 3112, 15
-	clientLines          = 8817
-	testLines            = 16455 // of its tests, those on real servers and the simulation included
+	clientLines          = 8818
+	testLines            = 16428 // of its tests, those on real servers and the simulation included
 )
 
 // clientFiles are the sources of the client, tests left out.
@@ -197,7 +197,7 @@ func TestTableViolationsFire(t *testing.T) {
 
 // systemLines are the most lines of each system, of the command, the console and package partition, without tests. The feed's test server counts as a
 // test.
-var systemLines = map[string]int{"broker": 11849, "relay": 6379, "feed": 6311, "cmd": 8572, "console": 10467, "partition": 1570}
+var systemLines = map[string]int{"broker": 11849, "relay": 6381, "feed": 6311, "cmd": 8572, "console": 10467, "partition": 1570}
 
 // TestTheSystemsAreSmall holds the code of systemLines against its limits.
 func TestTheSystemsAreSmall(t *testing.T) {

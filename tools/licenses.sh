@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Writes the licence notices of all software in the jetpull command into the folder OUT: licenses.txt, which is in each package of a release, and
-# licenses.txt.gz, which the command embeds. Go itself copies the notices: go mod vendor does so for each package, from its folder up to its module's.
+# licenses.txt.gz, which the command embeds. It needs GNU find and sed. Go itself copies the notices: go mod vendor does so for each package, from its folder up to its module's.
 set -euo pipefail
+export LC_ALL=C # the order of sort
 out=$(realpath "$1")
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)

@@ -4,6 +4,7 @@
 #	tools/release.sh commit v0.1.0	# on a branch of its own: the version, go.mod files that ask for each other at it, and tags
 #	tools/release.sh check v0.1.0	# go install and go get from a module proxy in a folder, made of the tree
 set -euo pipefail
+sed --version >/dev/null 2>&1 || { echo "release: needs GNU sed, find and cp, as Linux has" >&2; exit 1; }
 
 own=github.com/jetpull/jetpull
 number='[0-9]+\.[0-9]+\.[0-9]+'

@@ -65,6 +65,7 @@ func TestWindow(t *testing.T) {
 		w := &tt.w
 		w.workers, w.size, w.bound = max(1, w.workers), 16, 1000
 		for range tt.starved {
+			w.taken = true
 			w.starved()
 		}
 		for range 30 {
@@ -77,6 +78,7 @@ func TestWindow(t *testing.T) {
 	w := &window{workers: 1, size: 16, bound: 1000, waitMost: time.Second}
 	for each, want := range map[time.Duration]int{100 * ms: 10, ms: 1000} {
 		for range 60 {
+			w.taken = true
 			w.starved()
 			w.measured(1, each)
 		}

@@ -237,24 +237,23 @@ func (q *queue[M]) next(s *slot[M], until pull.At) *entry[M] {
 		return (q.available() == 0 || q.filling != nil && q.filling != s) && !q.over() && (until == 0 || !q.stopped && q.ops.Now() < until)
 	}
 	for waits() {
-		if q.window.taken {
+		if news := q.credit.N > 0 || !q.starving; q.available() == 0 {
 			q.window.starved()
-		}
-		q.window.taken = false
-		news := q.credit.N > 0 || !q.starving
-		q.starving = true
-		c := q.creditDue()
-		if news {
-			q.mu.Unlock()
-			q.ops.Credit(c)
-			q.mu.Lock()
+			q.starving = true
+			if c := q.creditDue(); news {
+				q.mu.Unlock()
+				q.ops.Credit(c)
+				q.mu.Lock()
+			}
 		}
 		if waits() {
 			q.waiting++
 			q.some.Wait()
 			q.waiting--
 		}
-		s.since = q.ops.Now()
+		if s.n == 0 {
+			s.since = q.ops.Now()
+		}
 	}
 	var e *entry[M]
 	if q.available() > 0 {
@@ -279,12 +278,11 @@ func (q *queue[M]) next(s *slot[M], until pull.At) *entry[M] {
 
 // signal has as many waiting workers look as there are new messages, or all while a batch fills.
 func (q *queue[M]) signal(news int) {
-	wake := q.some.Signal
 	if q.filling != nil {
-		wake = q.some.Broadcast
+		news = q.waiting
 	}
 	for range min(news, q.waiting) {
-		wake()
+		q.some.Signal()
 	}
 }
 

@@ -38,10 +38,13 @@ func (w *window) restart() {
 	w.fit()
 }
 
-// starved doubles the window.
+// starved doubles the window when a worker has to wait again.
 func (w *window) starved() {
-	w.size *= 2
-	w.fit()
+	if w.taken {
+		w.size *= 2
+		w.fit()
+	}
+	w.taken = false
 }
 
 // measured records that a worker handled n messages in d.

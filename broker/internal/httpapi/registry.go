@@ -14,6 +14,7 @@ import (
 	directory "github.com/jetpull/jetpull/broker/internal/admin"
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/work"
+	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/service/webhook"
 )
@@ -342,6 +343,10 @@ func fillStakeholder(f form, id string, s *domain.Stakeholder) error {
 func (a *API) fillConsumer(r *http.Request, f form, c *domain.Consumer) (err error) {
 	c.Channel = r.PathValue("channel")
 	if f.sets("callbackUrl") {
+		kept := len(c.Headers) > 0 && !f.sets("headers") || c.SigningSecret != "" && !f.sets("signingSecret")
+		if to := f.Get("callbackUrl"); kept && origin(to) != origin(c.CallbackURL) {
+			return badField("callbackUrl", fmt.Errorf("%s is another server: give headers and signingSecret, too, which nobody can read", mask.URL(to)))
+		}
 		c.CallbackURL = f.Get("callbackUrl")
 	}
 	if err := webhook.CheckURL(c.CallbackURL); err != nil {
@@ -385,4 +390,12 @@ func (a *API) fillConsumer(r *http.Request, f form, c *domain.Consumer) (err err
 		c.EventTypes, err = domain.ParseEventTypes(f.Get("eventTypes"))
 	}
 	return badField("eventTypes", err)
+}
+
+// origin is the scheme and host of a URL, or the URL if it is none.
+func origin(text string) string {
+	if u, err := url.Parse(text); err == nil {
+		return u.Scheme + "://" + u.Host
+	}
+	return text
 }

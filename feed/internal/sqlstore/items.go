@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"slices"
 	"time"
@@ -96,8 +97,8 @@ func Add(s *Store, tx *gorm.DB, id string, rows []Item) (added bool, err error) 
 		Map(rows, func(r *Item) string { return r.ID }), gates, Map(rows, func(r *Item) []byte { return r.Data }),
 		Map(rows, (*Item).notBefore), Map(rows, func(r *Item) *int64 { return r.Timer }))
 	if err != nil {
-		if _, answered := errors.AsType[serverError](err); !answered {
-			err = nil // a driver other than pgx takes no arrays, or the connection broke, and all that follows fails
+		if _, answered := errors.AsType[serverError](err); !answered && tx.Statement.Context.Err() == nil && !errors.Is(err, driver.ErrBadConn) {
+			err = nil // a driver other than pgx takes no arrays
 		}
 		return false, err
 	}

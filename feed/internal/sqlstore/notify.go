@@ -48,7 +48,12 @@ func listen(ctx context.Context, s *Store, f func(partition string)) error {
 	defer func() { _ = conn.Close() }()
 	var failure error
 	err = conn.Raw(func(raw any) error {
-		conn := raw.(*stdlib.Conn).Conn() // see Store.batch
+		pgx, ok := raw.(*stdlib.Conn)
+		if !ok { // a driver around pgx, such as one that traces
+			failure = errors.New("the connection is not pgx's")
+			return driver.ErrBadConn
+		}
+		conn := pgx.Conn()
 		_, failure = conn.Exec(ctx, "LISTEN "+wakeChannel)
 		if failure == nil {
 			f("") // what was committed before is not notified

@@ -293,6 +293,7 @@ func (s *Registry) DropWindow(ctx context.Context, receiver string) error {
 type senderIndex struct {
 	changes  uint64             // the number of changes that it includes
 	byPrefix map[string][]owner // by name
+	longest  int                // prefix, in bytes
 	tokens   map[[sha256.Size]byte]bool
 }
 
@@ -309,6 +310,7 @@ func newSenderIndex(all []Sender) *senderIndex {
 		x.tokens[one.token] = true
 		for _, prefix := range s.Sources {
 			x.byPrefix[prefix] = append(x.byPrefix[prefix], one)
+			x.longest = max(x.longest, len(prefix))
 		}
 	}
 	return x
@@ -316,7 +318,7 @@ func newSenderIndex(all []Sender) *senderIndex {
 
 // find returns the first sender, by name, that has the longest prefix of a source and fits, or "". Several may have the same prefix.
 func (x *senderIndex) find(source string, fits func(owner) bool) string {
-	for n := len(source); n >= 0; n-- {
+	for n := min(len(source), x.longest); n >= 0; n-- {
 		if owners := x.byPrefix[source[:n]]; len(owners) > 0 {
 			if i := slices.IndexFunc(owners, fits); i >= 0 {
 				return owners[i].name

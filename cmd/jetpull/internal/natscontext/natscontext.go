@@ -91,7 +91,7 @@ func (c *Context) askNSC(ctx context.Context) error {
 		} `json:"operator"`
 	}
 	if err := json.Unmarshal(out, &profile); err != nil || profile.Creds == "" {
-		return fmt.Errorf("context %s: nsc generate profile %s printed no credentials: %.200q", c.Path, c.NSC, out)
+		return fmt.Errorf("context %s: nsc generate profile %s printed no credentials", c.Path, c.NSC)
 	}
 	c.Creds, c.URL = profile.Creds, cmp.Or(c.URL, strings.Join(profile.Operator.Service, ","))
 	return nil
