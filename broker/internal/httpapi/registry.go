@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -342,12 +343,12 @@ func fillStakeholder(f form, id string, s *domain.Stakeholder) error {
 
 func (a *API) fillConsumer(r *http.Request, f form, c *domain.Consumer) (err error) {
 	c.Channel = r.PathValue("channel")
-	if f.sets("callbackUrl") {
-		kept := len(c.Headers) > 0 && !f.sets("headers") || c.SigningSecret != "" && !f.sets("signingSecret")
-		if to := f.Get("callbackUrl"); kept && origin(to) != origin(c.CallbackURL) {
+	kept := len(c.Headers) > 0 && !f.sets("headers") || c.SigningSecret != "" && !f.sets("signingSecret")
+	if to := f.Get("callbackUrl"); f.sets("callbackUrl") {
+		if kept && origin(to) != origin(c.CallbackURL) {
 			return badField("callbackUrl", fmt.Errorf("%s is another server: give headers and signingSecret, too, which nobody can read", mask.URL(to)))
 		}
-		c.CallbackURL = f.Get("callbackUrl")
+		c.CallbackURL = to
 	}
 	if err := webhook.CheckURL(c.CallbackURL); err != nil {
 		return badField("callbackUrl", err)
@@ -392,10 +393,5 @@ func (a *API) fillConsumer(r *http.Request, f form, c *domain.Consumer) (err err
 	return badField("eventTypes", err)
 }
 
-// origin is the scheme and host of a URL, or the URL if it is none.
-func origin(text string) string {
-	if u, err := url.Parse(text); err == nil {
-		return u.Scheme + "://" + u.Host
-	}
-	return text
-}
+// origin returns the scheme and host of a URL.
+var origin = regexp.MustCompile(`^[a-zA-Z]+://[^/?#\\]*`).FindString
