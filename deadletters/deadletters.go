@@ -114,7 +114,7 @@ type Config struct {
 
 // Capture stores a dead letter for each advisory that a stream keeps, until ctx ends or Config.Idle has passed. Then it returns nil. Several
 // processes share the advisories. Capture reads streams, consumers and messages. It needs permission for STREAM.NAMES, STREAM.INFO, CONSUMER.INFO,
-// DIRECT.GET and STREAM.MSG.GET of the streams, for CONSUMER.CREATE on the advisories' stream, and for the requests of [jetpull.Subscription.Consume].
+// DIRECT.GET and STREAM.MSG.GET of the streams, for CONSUMER.CREATE on the advisories' stream, and what [jetpull.Subscription.Consume] needs.
 func Capture(ctx context.Context, js jetstream.JetStream, cfg Config) error {
 	if err := check(ctx, js); err != nil {
 		return err
