@@ -64,7 +64,7 @@ func (i *inbox) prune(ctx context.Context, d *dialect, m *jetpull.Msg, meta *jet
 		return err
 	}
 	next := f.next(info, i.keep)
-	if err := i.deleteUpTo(ctx, d, meta, min(f.pruned, next.pruned)); err != nil { // at most up to the stored floor, and no row of a message that a reset delivers
+	if err := i.deleteUpTo(ctx, d, meta, min(f.pruned, next.pruned)); err != nil { // up to the stored floor, without rows that a reset needs
 		return err
 	}
 	if next == f {

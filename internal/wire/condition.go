@@ -11,8 +11,8 @@ const (
 	NoCondition      Condition = iota
 	Heartbeat                  // 100
 	NoMessages                 // 404
-	RequestsPending            // 408: other pulls wait for what is pending
-	Expired                    // 408: the pull ran into its own expiry
+	RequestsPending            // 408: other pulls wait for the pending messages
+	Expired                    // 408: the pull has expired
 	InterestExpired            // 408: a cross-account reply lost interest
 	BatchCompleted             // 409: filled, with bytes of max_bytes left
 	MaxBytes                   // 409: the next message does not fit max_bytes
@@ -28,15 +28,15 @@ const (
 	OtherStatus                // one of a newer server
 )
 
-// Class says what a condition means for the pull that it answers.
+// Class is the effect of a condition on the pull that it answers.
 type Class uint8
 
 // The classes.
 const (
 	NoClass  Class = iota
-	Alive          // the pull lives on
+	Alive          // the pull stays open
 	Empty          // nothing to deliver now: send a long pull
-	Over           // the pull ran to its end
+	Over           // the pull has ended normally
 	Retry          // the server cannot serve the pull now: back off, pull again
 	Pin            // the pin id is stale: pull again without it
 	Config         // the terms of the pull are refused: a call ends
@@ -51,10 +51,10 @@ var classes = [...]Class{
 	PinMismatch: Pin,
 }
 
-// Class returns what c means for a pull.
+// Class returns the class of c.
 func (c Condition) Class() Class { return classes[c] }
 
-// conditions are distinguished by code and the beginning of the description, ignoring case: some descriptions end with
+// conditions maps a code and the beginning of a description, without case, to a condition. Some descriptions end with
 // values. The first match counts.
 var conditions = [...]struct {
 	code   int

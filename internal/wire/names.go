@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// APIPrefix returns the prefix of the API subjects, with the dot at its end, for what a user gave: a prefix
-// of their own, which goes first, a JetStream domain, or neither.
+// APIPrefix returns the prefix of the API subjects, with a dot at its end: prefix, or else that of the JetStream
+// domain, or else the default.
 func APIPrefix(prefix, domain string) string {
 	switch {
 	case prefix != "":
@@ -18,13 +18,13 @@ func APIPrefix(prefix, domain string) string {
 	return "$JS.API."
 }
 
-// ConsumerSubject is the subject of a request that concerns a consumer: of a pull with MSG.NEXT, for its configuration and state with INFO, and to
-// remove the pin of the group in the body with UNPIN. prefix is one that APIPrefix returns.
+// ConsumerSubject returns the subject of a request that concerns a consumer. request is MSG.NEXT for a pull, INFO for the configuration and the
+// state, and UNPIN to remove the pin of the group in the body. APIPrefix returns prefix.
 func ConsumerSubject(prefix, request, stream, consumer string) string {
 	return prefix + "CONSUMER." + request + "." + stream + "." + consumer
 }
 
-// groupName is the server's own check (ADR-42).
+// groupName is the server's check of a name (ADR-42).
 var groupName = regexp.MustCompile(`^[a-zA-Z0-9/_=-]{1,16}$`)
 
 // ValidGroup returns an error unless name can name a priority group.
@@ -50,8 +50,8 @@ func Matches(filter, subject string) bool {
 }
 
 const (
-	// MaxSubject is the length of the longest subject that is published to if others may have chosen it. At a line of 4 KiB with a reply subject the
-	// server ends the connection, for good.
+	// MaxSubject is the maximum length of a subject to publish to, if others may have chosen it. If the protocol line, with a reply subject, exceeds
+	// 4 KiB, the server closes the connection for good.
 	MaxSubject = 3 << 10
 	// MaxName is the length of the longest name of a stream or consumer that the server allows.
 	MaxName = 255
@@ -70,8 +70,8 @@ func Publishable(subject string) bool {
 	return true
 }
 
-// IsOld reports whether a server's version is before 2.11, which takes no_wait before expires and has no priority groups. A
-// version that cannot be read is that of a development build, or of a connection that is away.
+// IsOld reports whether a server's version is before 2.11. Such a server ignores expires if no_wait is set, and has no priority
+// groups. A version that cannot be parsed is not old: it is that of a development build, or the connection is down.
 func IsOld(version string) bool {
 	var major, minor int
 	n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor)
