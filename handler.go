@@ -11,7 +11,7 @@ import (
 )
 
 // Handler handles one message. Its result settles the message: nil acknowledges it, and after an error it is retried (see
-// [RetryDelays]). [Retry] sets the delay, and [Terminate] ends the message for good. A message that the handler has settled
+// [RetryDelays]). [Retry] sets the delay, and [Terminate] terminates the message. A message that the handler has settled
 // itself stays as it is. A handler that passes its message to another goroutine must wait until that goroutine has finished
 // with it, or use [ManualAck]. A panic is recovered, reported, and counts as an error.
 //
@@ -56,7 +56,7 @@ func (e *RetryError) Error() string {
 // Unwrap returns Err.
 func (e *RetryError) Unwrap() error { return e.Err }
 
-// TerminateError is a handler's result that ends the message for good, without a dead letter. The Reason goes to the server's
+// TerminateError is a handler's result that terminates the message without a dead letter. The Reason goes to the server's
 // advisory, in one line of at most 1,024 bytes. Middleware finds it with [errors.As].
 type TerminateError struct {
 	Reason string

@@ -142,7 +142,7 @@ func checkServer(version string) (resets bool, err error) {
 }
 
 // Consume makes this process a member of the set until ctx ends. It runs h for the messages of the partitions that the member owns. When members join
-// or leave, it takes or releases partitions. Each call is a member of its own, also within a process.
+// or leave, it takes or releases partitions. Each call is a separate member, even within a process.
 //
 // When ctx ends, Consume hands back the messages that no handler has started, waits for the running handlers, and releases its partitions. It cancels
 // the context of a handler that runs for longer than DrainTimeout. It returns when the last handler has returned; until then no other member gets the

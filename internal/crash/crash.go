@@ -62,7 +62,7 @@ type record struct {
 	By     string `json:"by"` // the process that began it last; empty: its program has ended since
 }
 
-// Counter gives up messages that Most processes have begun and not ended.
+// Counter gives up messages that were begun Most times by processes that ended before the handler did.
 type Counter struct {
 	Most  int
 	Marks jetstream.KeyValue

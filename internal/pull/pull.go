@@ -117,7 +117,7 @@ func (p *pull) took(size int) (fewer int) {
 	p.bytes += size
 	p.left--
 	if p.req.MaxBytes > 0 && p.bytes >= p.req.MaxBytes {
-		// The server drops a pull whose bytes are used up without a status.
+		// When the bytes of a pull are used up, the server drops it without a status.
 		fewer, p.left = p.left, 0
 	}
 	return fewer + 1

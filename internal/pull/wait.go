@@ -16,7 +16,7 @@ const (
 	// messages.
 	quickSilence   = time.Second
 	oneShotSilence = 500 * time.Millisecond
-	// leastPatience is the minimum silence that is allowed to a no-wait pull for which calls with short waits wait.
+	// leastPatience is the minimum wait for the answer to a no-wait pull that a waiting call hurries.
 	leastPatience = 150 * time.Millisecond
 	// replyLife is how long no-wait pulls may share a reply subject. The election of a leader takes longer.
 	replyLife = 100 * time.Millisecond
