@@ -300,7 +300,7 @@ func (r *run) endPool() {
 }
 
 // close ends the call. It hands back the messages that were not started. While the connection is up, and within most, it waits
-// until messages in flight have been handed back too. Then it gives up the pin. All this takes five round trips at most, a reading in progress included.
+// until messages in flight have been handed back too. Then it gives up the pin. With a reading in progress, all this takes five round trips at most.
 func (r *run) close(most time.Duration) {
 	r.endPool()
 	s := r.sub

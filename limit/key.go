@@ -87,7 +87,7 @@ func (k *key) free(c *Config) int {
 	return min(k.hand, k.slots-k.running)
 }
 
-// begin records the start of a handler. The caller of Acquire calls it just before it returns, so that the time is right.
+// begin records the start of a handler. It runs on the goroutine of the caller, just before Acquire returns, so that the time is right.
 func (l *Limiter) begin(k *key, now lease.Moment) (release func()) {
 	if l.cfg.Rate > 0 {
 		k.hand, k.used, k.last = k.hand-1, k.used+1, now.Mono

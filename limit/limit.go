@@ -21,8 +21,8 @@ var (
 	ErrClosed = errors.New("limit: the limiter is closed")
 	// ErrConfig says that the limit was opened with another Config.
 	ErrConfig = errors.New("limit: another configuration")
-	// ErrLost is the cause with which a context of [Limiter.Context] ends when other processes may run handlers of the key instead of this one: it
-	// stored nothing within the TTL, because it was stopped or the bucket could not be reached, or the key's record was deleted.
+	// ErrLost is the cause with which a context of [Limiter.Context] ends when other processes may run handlers of the key instead of this process:
+	// it stored nothing within the TTL, because it was stopped or could not reach the bucket, or the key's record was deleted.
 	ErrLost = errors.New("limit: the right to run a handler of the key was lost")
 )
 
