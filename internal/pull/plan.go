@@ -121,17 +121,17 @@ func (d *Demand) onOrder(now At) (o onOrder) {
 	return o
 }
 
-// planStanding keeps a standing demand's window on order. Pulls overlap: the next goes out as soon as half of the messages that may wait
-// for a worker are neither held nor on order, or when nothing is on order and a worker waits. It goes out unless one of these is the case:
+// planStanding keeps a standing demand's window on order. Pulls overlap: the next pull goes out as soon as half of the messages that may
+// wait for a worker are neither held nor on order, or when nothing is on order and a worker waits. Exceptions:
 //
 //	| state                                                  | the pull waits for                            |
 //	| ---                                                    | ---                                           |
-//	| trouble: a pull is open, mostSilent are in doubt, or   | the end of one, an answer, or its time. What  |
-//	| the back-off runs                                      | goes out then is a probe                      |
-//	| pinned policy, no pin, and messages were promised      | those: they bring the pin                     |
-//	| no free slots in the channel                           | some                                          |
-//	| the next message fits no pull, and some are held or on | none: then the message is pulled alone,       |
-//	| order                                                  | without a bound of the byte window            |
+//	| trouble: a pull is open, mostSilent are in doubt, or   | the end of one, an answer, or the end of the  |
+//	| the back-off runs                                      | back-off. Then a probe goes out               |
+//	| pinned policy, no pin, and messages were promised      | those messages, which bring the pin           |
+//	| no free slots in the channel                           | free slots                                    |
+//	| the next message fits no pull, and some are held or on | the end of those. Then the message is pulled  |
+//	| order                                                  | alone, without the bound of the byte window   |
 //	| unless the pin has to be refreshed:                    |                                               |
 //	| - a message is pulled alone                            | the end of that pull                          |
 //	| - the window is full, or enough pulls are open         | credit                                        |
@@ -140,7 +140,7 @@ func (d *Demand) onOrder(now At) (o onOrder) {
 //	|   is on order, or held while no worker waits           |                                               |
 //	| - less is free of the byte window than a pull asks for | credit                                        |
 //
-// A pull that refreshes the pin and that does not fit otherwise has refreshBytes.
+// A pull that refreshes the pin, and does not fit otherwise, has refreshBytes as its max_bytes.
 func planStanding(now At, d *Demand, v *view) order {
 	s, o := d.stand, d.onOrder(now)
 	refresh := v.pinned && now >= s.lastPull+v.limits.pinRefresh()

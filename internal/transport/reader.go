@@ -78,7 +78,7 @@ func (w *Call) wake() {
 	}
 }
 
-// Get gets messages. The error of the call is the engine's, and also a *pull.Timeout if ctx ends first.
+// Get gets messages. The error of the call is the engine's. If ctx ends first, it is a *pull.Timeout, as after the deadline.
 func (d *Driver) Get(ctx context.Context, ask pull.Ask) *Call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
