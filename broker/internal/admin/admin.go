@@ -28,9 +28,9 @@ type Config struct {
 	Ready func() error
 	// Now returns the time of the store's clock.
 	Now func() time.Time
-	// Shared reports whether other processes also write to the bucket.
+	// Shared specifies whether other processes also write to the bucket.
 	Shared bool
-	// HashTokens reports whether to store the tokens of producers and channels as hashes.
+	// HashTokens specifies whether to store the tokens of producers and channels as hashes.
 	HashTokens bool
 }
 
