@@ -11,7 +11,7 @@ type Group struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	mu     sync.Mutex // so that nothing starts after Stop
+	mu     sync.Mutex // prevents starts after Stop
 }
 
 // New returns a group whose goroutines end with Stop.
@@ -20,8 +20,7 @@ func New() *Group {
 	return &Group{ctx: ctx, cancel: cancel}
 }
 
-// Go runs f on a goroutine of the group and reports whether it did: a stopped
-// group starts nothing. f must return soon after its context ends.
+// Go runs f on a goroutine of the group. If the group was stopped, it does not run f and returns false. f must return soon after its context ends.
 func (g *Group) Go(f func(ctx context.Context)) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -32,14 +31,14 @@ func (g *Group) Go(f func(ctx context.Context)) bool {
 	return true
 }
 
-// Stop ends the group's context and starts nothing from now on. It does not wait, and may be called again.
+// Stop ends the group's context and prevents further starts. It does not wait, and may be called again.
 func (g *Group) Stop() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.cancel()
 }
 
-// Wait returns when all goroutines have ended, or with ctx's error when ctx ends first.
+// Wait returns nil when all goroutines have ended, or ctx's error if ctx ends first.
 func (g *Group) Wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {

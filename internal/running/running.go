@@ -1,4 +1,4 @@
-// Package running answers requests of the account for the messages that the handlers of a Consume have, and cancels one of them. It is a service of
+// Package running serves requests for the messages that the handlers of a Consume have, and for the cancellation of one of them. It is a service of
 // nats.go's micro.
 package running
 
@@ -19,16 +19,16 @@ import (
 	"github.com/nats-io/nats.go/micro"
 )
 
-// Version is that of the requests and answers.
+// Version is the version of the requests and responses.
 const Version = "1.0.0"
 
-// Most is the number of messages in an answer. Those that have run for the longest time come first.
+// Most is the maximum number of messages in a response. Those that have run longest come first.
 const Most = 1000
 
-// ListSubject is where the workers of a consumer answer with a List. Each of them does.
+// ListSubject returns the subject on which every worker of a consumer responds with a List.
 func ListSubject(stream, consumer string) string { return "jetpull.ps." + stream + "." + consumer }
 
-// CancelSubject is where they take the decimal sequence of a message to cancel, and answer with a Cancelled.
+// CancelSubject returns the subject for the decimal sequence of a message to cancel. The workers respond with a Cancelled.
 func CancelSubject(stream, consumer string) string {
 	return "jetpull.cancel." + stream + "." + consumer
 }
@@ -41,7 +41,7 @@ type Worker struct {
 	PID      int    `json:"pid"`
 }
 
-// List is what a worker runs.
+// List contains the messages that a worker runs.
 type List struct {
 	Worker
 	Running []Message `json:"running,omitempty"`
@@ -57,13 +57,13 @@ type Message struct {
 	Attempt  uint64    `json:"attempt"` // deliveries
 }
 
-// Cancelled says whether a worker ran the message.
+// Cancelled reports whether a worker ran the message.
 type Cancelled struct {
 	Worker
 	Cancelled bool `json:"cancelled"`
 }
 
-// Service is the messages of one Consume.
+// Service serves the messages of one Consume.
 type Service struct {
 	name    string
 	micro   micro.Service
@@ -73,7 +73,7 @@ type Service struct {
 	running map[*Message]context.CancelCauseFunc
 }
 
-// Start answers requests, until Stop.
+// Start starts a service that responds to requests until Stop.
 func Start(nc *nats.Conn, name, stream, consumer string, waiting func() int) (*Service, error) {
 	s := &Service{name: name, waiting: waiting, running: map[*Message]context.CancelCauseFunc{}}
 	var err error
@@ -98,7 +98,7 @@ func Start(nc *nats.Conn, name, stream, consumer string, waiting func() int) (*S
 // Stop ends the service.
 func (s *Service) Stop() { _ = s.micro.Stop() }
 
-// Begin adds a message whose handler begins. Its context ends when the message is cancelled, with a cause that matches is. The caller calls end
+// Begin adds a message whose handler starts. Its context ends when the message is cancelled, with a cause that matches is. The caller must call end
 // when the handler has returned.
 func (s *Service) Begin(ctx context.Context, m Message, is error) (limited context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -148,8 +148,8 @@ func (s *Service) cancel(r micro.Request) {
 	_ = r.RespondJSON(c)
 }
 
-// Ask sends a request to all workers of a consumer, and returns the answers that come within a time. A worker that does not answer in it is missing,
-// and none at all is no error: nobody can tell whether there are more.
+// Ask sends a request to all workers of a consumer, and returns the responses that arrive within a time. The response of a slower worker is missing.
+// No responses are no error, because the number of workers is unknown.
 func Ask[T any](ctx context.Context, nc *nats.Conn, subject, body string, within time.Duration) (answers []T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -165,7 +165,7 @@ func Ask[T any](ctx context.Context, nc *nats.Conn, subject, body string, within
 	for {
 		m, err := sub.NextMsgWithContext(ctx)
 		switch {
-		case ctx.Err() != nil, errors.Is(err, nats.ErrNoResponders): // the time is over, or nobody is there
+		case ctx.Err() != nil, errors.Is(err, nats.ErrNoResponders): // the time is over, or there are no workers
 			return answers, nil
 		case err != nil:
 			return answers, err
