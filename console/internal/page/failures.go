@@ -25,7 +25,7 @@ var failureColumns = view.Columns(">Failed", "Reason", "Receiver", "Source", "*M
 // failedFields are the fields of the page's filter.
 var failedFields = []string{"receiver", "source", "message", "stage", "reason", "since", "until"}
 
-// failureList is a system with a list of failures. Filters have the names of its interface.
+// failureList is a system with a list of failures. Its filters have the names of its interface.
 type failureList struct {
 	name, noun, usualRate string
 	fields                []string // in the order of failedFields; empty: it has nothing of that kind
