@@ -25,7 +25,7 @@ type records struct {
 	continued map[string]bool
 }
 
-// newRecords returns empty records. Operations that began before the bucket was read stay in memory, because the bucket may have the same IDs.
+// newRecords returns empty records. Operations that this process began without a bucket stay in memory, because the bucket may have the same IDs.
 func newRecords(process string) *records {
 	r := &records{Store: NewStore[bulk.Operation]("operation.", 0, nil), process: process, continued: map[string]bool{}}
 	r.decode = func(kept *jetstream.RawStreamMsg) (o bulk.Operation, err error) {

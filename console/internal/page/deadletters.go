@@ -131,7 +131,7 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 		find.atOnce = pageSize + 1
 	}
 	part, found, looked, _ := find.list(ctx, r, "deadletters", "dead letter", pageSize)
-	page.Static = !all || find.from < find.high || looked > letterWindow // do not repeat a search again and again
+	page.Static = !all || find.from < find.high || looked > letterWindow // static if reading it again takes a search
 	part.List.Found = fmt.Sprintf("%s shown, newest first; ", view.Bounded(len(found), false, "dead letter"))
 	if i := slices.IndexFunc(s.Value, func(one letterStream) bool { return one.Config.Name == f.Stream && len(one.letters) > 0 }); i >= 0 {
 		one := s.Value[i]
