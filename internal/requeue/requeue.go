@@ -23,7 +23,7 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// Letter is a dead letter in its printed form. Where and when it is stored comes from the server. All else was written by its publisher, which can be
+// Letter is a dead letter in its printed form. Its position and time come from the server. All else was written by its publisher, which can be
 // anybody who may publish to the stream.
 type Letter struct {
 	// StoredIn is the stream of the dead letter, Sequence its sequence there, and Time when it was stored.
