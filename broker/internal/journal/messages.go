@@ -46,8 +46,8 @@ func (s *messages) Append(ctx context.Context, m domain.Message) (domain.Message
 	return m, s.messageWrites.DurableAt(ctx, seq)
 }
 
-// commit stores a message or a schedule with its envelope. A channel uses an ID once, for either of the two. A message with the ID of a schedule may
-// already be broadcast, even because of an earlier attempt at this write whose answer was lost.
+// commit stores a message or a schedule with its envelope. A channel uses an ID once, for either of the two. The message of a schedule may already
+// have been broadcast, even if an earlier attempt at this write stored the schedule and its answer was lost.
 func (s *messages) commit(ctx context.Context, m domain.Message, subject func(c Config, channelToken, id string) string, at time.Time,
 	header nats.Header,
 ) (uint64, error) {

@@ -43,7 +43,7 @@ func (c *Consumers) one(ctx context.Context, r Request) (*view.Page, error) {
 	return page, nil
 }
 
-// whole is the sample of objects itself, for samples that contain nothing else.
+// whole returns the objects of a sample that contains nothing else.
 func whole[T any](sample []T) []T { return sample }
 
 func (c *Consumers) now(r Request, s sample.Sample[[]*consumer], one *consumer) view.Part {
