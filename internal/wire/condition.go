@@ -2,8 +2,7 @@ package wire
 
 import "strings"
 
-// Condition is the meaning of a status frame, by its code and description. The rules are
-// those of nats-server 2.15 (consumer.go).
+// Condition is the meaning of a status frame, according to its code and description. The rules are those of nats-server 2.15 (consumer.go).
 type Condition uint8
 
 // The conditions.
@@ -25,21 +24,21 @@ const (
 	BadRequest                 // 400 and 412
 	PinMismatch                // 423
 	NoResponders               // 503
-	OtherStatus                // one of a newer server
+	OtherStatus                // a status of a newer server
 )
 
-// Class says what a condition means for the pull that it answers.
+// Class is the meaning of a condition for the pull that it answers.
 type Class uint8
 
 // The classes.
 const (
 	NoClass  Class = iota
-	Alive          // the pull lives on
+	Alive          // the pull continues
 	Empty          // nothing to deliver now: send a long pull
-	Over           // the pull ran to its end
+	Over           // the pull has ended normally
 	Retry          // the server cannot serve the pull now: back off, pull again
 	Pin            // the pin id is stale: pull again without it
-	Config         // the terms of the pull are refused: a call ends
+	Config         // the terms of the pull are refused: end the call
 	Terminal       // the consumer is gone or cannot be pulled from
 )
 
@@ -54,8 +53,8 @@ var classes = [...]Class{
 // Class returns what c means for a pull.
 func (c Condition) Class() Class { return classes[c] }
 
-// conditions are distinguished by code and the beginning of the description, ignoring case: some descriptions end with
-// values. The first match counts.
+// conditions are identified by code and the prefix of the description, ignoring case, because some descriptions end with values. The first match
+// counts.
 var conditions = [...]struct {
 	code   int
 	prefix string

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// APIPrefix returns the prefix of the API subjects, with the dot at its end, for what a user gave: a prefix
-// of their own, which goes first, a JetStream domain, or neither.
+// APIPrefix returns the prefix of the API subjects, including the trailing dot, for the user's own prefix, which takes precedence, a JetStream
+// domain, or neither.
 func APIPrefix(prefix, domain string) string {
 	switch {
 	case prefix != "":
@@ -18,8 +18,8 @@ func APIPrefix(prefix, domain string) string {
 	return "$JS.API."
 }
 
-// ConsumerSubject is the subject of a request that concerns a consumer: of a pull with MSG.NEXT, for its configuration and state with INFO, and to
-// remove the pin of the group in the body with UNPIN. prefix is one that APIPrefix returns.
+// ConsumerSubject returns the subject of a request about a consumer: MSG.NEXT for a pull, INFO for its configuration and state, and UNPIN to remove
+// the pin of the group in the body. prefix is one that APIPrefix returns.
 func ConsumerSubject(prefix, request, stream, consumer string) string {
 	return prefix + "CONSUMER." + request + "." + stream + "." + consumer
 }
@@ -50,14 +50,14 @@ func Matches(filter, subject string) bool {
 }
 
 const (
-	// MaxSubject is the length of the longest subject that is published to if others may have chosen it. At a line of 4 KiB with a reply subject the
-	// server ends the connection, for good.
+	// MaxSubject is the maximum length of a subject to publish to that others may have chosen. If a line with a reply subject reaches 4 KiB, the
+	// server closes the connection for good.
 	MaxSubject = 3 << 10
-	// MaxName is the length of the longest name of a stream or consumer that the server allows.
+	// MaxName is the maximum length of the name of a stream or consumer.
 	MaxName = 255
 )
 
-// Publishable reports whether subject can be published to: tokens between dots, without spaces and wildcards, and not too long.
+// Publishable reports whether a message can be published to subject: it has tokens between dots, no spaces or wildcards, and is not too long.
 func Publishable(subject string) bool {
 	if len(subject) > MaxSubject {
 		return false
@@ -70,8 +70,8 @@ func Publishable(subject string) bool {
 	return true
 }
 
-// IsOld reports whether a server's version is before 2.11, which takes no_wait before expires and has no priority groups. A
-// version that cannot be read is that of a development build, or of a connection that is away.
+// IsOld reports whether a server's version is before 2.11, which applies no_wait before expires and has no priority groups. An unreadable version
+// belongs to a development build, or to a connection that is down.
 func IsOld(version string) bool {
 	var major, minor int
 	n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor)
