@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// heartbeat is the interval of the server's heartbeats. Messages come from one server of a cluster, which may be another than the one to which
-	// the process is connected. After two silent intervals, another server is asked.
+	// heartbeat is the interval of the server's heartbeats. Messages come from one server of a cluster, which need not be the one to which the
+	// process is connected. After two silent intervals, another server is asked.
 	heartbeat = time.Second
 	// progressPause is how often a start checks its progress.
 	progressPause = 100 * time.Millisecond
@@ -36,7 +36,7 @@ type Feed struct {
 	Reader *Reader
 	// HeadersOnly omits the bodies.
 	HeadersOnly bool
-	// Shared reports that the server is not part of this process and may fall silent.
+	// Shared specifies that the server is not part of this process and may fall silent.
 	Shared bool
 	// See is called for each message, one at a time, in the order of the stream. It returns before Seen includes the message.
 	See func(msg *nats.Msg, meta *nats.MsgMetadata)
@@ -240,8 +240,8 @@ func (f *Feed) UpToNow(ctx context.Context) (uint64, error) {
 	}
 }
 
-// caughtUp returns when everything that the stream had at the time of info was read, and records that. That the delivering server has no more
-// messages proves nothing, because it may be behind the leader.
+// caughtUp returns when everything that the stream had at the time of info was read, and records that. The delivering server may be behind
+// the leader, so it proves nothing if that server has no more messages.
 func (f *Feed) caughtUp(ctx context.Context, info *jetstream.StreamInfo) error {
 	last := info.State.LastSeq
 	if info.State.Msgs == 0 {

@@ -16,8 +16,8 @@ import (
 // noPeers is the server's error code for a stream for which there are not enough servers, or not yet.
 const noPeers = jetstream.ErrorCode(10005)
 
-// absentTime is how long no server may accept requests. Servers do so a moment after they accept connections, unless JetStream is disabled or the
-// domain does not exist.
+// absentTime is how long Insist waits for a server that accepts requests. Servers do so a moment after they accept connections, unless JetStream is
+// disabled or the domain does not exist.
 const absentTime = 5 * time.Second
 
 // firstAttempt is the timeout of the first attempt at a request. Each further attempt doubles it, up to AttemptTimeout. Two nodes that create a

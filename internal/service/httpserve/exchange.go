@@ -43,7 +43,7 @@ func Bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// EscapeID returns an ID as a segment of a path. It also escapes IDs that consist of dots, which clients and servers would take for directories.
+// EscapeID returns an ID as a segment of a path. It also escapes an ID of only dots, which clients and servers would take for a directory.
 func EscapeID(id string) string {
 	switch id {
 	case ".":

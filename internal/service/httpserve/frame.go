@@ -65,7 +65,7 @@ type System struct {
 	OpenMetrics bool
 	// Observe is called for each request, with the pattern of its route, the label of its method and its status. It may be nil.
 	Observe func(pattern, method string, status int, took time.Duration)
-	// Unguarded reports that no admin token is set, so that requests by pages of other sites must be refused. Loopback reports that only this
+	// Unguarded specifies that no admin token is set, so that requests by pages of other sites must be refused. Loopback specifies that only this
 	// machine can reach the listener.
 	Unguarded bool
 	Loopback  bool

@@ -84,7 +84,7 @@ func (l *Logins) wait(r *http.Request) bool {
 	return true
 }
 
-// count counts a wrong token. If its address has reached the limit, count returns how long the limit applies, and otherwise 0.
+// count counts a wrong token. If its address has exceeded the limit, count returns how long the limit applies, and otherwise 0.
 func (l *Logins) count(r *http.Request) (left time.Duration) {
 	l.failed()
 	l.mu.Lock()

@@ -38,9 +38,9 @@ type Config struct {
 	Handler http.Handler
 	// Cert and Key are the files of a certificate and its key. They are read again when they change. If both are empty, there is no TLS.
 	Cert, Key string
-	// Read limits the time in which a request must arrive. 0 limits only the time for its headers.
+	// Read limits the time in which a request must arrive. If it is 0, only the time for the headers is limited.
 	Read time.Duration
-	// Write limits the time for a request and its response, including waits. 0 limits only how long the client may take to read the response.
+	// Write limits the time for a request and its response, including waits. If it is 0, only the client's reading of the response is limited.
 	Write time.Duration
 	// PerAddress is the maximum number of connections from one address. 0 means no limit.
 	PerAddress int
