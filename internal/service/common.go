@@ -25,7 +25,7 @@ type HTTP struct {
 	OpenMetrics bool
 }
 
-// HTTPSettings returns the settings of an HTTP. The limit of the body of what, in bytes, is body by default, and at most most.
+// HTTPSettings returns the settings of an HTTP. The body of what is limited to body bytes by default. The setting cannot exceed most.
 func HTTPSettings[C any](system, what, body string, most int, of func(*C) *HTTP) []Setting[C] {
 	return []Setting[C]{
 		Text("http", "listener", "127.0.0.1:8080", "address to listen on", func(c *C) *string { return &of(c).Listener }),

@@ -144,7 +144,7 @@ func format(d, unit time.Duration) string {
 
 var unitNames = map[time.Duration]string{time.Second: "seconds", time.Minute: "minutes", 24 * time.Hour: "days"}
 
-// Seconds returns a setting for a list of at least least numbers of seconds.
+// Seconds returns a setting for a list of numbers of seconds, with least or more elements.
 func Seconds[C any](section, key, def string, least int, help string, field func(*C) *[]time.Duration) Setting[C] {
 	return Setting[C]{Section: section, Key: key, Default: def, Help: help, Set: func(c *C, value string) error {
 		var all []time.Duration

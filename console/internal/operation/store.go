@@ -24,7 +24,7 @@ type Store[T any] struct {
 	keep Keep // nil: the values are only in this process
 }
 
-// NewStore returns a store. prefix is the prefix of its keys where they are kept. It holds at most most values in memory, those with the greatest
+// NewStore returns a store. prefix is the prefix of its keys where they are kept. It holds up to most values in memory, those with the greatest
 // keys, or all if most is 0. later reports whether a value of this process replaces a kept value with the same key. If later is nil, a store that
 // already has values of this process stays in memory.
 func NewStore[T any](prefix string, most int, later func(own, kept T) bool) *Store[T] {

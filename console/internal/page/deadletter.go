@@ -139,7 +139,7 @@ func (d *DeadLetters) addKind(kind string, do func(letterFilter) letterFunc) {
 	})
 }
 
-// preview describes how many dead letters match. It counts at most maxScanned messages, and calls see for each dead letter.
+// preview describes how many dead letters match. The count stops at maxScanned. It calls see for each dead letter.
 func (d *DeadLetters) preview(ctx context.Context, f letterFilter, see letterFunc) string {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()

@@ -246,7 +246,7 @@ func inPlain(codes ...string) (all []view.Option) {
 	return all
 }
 
-// grouped returns the reasons of at least least failures, most frequent first. fact makes a fact, with a link, of a reason and its number of
+// grouped returns the reasons that least or more failures have, most frequent first. fact makes a fact, with a link, of a reason and its number of
 // failures. more means that there may be other failures.
 func grouped(counts map[string]int, least int, more bool, fact func(reason string, n view.Value) view.Fact) (all []view.Fact) {
 	const most = 8

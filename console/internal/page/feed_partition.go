@@ -67,7 +67,7 @@ func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 	query := feed.Query{Partition: id, Status: feed.Status(q.Get("status")), After: q.Get("after"), Limit: pageSize + 1}
 	title := "Items"
 	if more && (query.Status == "" || query.Status == feed.Available) {
-		// Except for failed items, the items of a vast partition cannot be listed quickly.
+		// In a vast partition, only these items and the failed ones can be listed quickly.
 		query.Status, query.Gate, title = feed.Available, &p.Gate, "Items that wait at the gate"
 	}
 	return &view.Page{

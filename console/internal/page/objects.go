@@ -28,7 +28,7 @@ type objects[T any] struct {
 	offers    []offer
 	fits      func(url.Values, T) bool // whether the list with a query has an object
 	// matching returns the objects that currently match a query of the list. It may leave out objects for which the action is not possible. It
-	// returns at most most objects, and whether there are more. 0 means no limit.
+	// stops after most objects, and reports whether there are more. 0 means no limit.
 	matching func(ctx context.Context, q url.Values, action string, most int) (found []T, more bool, err error)
 	// find returns the current object with a name. If there is none, the error is errGone or [feed.ErrNotFound].
 	find func(ctx context.Context, name string) (T, error)
