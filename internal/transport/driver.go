@@ -26,13 +26,12 @@ import (
 
 // Hooks connect the driver with messages and the consumer.
 type Hooks struct {
-	// Wrap makes a message of a frame. It is called for each message in the order of their arrival, with the driver's lock
-	// held.
+	// Wrap makes a message from a frame. It is called for each message in the order of arrival, with the driver's lock held.
 	Wrap func(raw *nats.Msg, size int) pull.Message
 	// Pin reports that the pin id of a group was gained or lost.
 	Pin func(pull.Pin)
-	// Doubt has the consumer read, because it may have changed, or be gone, and again while the engine is Proving. Each answer is reported
-	// as Answered.
+	// Doubt must make its owner read the consumer, which may have changed or be gone. It is called again while the engine is Proving. Each answer
+	// must be reported with Answered.
 	Doubt func()
 }
 
@@ -56,7 +55,7 @@ type Driver struct {
 	mu      sync.Mutex
 	engine  *pull.Engine
 	in      chan *nats.Msg
-	nudged  bool // a nudge is not yet attended to
+	nudged  bool // a nudge has not been handled yet
 	acting  bool // a goroutine carries out effects
 	reader  reader
 	boxes   inboxes
@@ -64,8 +63,7 @@ type Driver struct {
 	refused error // the connection's last error before the last pull was sent
 }
 
-// New returns a driver for a consumer that is pulled from by subject. Its windows may have onOrder messages on order. It calls no hook
-// before Start.
+// New returns a driver for a consumer whose pulls have subject. Its windows may have up to onOrder messages on order. It calls no hook before Start.
 func New(nc *nats.Conn, subject string, lim pull.Limits, onOrder int, inboxes *Inboxes, hooks Hooks) *Driver {
 	d := &Driver{
 		nc: nc, subject: subject, hooks: hooks, epoch: epoch(nc), in: make(chan *nats.Msg, slots(onOrder)),
@@ -83,7 +81,7 @@ func New(nc *nats.Conn, subject string, lim pull.Limits, onOrder int, inboxes *I
 	return d
 }
 
-// Start begins to follow the connection.
+// Start starts following the connection.
 func (d *Driver) Start() {
 	changes := d.nc.StatusChanged(nats.CONNECTED, nats.DISCONNECTED, nats.RECONNECTING, nats.DRAINING_SUBS, nats.CLOSED)
 	seen := d.nc.Stats().Reconnects
@@ -91,8 +89,8 @@ func (d *Driver) Start() {
 	d.group.Go(func(ctx context.Context) { d.watch(ctx, changes, seen) })
 }
 
-// epoch is the start of the engine's time: the last multiple of pull.StandingHeartbeat, so that the idle Subscriptions of a
-// connection are in step. Each connection adds an offset by its number on the server, or all clients would pull at once.
+// epoch returns the start of the engine's time: the last multiple of pull.StandingHeartbeat, so that the idle Subscriptions of a connection are in
+// step. Each connection adds an offset by its number on the server. Otherwise all clients would pull at the same time.
 func epoch(nc *nats.Conn) time.Time {
 	id, _ := nc.GetClientID() // 0 if the server is too old to report it
 	now := time.Now()
@@ -100,11 +98,10 @@ func epoch(nc *nats.Conn) time.Time {
 	return now.Add(-(time.Duration(now.UnixNano()) + phase) % pull.StandingHeartbeat)
 }
 
-// Now is the time since the driver's epoch, as the engine counts it.
+// Now returns the time since the driver's epoch, as the engine counts it.
 func (d *Driver) Now() pull.At { return time.Since(d.epoch) }
 
-// Do runs f with the engine, and carries out the effects. If f posts a standing demand, the background reader reads for it,
-// unless a caller does.
+// Do calls f with the engine, and carries out the effects. If f posts a standing demand, the background reader reads for it, unless a caller reads.
 func (d *Driver) Do(f func(e *pull.Engine, now pull.At)) {
 	d.mu.Lock()
 	f(d.engine, d.Now())
@@ -164,7 +161,7 @@ func (d *Driver) perform(f *pull.Effect) {
 	}
 }
 
-// send sends a pull. If it cannot be sent, the connection is lost or closed, which the engine hears from watch.
+// send sends a pull. If that fails, the connection is lost or closed, which watch reports to the engine.
 func (d *Driver) send(f *pull.Effect) {
 	if f.Inbox.Ref == nil && !d.subscribe(f.Inbox) {
 		return
@@ -176,15 +173,15 @@ func (d *Driver) send(f *pull.Effect) {
 	_ = d.nc.PublishRequest(d.subject, f.Reply, f.Pull.JSON())
 }
 
-// Close ends all calls with err, hands back messages on the wire, and waits until that is done. If ctx ends first, the rest goes
-// on in the background, and takes as long as an inbox may take to drain, at most.
+// Close ends all calls with err, hands back messages on the wire, and waits until that is done. If ctx ends first, the rest continues in the
+// background, for at most as long as an inbox may take to drain.
 func (d *Driver) Close(ctx context.Context, err error) error {
 	d.Do(func(e *pull.Engine, now pull.At) {
 		d.end(err)
 		e.Close(now, err)
 	})
 	d.AwaitQuiet(ctx)
-	d.reader.timer.Stop() // or it would keep the driver in memory until it fires
+	d.reader.timer.Stop() // otherwise it would keep the driver in memory until it fires
 	if ctx.Err() == nil {
 		return nil
 	}
@@ -195,14 +192,14 @@ func (d *Driver) Close(ctx context.Context, err error) error {
 	return fmt.Errorf("jetpull: close: what is on the wire has not been handed back: %w", ctx.Err())
 }
 
-// quiet is closed when nothing is on the wire of the first n inboxes that were given up, and what came is carried out.
+// quiet is a wait until nothing is on the wire of the first n inboxes that were given up, and everything that arrived is carried out.
 type quiet struct {
 	n       uint64
 	reached chan struct{}
 }
 
-// AwaitQuiet waits until nothing is on the wire of the inboxes that have been given up, and what came is handed back. Inboxes that
-// other calls give up meanwhile do not count.
+// AwaitQuiet waits until nothing is on the wire of the inboxes that have been given up, and everything that arrived is handed back. It does not wait
+// for inboxes that other calls give up meanwhile.
 func (d *Driver) AwaitQuiet(ctx context.Context) {
 	d.mu.Lock()
 	q := quiet{d.engine.Retired(), make(chan struct{})}
@@ -228,5 +225,5 @@ func (d *Driver) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Go runs f on a goroutine of the driver's; see lifecycle.Group.
+// Go runs f on a goroutine of the driver. See lifecycle.Group.
 func (d *Driver) Go(f func(ctx context.Context)) bool { return d.group.Go(f) }

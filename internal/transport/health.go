@@ -21,7 +21,7 @@ func (d *Driver) watch(ctx context.Context, changes chan nats.Status, seen uint6
 		case <-ctx.Done():
 			return
 		case _, open = <-changes:
-			back := d.nc.Stats().Reconnects // before the status: if it comes back in between, there is another change
+			back := d.nc.Stats().Reconnects // read before the status: if the connection comes back in between, another change follows
 			d.connectionIs(d.nc.Status(), back != seen)
 			seen = back
 		}
@@ -49,10 +49,9 @@ func (d *Driver) connectionIs(s nats.Status, again bool) {
 	})
 }
 
-// Refusal returns the server's refusal of what was sent or subscribed to one of the subjects, which may have wildcards; nil: it did not
-// refuse it. before was the connection's last error before that. The server sends a refusal on the connection and never answers the
-// request, and nats.go keeps returning the last one, long after the permission was given. It makes an error for each, so another error is
-// another refusal.
+// Refusal returns the server's refusal of a message or subscription to one of the subjects, which may have wildcards, or nil. before was the
+// connection's last error before that. The server reports a refusal on the connection and never answers the request. nats.go keeps returning the last
+// one, long after the permission was granted. It creates an error for each refusal, so a different error is a new refusal.
 func Refusal(nc *nats.Conn, before error, subjects ...string) error {
 	err := nc.LastError()
 	if err == before || !errors.Is(err, nats.ErrPermissionViolation) { //nolint:errorlint // which error it is counts, not of what kind

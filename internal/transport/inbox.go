@@ -11,22 +11,22 @@ import (
 )
 
 const (
-	// statusSlots are the slots of the channel that are reserved for statuses and for frames on the wire of inboxes that drain.
+	// statusSlots is the number of slots that are reserved for statuses and for frames on the wire of inboxes that drain.
 	statusSlots = 32
 
 	// flushMost is how long one ping waits for its answer.
 	flushMost = 10 * time.Second
 )
 
-// MaxOnOrder is the most messages that a window may have on order.
+// MaxOnOrder is the maximum number of messages that a window may have on order.
 const MaxOnOrder = 1792
 
-// slots is the capacity of the channel into which all inboxes deliver: a full window, an eighth of it for calls beside it, and
-// statuses. nats.go drops a message if the channel is full, and the scheduler can delay the reader for any time, so the channel
-// holds all messages that may be on order.
+// slots returns the capacity of the channel into which all inboxes deliver: a full window, an eighth of it for other calls, and statuses. nats.go
+// drops a message if the channel is full, and the scheduler can delay the reader for any time, so the channel can hold all messages that may be on
+// order.
 func slots(onOrder int) int { return onOrder + onOrder/8 + statusSlots }
 
-// inboxes are the subscriptions of the engine's inboxes. The driver's lock guards them.
+// inboxes holds the subscriptions of the engine's inboxes. The driver's lock guards it.
 type inboxes struct {
 	known   map[*nats.Subscription]*pull.Inbox
 	lastSub *nats.Subscription // of the last frame, and its inbox
@@ -51,15 +51,14 @@ func (b *inboxes) forget(ib *pull.Inbox) {
 	b.lastSub, b.last = nil, nil
 }
 
-// Inboxes are what CheckInboxes found.
+// Inboxes is the result of CheckInboxes.
 type Inboxes struct {
 	base string // of the subjects of all inboxes
 	// Trip is how long the server took to answer.
 	Trip time.Duration
 }
 
-// CheckInboxes subscribes an inbox until the server has accepted it, so that a missing permission shows here and not as a
-// time-out.
+// CheckInboxes subscribes an inbox and waits until the server has accepted it, so that a missing permission is an error here instead of a timeout.
 func CheckInboxes(ctx context.Context, nc *nats.Conn) (*Inboxes, error) {
 	f, before := &Inboxes{base: nc.NewInbox()}, nc.LastError()
 	sub, err := nc.ChanSubscribe(f.base+".0.*", make(chan *nats.Msg, 1))
@@ -79,7 +78,7 @@ func CheckInboxes(ctx context.Context, nc *nats.Conn) (*Inboxes, error) {
 	return f, err
 }
 
-// subscribe reports false if the connection is closed.
+// subscribe subscribes an inbox. It returns false if the connection is closed.
 func (d *Driver) subscribe(ib *pull.Inbox) bool {
 	sub, err := d.nc.ChanSubscribe(ib.Subject, d.in)
 	if err != nil {
@@ -121,8 +120,8 @@ func (d *Driver) drain(ib *pull.Inbox) {
 	}
 }
 
-// roundTrip waits until the server has answered a ping. It reports false if it will not: the connection is lost,
-// or the driver ends.
+// roundTrip waits until the server has answered a ping. It returns false if there will be no answer, because the connection is lost or the driver
+// ends.
 func (d *Driver) roundTrip(ctx context.Context) bool {
 	for ctx.Err() == nil && d.nc.IsConnected() {
 		once, cancel := context.WithTimeout(ctx, flushMost)

@@ -12,7 +12,7 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// readAtOnce bounds how many frames are taken under one lock.
+// readAtOnce is the maximum number of frames that are taken under one lock.
 const readAtOnce = 128
 
 // nudgeFrame wakes the reader, so that it checks its timer, the drained inboxes, and whether another goroutine
@@ -23,8 +23,8 @@ var nudgeFrame = &nats.Msg{}
 type reader struct {
 	reading bool        // a goroutine reads
 	call    *Call       // of the caller that reads; nil for the background reader
-	waiting []*Call     // those that wait, in order
-	armed   pull.At     // when the timer fires; 0: it does not
+	waiting []*Call     // calls that wait, in order
+	armed   pull.At     // when the timer fires; 0 if it does not
 	timer   *time.Timer // of the engine's next tick
 	frames  []*nats.Msg // memory for frames that are read together; the goroutine that reads owns it
 }
@@ -44,7 +44,7 @@ func (d *Driver) armLocked() {
 	if due == 0 || r.armed != 0 && r.armed <= due && due <= r.armed+time.Second {
 		return
 	}
-	if now := d.Now(); due < r.armed || r.armed == 0 || r.armed > now { // else it has fired
+	if now := d.Now(); due < r.armed || r.armed == 0 || r.armed > now { // otherwise it has fired
 		r.armed = due
 		r.timer.Reset(max(0, due-now))
 	}
@@ -65,8 +65,8 @@ func (d *Driver) nudgeLocked() {
 // Call is a call that waits for its demand. Got and Err are its results.
 type Call struct {
 	pull.Demand
-	ready chan struct{}   // has an element when its demand is done, or it is to read; nil: the call does not wait
-	reads bool            // it is to read. Under the driver's lock
+	ready chan struct{}   // has an element when its demand is done or it must read; nil if the call does not wait
+	reads bool            // it must read; guarded by the driver's lock
 	one   [1]pull.Message // memory for Got
 }
 
@@ -78,7 +78,7 @@ func (w *Call) wake() {
 	}
 }
 
-// Get gets messages. The error of the call is the engine's; if ctx ends first it is a *pull.Timeout too.
+// Get gets messages. The call's error is the engine's. If ctx ends first, it is also a *pull.Timeout.
 func (d *Driver) Get(ctx context.Context, ask pull.Ask) *Call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -100,7 +100,7 @@ func (d *Driver) Get(ctx context.Context, ask pull.Ask) *Call {
 	return w
 }
 
-// awaitReleasing waits until w is done or is to read.
+// awaitReleasing waits until w is done or must read.
 func (d *Driver) awaitReleasing(ctx context.Context, w *Call) {
 	w.ready = make(chan struct{}, 1)
 	d.reader.waiting = append(d.reader.waiting, w)
@@ -121,7 +121,7 @@ func (d *Driver) awaitReleasing(ctx context.Context, w *Call) {
 	d.reader.waiting = slices.DeleteFunc(d.reader.waiting, func(o *Call) bool { return o == w })
 }
 
-// readReleasing reads until w is done. Then it passes the reading on. Without w it reads until nothing can arrive any more, or ctx ends.
+// readReleasing reads until w is done, and then passes the reading on. Without w, it reads until nothing can arrive any more, or ctx ends.
 func (d *Driver) readReleasing(ctx context.Context, w *Call) {
 	d.reader.call = w
 	for w == nil && (d.engine.Busy() || len(d.boxes.drained) > 0) || w != nil && !w.Done {
@@ -145,7 +145,7 @@ func (d *Driver) readReleasing(ctx context.Context, w *Call) {
 	d.passReadingLocked()
 }
 
-// passReadingLocked has the call read that has waited longest, else the background reader if frames can still arrive.
+// passReadingLocked makes the call that has waited longest read, or else the background reader, if frames can still arrive.
 func (d *Driver) passReadingLocked() {
 	for _, w := range d.reader.waiting {
 		if !w.Done {
@@ -158,7 +158,7 @@ func (d *Driver) passReadingLocked() {
 	d.ensureReaderLocked()
 }
 
-// receive waits for the next frame, and returns it with the others that have arrived; none if ctx ends first.
+// receive waits for the next frame, and returns it with the others that have arrived. It returns none if ctx ends first.
 func (d *Driver) receive(ctx context.Context) []*nats.Msg {
 	some := d.reader.frames[:0]
 	select {
@@ -186,7 +186,7 @@ func (d *Driver) ensureReaderLocked() {
 	})
 }
 
-// takeAllLocked passes frames that have arrived to the engine. After a nudge it looks at the timer, and closes the drained inboxes.
+// takeAllLocked passes frames that have arrived to the engine. After a nudge, it checks the timer, and closes the drained inboxes.
 func (d *Driver) takeAllLocked(some []*nats.Msg) {
 	now := d.Now()
 	for _, m := range some {
