@@ -31,20 +31,20 @@ type Config struct {
 	NATS       NATSConfig
 	Seed       SeedData
 
-	// Warnings name settings that were accepted and have no effect. Start logs them.
+	// Warnings name settings that were accepted but have no effect. Start logs them.
 	Warnings []string
-	// seeded says that a file has a seed, which may be empty.
+	// seeded reports whether a file has a seed, which may be empty.
 	seeded bool
-	// remoteExport is where a file of the original wants pruned messages archived.
+	// remoteExport is the remote destination for pruned messages that a file of the original configures.
 	remoteExport string
 }
 
 // HTTPConfig configures the listener. [Settings] documents its fields, in section http.
 type HTTPConfig struct {
 	service.HTTP
-	ReadTimeout  time.Duration // the time limit to read a request; 240 s by default; 0: none
-	WriteTimeout time.Duration // the time limit to write an answer, long polls included; 240 s by default; 0: none
-	// TLSCert and TLSKey are files in PEM. If both are empty, there is no TLS.
+	ReadTimeout  time.Duration // the time limit for reading a request; 240 s by default; 0 means none
+	WriteTimeout time.Duration // the time limit for writing a response, including a long poll; 240 s by default; 0 means none
+	// TLSCert and TLSKey are PEM files. If both are empty, the listener does not use TLS.
 	TLSCert, TLSKey string
 }
 
@@ -64,25 +64,25 @@ type (
 
 // SchedulerConfig configures scheduled messages.
 type SchedulerConfig struct {
-	MinDelay time.Duration // how far in the future a message must be scheduled at least; 2 minutes by default
+	MinDelay time.Duration // the minimum time from now to the scheduled time; 2 minutes by default
 }
 
 // GatewayConfig configures the signatures of requests.
 type GatewayConfig struct {
-	// Mode is none (the default), with which requests need no signature, or hmac.
+	// Mode is none or hmac. With none, the default, requests need no signature.
 	Mode string
-	// Scheme is v1 or v2. v1 is that of the original webhook-broker, and covers time and body. v2 also covers method, path, query and a nonce.
-	// With v1 the broker accepts requests of both schemes. Empty means v1.
+	// Scheme is v1 or v2. v1 is the scheme of the original webhook-broker and covers time and body. v2 also covers method, path, query and a nonce.
+	// With v1, the broker accepts both schemes. Empty means v1.
 	Scheme string
-	// Secret is the key of the signatures in base64.
+	// Secret is the signing key, in base64.
 	Secret    string
 	Tolerance time.Duration // the maximum difference between a signature's time and the clock, at least 1 s; 5 minutes by default
-	Exempt    []string      // prefixes of paths that need no signature, beside /healthz and /readyz; /_status and /metrics by default
+	Exempt    []string      // prefixes of paths that need no signature; default: /_status, /metrics; /healthz and /readyz never need one
 }
 
 // AdminConfig configures access to the registry. [Settings] documents its fields, in section admin.
 type AdminConfig struct {
-	service.Admin // Token may be its hash: sha256: and 64 hexadecimal digits
+	service.Admin // Token may be a hash: sha256: and 64 hexadecimal digits
 	// HashTokens stores the tokens of producers and channels as hashes.
 	HashTokens bool
 }
@@ -90,7 +90,7 @@ type AdminConfig struct {
 // NATSConfig configures the NATS server. [Settings] documents its fields, in section nats.
 type NATSConfig struct {
 	service.NATS
-	// StartWait is how long a start waits for the servers without any progress before it fails. 0 means no limit. The default is 2 minutes.
+	// StartWait is how long a start waits for the servers without progress before it fails. 0 means no limit. The default is 2 minutes.
 	StartWait time.Duration
 	// Domain is the JetStream domain. Empty means the server's own.
 	Domain string
@@ -98,7 +98,7 @@ type NATSConfig struct {
 	StoreMax int64
 }
 
-// check returns the gateway that checks signatures, nil if requests need none. Its error does not show the secret.
+// check returns the gateway that checks signatures. It returns nil if requests need none. Its error does not show the secret.
 func (c *GatewayConfig) check() (*httpapi.Gateway, error) {
 	if c.Mode != "hmac" {
 		return nil, nil
@@ -162,8 +162,8 @@ func (c *HTTPConfig) loopback() bool {
 	return err == nil && loopback
 }
 
-// policy returns the networks that callbacks may reach. With networks = auto it depends on the listener: behind a loopback
-// listener consumers can be registered only from this machine.
+// policy returns the networks that callbacks may reach. networks = auto depends on the listener: if it is on loopback, only this machine can register
+// consumers.
 func (c *Config) policy() (webhook.Policy, error) {
 	p, err := c.Connection.Policy(c.HTTP.Listener)
 	if err != nil {

@@ -14,13 +14,12 @@
 //
 // # Model
 //
-// A broadcast is one stored message. A job is one message for one consumer. Creating a job needs no write: its ID consists of the
-// message's sequence and the consumer's number. A record of a job is written when its state changes, and only if the stored state
-// is still the one that the change was based on. This compare-and-swap decides every race: between the workers of a consumer,
-// between timers and workers, and between broker processes.
+// A broadcast is one stored message. A job is one message for one consumer. Creating a job needs no write: its ID consists of the message's sequence
+// and the consumer's number. The broker writes a record of a job when its state changes, and only if the stored state is the one on which the change
+// was based. This compare-and-swap decides every race: between the workers of a consumer, between timers and workers, and between broker processes.
 //
 // # Delivery
 //
-// Delivery is at least once. A message accepted with 201 is on disk. For each consumer, it ends as delivered or dead; it is never
-// lost. A callback or a worker may get a job twice if a process dies between the work and the record of it.
+// Delivery is at least once. A message accepted with 201 is on disk. For each consumer, it ends as delivered or dead, and is never lost. If a process
+// dies after the work and before recording it, a callback or a worker gets the job again.
 package broker

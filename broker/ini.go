@@ -10,7 +10,7 @@ import (
 	"github.com/jetpull/jetpull/internal/service"
 )
 
-// Sections of the INI file that are not settings.
+// The sections of the INI file that are not settings.
 const (
 	sectionChannels       = "initial-channels"
 	sectionChannelTokens  = "initial-channel-tokens"
@@ -23,10 +23,10 @@ const (
 // DefaultConfig returns the configuration in which every setting has its default. It has no Seed.
 func DefaultConfig() *Config { return schema.New() }
 
-// Sources are the sources of a configuration. A later one overrides an earlier one: the file, then the environment, then flags.
+// Sources are the sources of a configuration. Later ones override earlier ones: the file, then the environment, then the flags.
 type Sources = service.Sources
 
-// LoadConfig reads and validates a configuration. If no file names objects to create and there is no admin token, Seed has a sample channel,
+// LoadConfig reads and validates a configuration. If no file lists objects to create and there is no admin token, Seed contains a sample channel,
 // producer and consumer. The error names every key that is unknown or has an invalid value.
 func LoadConfig(from Sources) (*Config, error) {
 	c := DefaultConfig()
@@ -42,7 +42,7 @@ func LoadConfig(from Sources) (*Config, error) {
 	return c, nil
 }
 
-// ReadINI sets the fields for which an INI file has keys, and leaves the others. Its error names every key that is unknown or invalid.
+// ReadINI sets the fields for which data has keys, and leaves the others unchanged. Its error names every key that is unknown or invalid.
 func (c *Config) ReadINI(data []byte) error {
 	file, err := service.ParseINI(data)
 	if err != nil {
@@ -67,7 +67,7 @@ func isSeedSection(name string) bool {
 	return slices.Contains([]string{sectionChannels, sectionChannelTokens, sectionProducers, sectionProducerTokens, sectionConsumers}, name)
 }
 
-// SampleConfig returns a configuration file with every key at its default, and a channel, a producer and a consumer to try.
+// SampleConfig returns a configuration file that sets every key to its default and creates a sample channel, producer and consumer.
 func SampleConfig() string { return schema.Sample("Configuration of the webhook broker") + sampleSeed }
 
 const sampleSeed = `

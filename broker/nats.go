@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	// payloadOverhead is how much larger than a request's body a message may be.
+	// payloadOverhead is how much larger than its request's body a message may be, in bytes.
 	payloadOverhead = 64 << 10
 	minPayload      = 1 << 20
-	// startPause is the interval between attempts to connect at the start, and startReminder that between log lines about it.
+	// startPause is the interval between attempts to connect during the start. startReminder is the interval between log lines about it.
 	startPause    = 250 * time.Millisecond
 	startReminder = 30 * time.Second
 )
@@ -88,8 +88,8 @@ func meaning(sync natsembed.Sync) string {
 	return fmt.Sprintf("written, and on disk within %v; a power failure before loses it", time.Duration(sync))
 }
 
-// dial connects to the servers in url. It waits for a server that is not reachable, but not for one that refuses. The log has the
-// reason. /readyz has not, because the reason may contain addresses.
+// dial connects to the servers in url. It waits for a server that is not reachable, but not for one that refuses. It logs the reason. /readyz does
+// not show it, because it may contain addresses.
 func (n *Node) dial(ctx context.Context, opts []nats.Option) (err error) {
 	for said := (time.Time{}); ; {
 		if n.nc, err = service.Connect(n.cfg.NATS.URL, n.cfg.NATS.Creds, opts...); err == nil || !unreached(err) {
@@ -105,14 +105,14 @@ func (n *Node) dial(ctx context.Context, opts []nats.Option) (err error) {
 	}
 }
 
-// unreached reports whether a connection failed because no server was there or answered.
+// unreached reports whether a connection failed because no server was reachable or answered.
 func unreached(err error) bool {
 	_, network := errors.AsType[*net.OpError](err)
 	_, unknown := errors.AsType[*net.DNSError](err)
 	return network || unknown || errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, io.EOF)
 }
 
-// captureHandler passes log records on, and the text of each record of the embedded server to said.
+// captureHandler passes each log record of the embedded server on. It also passes the record's text to said.
 type captureHandler struct {
 	slog.Handler
 	said func(text string)
@@ -135,12 +135,12 @@ func (h captureHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return captureHandler{h.Handler.WithAttrs(attrs), h.said}
 }
 
-// Enabled implements slog.Handler: records below the log's level are captured too.
+// Enabled implements slog.Handler. It returns true, so that records below the log's level are captured too.
 func (h captureHandler) Enabled(context.Context, slog.Level) bool { return true }
 
-// heard handles a line of the embedded server's log. If the system has no space for a write, the server (nats-server 2.15.2)
-// answers neither that write nor any later one, and only its log says why. A server that is started again has all that was
-// answered, so this ends the node.
+// heard handles a line of the embedded server's log. If the system has no space for a write, the server (nats-server 2.15.2) answers neither that
+// write nor any later one. Only its log gives the reason. After a restart the server still has everything that it acknowledged, so heard ends the
+// node.
 func (n *Node) heard(text string) {
 	if journal.NoSpace(text) && n.broken.Err() == nil {
 		n.log.Error("the broker ends, because its disk is full: start it again when there is space", "reason", text)

@@ -42,50 +42,50 @@ type Node struct {
 	store    *journal.Store
 	broker   *work.Broker
 	server   *httpserve.Server
-	addr     string          // that the listener has
-	secure   bool            // serves HTTPS
-	stopping context.Context // ends to end long polls
+	addr     string          // of the listener
+	secure   bool            // the listener serves HTTPS
+	stopping context.Context // ends when long polls must end
 	endPolls context.CancelFunc
 	stopOnce sync.Once
 	stopped  error           // the result of Stop
-	release  service.Closers // everything but the listener
+	release  service.Closers // releases everything but the listener
 	lacks    service.Permissions
-	progress func() // reports progress of the start
-	// handler serves all requests once the broker has started.
+	progress func() // reports that the start makes progress
+	// handler serves all requests. It is nil until the broker has started.
 	handler atomic.Pointer[http.Handler]
-	// broken ends, with the cause, when the embedded server can write nothing more.
+	// broken ends, with the cause, when the embedded server can no longer write.
 	broken    context.Context
 	breakDown context.CancelCauseFunc
 
-	console     func(api http.Handler) (http.Handler, func()) // nil: none
+	console     func(api http.Handler) (http.Handler, func()) // nil means none
 	natsOptions []nats.Option
-	notices     io.Writer // gets lines about the configuration that the log's level hides; nil: none
-	// fsync lets tests simulate a power failure.
+	notices     io.Writer // gets notices about the configuration that the log's level hides; nil means none
+	// fsync replaces the system's, so that tests can simulate a power failure.
 	fsync func(f *os.File) error
 }
 
 // Option changes how a node starts.
 type Option func(*Node)
 
-// NATSOptions adds options to the connection to an existing server, such as credentials that are not in a file. The options of the configuration
-// are applied after them. An embedded server ignores them.
+// NATSOptions adds options to the connection to an existing server, such as credentials that are not in a file. The options of the configuration are
+// applied after them. An embedded server ignores them.
 func NATSOptions(opts ...nats.Option) Option {
 	return func(n *Node) { n.natsOptions = append(n.natsOptions, opts...) }
 }
 
-// Notices also writes notices about the configuration, such as values that were reduced to a limit, to w if the level of the log hides them.
+// Notices writes notices about the configuration, such as reduced values, also to w if the log's level hides them.
 func Notices(w io.Writer) Option {
 	return func(n *Node) { n.notices = w }
 }
 
-// Console also serves, at /console/ on the broker's listener, the handler that open returns. The broker does not check a token there, so the
-// handler must. api is the broker's HTTP interface, for requests from this process. [Node.Stop] calls stop.
+// Console also serves the handler that open returns, at /console/ on the broker's listener. The broker does not check tokens there, so the handler
+// must. api is the broker's HTTP interface, for requests from this process. [Node.Stop] calls stop.
 func Console(open func(api http.Handler) (console http.Handler, stop func())) Option {
 	return func(n *Node) { n.console = open }
 }
 
-// Start starts a broker. When it returns, the broker serves requests at [Node.Addr]. Until then it answers them with 503, and /healthz with 200.
-// ctx limits the start alone; [Node.Stop] stops the broker. After an error everything that was started has been stopped.
+// Start starts a broker. When it returns, the broker serves requests at [Node.Addr]. Before that, it answers requests with 503, and /healthz with
+// 200. ctx limits only the start; use [Node.Stop] to stop the broker. If Start returns an error, it has stopped everything that it started.
 func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (
 		option(n)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	// The limit applies from the first contact with a server: an embedded one may read its blocks for a long time before.
+	// The limit starts with the first contact with a server. Before that, an embedded server may need a long time to read its blocks.
 	wait := n.cfg.NATS.StartWait
 	stall := time.AfterFunc(math.MaxInt64, func() {
 		cancel(fmt.Errorf("the start has waited for %v ([nats] start-wait-in-seconds; 0: no limit): %w", wait, context.DeadlineExceeded))
@@ -191,7 +191,7 @@ func (n *Node) startBroker(ctx context.Context) error {
 	return nil
 }
 
-// watchSpace checks the free space until the node is released.
+// watchSpace checks the free space until the node releases its resources.
 func (n *Node) watchSpace(js jetstream.JetStream) (full func() error, usage func(context.Context) (work.Usage, error)) {
 	r := &spaceMonitor{dir: n.cfg.NATS.StoreDir, most: n.cfg.NATS.StoreMax, disk: diskSpace, used: accountUsage(js), log: n.log}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -201,7 +201,7 @@ func (n *Node) watchSpace(js jetstream.JetStream) (full func() error, usage func
 	return func() error { return cmp.Or(context.Cause(n.broken), r.Err()) }, r.usage
 }
 
-// permitted is the answer of /readyz while the user of an external server lacks a permission, or nil.
+// permitted returns the answer of /readyz while the user of an external server lacks a permission, or nil.
 func (n *Node) permitted() error {
 	if err := n.lacks.Err(); err != nil {
 		return httpserve.Refuse(http.StatusServiceUnavailable, "", "%v", err)
@@ -225,7 +225,7 @@ func (n *Node) backup() *httpapi.Backup {
 	}}
 }
 
-// listen starts the listener before the broker can serve, so that a waiting start is visible.
+// listen starts the listener before the broker can serve, so that health checks can observe a waiting start.
 func (n *Node) listen(ctx context.Context) (err error) {
 	starting := httpserve.Starting(true, func() string {
 		if err := n.lacks.Err(); err != nil {
@@ -251,9 +251,9 @@ func (n *Node) listen(ctx context.Context) (err error) {
 	return err
 }
 
-// serve routes requests to the broker, which has started.
+// serve routes requests to the started broker.
 func (n *Node) serve() {
-	gateway, _ := n.cfg.Gateway.check() // as Validate has done
+	gateway, _ := n.cfg.Gateway.check() // Validate has checked it
 	opts := httpapi.Options{
 		Logger: n.log, Stopping: n.stopping, Backup: n.backup(), AdminToken: n.cfg.Admin.Token, FailedLogins: n.cfg.Admin.MaxFailed,
 		OpenMetrics: n.cfg.HTTP.OpenMetrics,
@@ -280,8 +280,8 @@ func (n *Node) URL() string {
 	return "http://" + n.Addr()
 }
 
-// Wait blocks until ctx ends, and then returns nil. It returns an error earlier if the listener fails, or if the embedded server can no longer
-// write because the disk is full. Stop the node in each case.
+// Wait blocks until ctx ends, and returns nil. It returns an error earlier if the listener fails, or if the embedded server can no longer write
+// because the disk is full. In each case, the caller must stop the node.
 func (n *Node) Wait(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -289,8 +289,8 @@ func (n *Node) Wait(ctx context.Context) error {
 	return errors.Join(n.server.Wait(ctx), context.Cause(n.broken))
 }
 
-// Stop shuts the broker down. It refuses new requests, ends long polls, answers requests in progress, waits for callbacks in progress, and gives
-// waiting jobs back. When ctx ends, it no longer waits. A concurrent call waits for the first one, whatever its own ctx.
+// Stop shuts the broker down. It refuses new requests, ends long polls, answers requests in progress, waits for callbacks in progress, and returns
+// waiting jobs to the queue. When ctx ends, Stop stops waiting. A concurrent call waits for the first one, whatever its own ctx.
 func (n *Node) Stop(ctx context.Context) error {
 	n.stopOnce.Do(func() {
 		n.endPolls()

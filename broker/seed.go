@@ -13,12 +13,12 @@ import (
 	"github.com/jetpull/jetpull/internal/service/webhook"
 )
 
-// SeedData are the objects that a start creates if they are missing.
+// SeedData lists the objects that a start creates if they do not exist.
 type SeedData struct {
 	Channels  []SeedItem
 	Producers []SeedItem
 	Consumers []SeedConsumer
-	// Skipped lists the consumers that were left out, with reasons.
+	// Skipped lists the consumers that were skipped, with the reasons.
 	Skipped []string `json:",omitempty"`
 }
 
@@ -29,7 +29,7 @@ type SeedItem struct {
 	Token string `json:"-"`
 }
 
-// ConsumerType is how the jobs of a consumer reach it.
+// ConsumerType is how jobs reach a consumer.
 type ConsumerType = domain.ConsumerType
 
 // The types of consumers.
@@ -38,7 +38,7 @@ const (
 	Pull = domain.Pull // its workers claim them
 )
 
-// SeedConsumer is a consumer. Channel is the ID of its channel, and Type is [Push] or [Pull].
+// SeedConsumer is a consumer. Channel is the ID of its channel. Type is [Push] or [Pull].
 type SeedConsumer struct {
 	SeedItem
 	CallbackURL string
@@ -46,7 +46,7 @@ type SeedConsumer struct {
 	Type        ConsumerType
 }
 
-// shown returns the data without secrets: callback URLs may have some in their query.
+// shown returns the data without secrets. The query of a callback URL may contain secrets.
 func (s SeedData) shown() SeedData {
 	s.Consumers = slices.Clone(s.Consumers)
 	for i := range s.Consumers {
@@ -55,14 +55,14 @@ func (s SeedData) shown() SeedData {
 	return s
 }
 
-// seedSamples adds the objects that the original creates without a configuration, unless there is an admin token: their tokens are
-// public. The documentation of the original broadcasts to them.
+// seedSamples adds the objects that the original creates without a configuration. Its documentation broadcasts to them. If there is an admin token,
+// seedSamples adds none, because the tokens of these objects are public.
 func (c *Config) seedSamples() {
 	if c.Admin.Token != "" {
 		return
 	}
 	_ = c.ReadINI([]byte(sampleSeed)) // a test reads it too
-	// The consumer of the sample file can be tried without a receiver. The original's cannot.
+	// The consumer in the sample file works without a receiver. The original's does not.
 	c.Seed.Consumers[0].CallbackURL, c.Seed.Consumers[0].Type = "http://sample-endpoint/webhook-receiver", Push
 	if !c.HTTP.loopback() {
 		c.Warnings = append(c.Warnings, "sample-channel, sample-producer and sample-consumer are made, with tokens that everybody knows: say under "+
@@ -126,7 +126,7 @@ func seedConsumer(file *ini.File, key *ini.Key, channels []SeedItem) (SeedConsum
 	}, nil
 }
 
-// validate refuses values that could not be sent. The error does not show tokens.
+// validate refuses values that cannot be sent in an HTTP header or are too long. The error does not show tokens.
 func (s *SeedData) validate() error {
 	var errs []error
 	check := func(what, text string) {

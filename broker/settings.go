@@ -14,7 +14,7 @@ type Setting = service.Setting[Config]
 // Settings returns every known key, in the order of the sample file.
 func Settings() []Setting { return schema.Settings() }
 
-// StrayVariables returns a warning for each variable in environ with the broker's prefix and an unknown name, except those in clients.
+// StrayVariables returns a warning for each variable in environ that has the broker's prefix but names no setting. It skips clients.
 func StrayVariables(environ []string, clients ...string) []string {
 	return schema.Stray(environ, clients...)
 }
@@ -126,11 +126,11 @@ var schema = service.NewSchema("broker", map[string]string{
 	service.Text("nats", "domain", "", "JetStream domain on that server; empty: its own", func(c *Config) *string { return &c.NATS.Domain }),
 	service.Bytes("nats", "store-max", "0", "maximum bytes in the embedded server's store, such as 20GB; broadcasts beyond it are refused; 0: the "+
 		"size of the disk, less a reserve of a twentieth", func(c *Config) *int64 { return &c.NATS.StoreMax }),
-})...).Clamp((*Config).warn) // files of the original have values above the limits
+})...).Clamp((*Config).warn) // the original's files may exceed the limits
 
 func egress(c *Config) *service.Egress { return &c.Connection.Egress }
 
-// ignored is a key of the original's files that has no effect.
+// ignored returns a setting for a key of the original's files that has no effect.
 func ignored(section, key, def, why string) Setting {
 	return Setting{Section: section, Key: key, Default: def, Help: why, Ignored: true, Set: func(c *Config, _ string) error {
 		c.warn(fmt.Sprintf("[%s] %s is accepted for compatibility and has no effect: %s", section, key, why))
@@ -138,7 +138,7 @@ func ignored(section, key, def, why string) Setting {
 	}}
 }
 
-// refusedExport is a key of the original's files that [Config.Validate] refuses while messages are pruned.
+// refusedExport is a key of the original's files. [Config.Validate] refuses it while messages are pruned.
 var refusedExport = Setting{Section: "prune", Key: "remote-export-destination", Ignored: true, Set: func(c *Config, value string) error {
 	c.remoteExport = value
 	return nil
@@ -147,7 +147,7 @@ var refusedExport = Setting{Section: "prune", Key: "remote-export-destination", 
 // anyText accepts every list.
 func anyText([]string) error { return nil }
 
-// duration is a key whose value is a number of units, up to a century.
+// duration returns a setting whose value is a number of units, a century at most.
 func duration(section, key, def string, unit, least time.Duration, help string, field func(*Config) *time.Duration) Setting {
 	return service.Duration(section, key, def, unit, least, service.Century, help, field)
 }

@@ -14,23 +14,22 @@ import (
 )
 
 const (
-	// spacePause is the interval between checks of the free space. Messages that arrive in between must fit into the reserve.
+	// spacePause is the interval between checks of the free space. Messages that arrive between two checks must fit into the reserve.
 	spacePause = 250 * time.Millisecond
-	// minReserve and maxReserve bound the reserve: a twentieth of the disk that messages leave to claims, deletes and the
-	// server's own files.
+	// minReserve and maxReserve bound the reserve, a twentieth of the disk. Messages leave it to claims, deletes and the server's own files.
 	minReserve = 64 << 20
 	maxReserve = 2 << 30
 )
 
-// spaceMonitor checks whether there is space for messages on the embedded server.
+// spaceMonitor checks whether the embedded server has space for messages.
 type spaceMonitor struct {
 	dir  string
-	most int64 // bytes that the streams may take; 0: as much as the disk has
+	most int64 // maximum bytes in the streams; 0: the size of the disk
 	used func(ctx context.Context) (work.Usage, error)
 	disk func(dir string) (free, all int64, err error)
 	log  *slog.Logger
 
-	watch.Condition // the store is full
+	watch.Condition // its error is set while the store is full
 }
 
 func accountUsage(js jetstream.JetStream) func(context.Context) (work.Usage, error) {
@@ -43,7 +42,7 @@ func accountUsage(js jetstream.JetStream) func(context.Context) (work.Usage, err
 	}
 }
 
-// usage returns the size of the streams, and the size from which messages are refused.
+// usage returns the size of the streams and the size from which the broker refuses messages, both in bytes.
 func (r *spaceMonitor) usage(ctx context.Context) (work.Usage, error) {
 	u, err := r.used(ctx)
 	if err != nil {
@@ -63,7 +62,7 @@ func (r *spaceMonitor) usage(ctx context.Context) (work.Usage, error) {
 func (r *spaceMonitor) look(ctx context.Context) {
 	u, err := r.usage(ctx)
 	if err != nil {
-		// The last known state stays until the next check.
+		// The last known state applies until the next check.
 		r.log.Debug("space of the store", "error", err)
 		return
 	}

@@ -4,5 +4,5 @@ package broker
 
 import "math"
 
-// diskSpace is not implemented on this system: the space counts as unlimited.
+// diskSpace is not implemented on this system. It reports unlimited space.
 func diskSpace(string) (free, all int64, err error) { return math.MaxInt64, math.MaxInt64, nil }

@@ -4,7 +4,7 @@ package broker
 
 import "syscall"
 
-// diskSpace returns how much an unprivileged process can still write to the disk of a folder, and the size of the disk.
+// diskSpace returns the bytes that an unprivileged process can still write to the disk of a folder, and the size of the disk.
 func diskSpace(dir string) (free, all int64, err error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {

@@ -30,8 +30,7 @@ func gone(action string) error {
 	}
 }
 
-// act runs the action that the form's field "do" names. The page is built again for it, so that an action runs only if the page
-// offers it at this moment.
+// act runs the action that the form's field "do" names. It builds the page again for this, so that an action runs only if the page offers it now.
 func (c *Console) act(w http.ResponseWriter, r *http.Request, l *view.Layout, u user, build page.Func) error {
 	const maxForm = 1 << 20
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
@@ -63,7 +62,7 @@ func (c *Console) act(w http.ResponseWriter, r *http.Request, l *view.Layout, u 
 				strconv.Quote(word) + ".", Fix: "Go back, and type it.",
 		}
 	}
-	// A browser that goes away does not end an action halfway.
+	// An action is completed even if the browser closes the connection.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actionTimeout)
 	defer cancel()
 	outcome, err := action.Do(ctx, r.PostForm)
@@ -99,20 +98,20 @@ func (c *Console) record(ctx context.Context, e view.Entry) (key string) {
 	return key
 }
 
-// entries are those of the log of actions, newest first.
+// entries returns the log of actions, newest first.
 func (c *Console) entries() []view.Entry {
 	return slices.SortedFunc(maps.Values(c.actions.All()), func(a, b view.Entry) int { return b.Time.Compare(a.Time) })
 }
 
-// outcomeTime is how long the outcome of an action waits for the next page.
+// outcomeTime is how long the outcome of an action is kept for the next page, in seconds.
 const outcomeTime = 60
 
-// didCookie names the action whose outcome the page of an address shows, and no page of another tab. The page deletes it, so neither Back nor reload
-// shows the outcome again.
+// didCookie returns the cookie that names the action whose outcome a page shows. Only the page with that address shows it, and no other tab. The page
+// deletes the cookie, so that neither Back nor a reload shows the outcome again.
 func didCookie(r *http.Request, address, key string, seconds int) *http.Cookie {
 	sum := sha256.Sum256([]byte(address))
 	return cookie(r, "jetpull-console-did-"+hex.EncodeToString(sum[:8]), key, "", seconds)
 }
 
-// actionTimeout bounds an action that changes objects one by one in a request. Longer ones are operations.
+// actionTimeout limits an action that changes objects one by one in a request. Longer actions are operations.
 const actionTimeout = 30 * time.Second

@@ -14,16 +14,16 @@ import (
 	"github.com/jetpull/jetpull/internal/service/webhook/events"
 )
 
-// Alerts are where alerts go.
+// Alerts configures where alerts are sent.
 type Alerts struct {
 	url, pages string
 	signer     *webhook.Signer
 	every      time.Duration
 }
 
-// NewAlerts has alerts sent to a URL, as POSTs that are signed with a secret as Standard Webhooks describes. The secret is base64 of 24 to 64 bytes,
-// with or without the prefix whsec_, or several of them with spaces between. Public is the URL by which browsers reach the console, for links; empty:
-// alerts have none. Without a URL and a secret, the result is nil. No error has the secret.
+// NewAlerts returns Alerts that are sent to url as POSTs, which are signed with secret as Standard Webhooks specifies. The secret is the base64 of 24
+// to 64 bytes, with or without the prefix whsec_, or several of these, separated by spaces. public is the URL at which browsers reach the console,
+// for links; without it, alerts have no links. NewAlerts returns nil if url and secret are empty. Its errors do not show the secret.
 func NewAlerts(url, secret, public string) (*Alerts, error) {
 	if url == "" && secret == "" {
 		return nil, nil
@@ -42,14 +42,14 @@ func NewAlerts(url, secret, public string) (*Alerts, error) {
 }
 
 const (
-	// alertEvery is the time between two looks. Sources are asked that often at least, if they answer.
+	// alertEvery is the interval between two checks. Sources are asked at least that often, if they answer.
 	alertEvery   = 10 * time.Second
 	alertTimeout = 10 * time.Second
-	// alertTries is how often an alert is sent at most. With the pauses between them, that takes 6 to 7 minutes.
+	// alertTries is the maximum number of attempts to send an alert. With the pauses between them, they take 6 to 7 minutes.
 	alertTries = 6
 )
 
-// run sends alerts of the console at a path below the public URL, until ctx ends.
+// run sends the console's alerts until ctx ends. path is the path of the console below the public URL.
 func (a *Alerts) run(ctx context.Context, summaries []page.Summary, environment, path string, log *slog.Logger) {
 	if a == nil {
 		return
@@ -60,7 +60,7 @@ func (a *Alerts) run(ctx context.Context, summaries []page.Summary, environment,
 	defer sender.Close()
 	samples := make([]func() alert.Sample, len(summaries))
 	now, stop := context.WithCancel(ctx)
-	stop() // an alert does not wait for a source
+	stop() // do not let an alert wait for a source
 	for i, one := range summaries {
 		samples[i] = func() alert.Sample { return one.Overview(now, page.Request{Now: time.Now()}).Judged }
 	}

@@ -1,5 +1,5 @@
-// Package console is a web console for operators. It shows the state of consumers, a broker, a relay and a feed. Operators can
-// find failures, and requeue, skip or delete one of them, or all that match a filter:
+// Package console is a web console for operators. It shows the state of consumers, a broker, a relay and a feed. Operators can find failures, and
+// requeue, skip or delete one of them, or all that match a filter:
 //
 //	c := console.Handler(console.Config{NATS: console.JetStream(js), Loopback: true})
 //	defer c.Close()
@@ -36,10 +36,10 @@ import (
 // NATS is the source of the pages of consumers and messages.
 type NATS = page.NATS
 
-// PartitionSet is a set of package partition as the console shows it.
+// PartitionSet is a set of package partition, as the console shows it.
 type PartitionSet = page.PartitionSet
 
-// AccountInfo is the server of the connection to NATS, and what its account uses.
+// AccountInfo describes the server of the NATS connection, and how much its account uses.
 type AccountInfo = page.AccountInfo
 
 // Broker is the source of the pages of a broker.
@@ -62,56 +62,56 @@ type Role int
 
 // The roles.
 const (
-	NoAccess Role = iota // the token is not valid
-	ReadOnly             // it shows pages
-	Admin                // it also allows actions
+	NoAccess Role = iota // the token is invalid
+	ReadOnly             // may see pages
+	Admin                // may also run actions
 )
 
-// Config configures a console: its sources, and who may use it. The zero value shows an empty console to everybody.
+// Config configures a console: its sources and its users. The zero value shows an empty console to everybody.
 type Config struct {
-	// NATS is the account whose consumers and messages the console shows: see [JetStream]. Nil leaves these pages out.
+	// NATS is the account whose consumers and messages the console shows; see [JetStream]. If it is nil, there are no such pages.
 	NATS NATS
-	// Broker makes requests to a broker with its admin token. An Admin of package broker/client implements it. Nil leaves the
-	// broker's pages out.
+	// Broker makes requests to a broker with its admin token. An Admin of package broker/client implements it. If it is nil, there are no pages for a
+	// broker.
 	Broker Broker
-	// Relay makes requests to a relay with its admin token. A Client of package relay/client implements it. Nil leaves the relay's
-	// pages out.
+	// Relay makes requests to a relay with its admin token. A Client of package relay/client implements it. If it is nil, there are no pages for a
+	// relay.
 	Relay Caller
-	// Feed reads and changes the tables of a feed. A feed.Store implements it. If it and OpenFeed are nil, the feed's pages are left out.
+	// Feed reads and changes the tables of a feed. A feed.Store implements it. If Feed and OpenFeed are nil, there are no pages for a feed.
 	Feed Feed
-	// OpenFeed opens the feed when the console first needs it, for a database that does not answer yet. After an error the console shows that, and
-	// calls it again. It is called by one goroutine at a time, and not after it has succeeded. The default returns Feed.
+	// OpenFeed opens the feed when the console first needs it, for a database that may not answer yet. The console shows its error, and calls it
+	// again. It is not called concurrently, and not after it has succeeded. The default returns Feed.
 	OpenFeed func(ctx context.Context) (Feed, error)
-	// FeedWatcher is a watcher in this process, whose throughput the console shows. A feed.Watcher implements it. Nil shows no
+	// FeedWatcher is a watcher in this process whose throughput the console shows. A feed.Watcher implements it. If it is nil, the console shows no
 	// throughput of the feed.
 	FeedWatcher FeedWatcher
-	// Access returns the user of a token, with a name for the log of actions. [Tokens] and [Users] make one. It is called with each request, so a
-	// session ends when its token is no longer valid. If it is nil, everybody who can reach the console is an Admin.
+	// Access returns the user of a token. The user's name is for the log of actions. [Tokens] and [Users] provide such a function. It is called for
+	// each request, so that a session ends when its token is no longer valid. If it is nil, everybody who can reach the console is an Admin.
 	Access func(token string) User
-	// UserHeader is a header in which a trusted proxy of the listener names the user, such as X-Forwarded-User. The role is that of the token.
+	// UserHeader is the header in which a trusted proxy of the listener names the user, such as X-Forwarded-User. The token determines the role.
 	UserHeader string
-	// ReaderPayloads lets users with the role ReadOnly see payloads and headers of messages. Nobody sees those of the streams and buckets of
-	// broker, relay and partition, which have tokens and signing secrets.
+	// ReaderPayloads allows users with the role ReadOnly to see payloads and headers of messages. Nobody can see those in the streams and buckets of
+	// broker, relay and partition, which contain tokens and signing secrets.
 	ReaderPayloads bool
-	// State is the name of a key-value bucket in the account of NATS, which the console creates. The log of actions, the operations and the values
-	// of charts are kept there for 30 days, and survive a restart. If State or NATS is empty, they are in memory alone.
+	// State is the name of a key-value bucket in the NATS account, which the console creates. It keeps the log of actions, the operations and the
+	// values of charts for 30 days, so that they survive a restart. If State or NATS is empty, they are only in memory.
 	State string
-	// Alerts are where the console reports objects that become red, and that recover. [NewAlerts] makes them. Nil sends no alerts.
+	// Alerts reports objects that become red, and that recover. [NewAlerts] returns it. If it is nil, no alerts are sent.
 	Alerts *Alerts
-	// Environment is the name of what the console shows, such as production. The header of each page has it, in a colour that depends on the name.
-	// Empty: there is none.
+	// Environment is the name of the environment that the console shows, such as production. The header of each page shows it, in a colour that
+	// depends on the name. If it is empty, the header shows none.
 	Environment string
-	// Loopback states that only this machine can reach the listener. The console then refuses requests for other host names, because
-	// a website can resolve its own name to this machine (DNS rebinding).
+	// Loopback specifies that only this machine can reach the listener. The console then refuses requests for other host names, because a website can
+	// make its own name resolve to this machine (DNS rebinding).
 	Loopback bool
-	// Log gets each action and each wrong token. Nil means slog.Default.
+	// Log records each action and each wrong token. Nil means slog.Default.
 	Log *slog.Logger
 }
 
-// maxEntries is how many actions the log shows. Older ones are in the process's log.
+// maxEntries is the maximum number of actions in the log that the console shows. The process's log has older ones.
 const maxEntries = 1000
 
-// Console is an [http.Handler] that serves the pages. It may be used by several goroutines.
+// Console is an [http.Handler] that serves the pages. It is safe for concurrent use.
 type Console struct {
 	cfg      Config
 	log      *slog.Logger
@@ -122,12 +122,12 @@ type Console struct {
 	actions  *operation.Store[view.Entry]
 	marks    *page.Marks
 	renders  renders
-	exporter http.Handler // nil: there is none
+	exporter http.Handler // nil if there is none
 	account  atomic.Pointer[string]
 	among    among
 }
 
-// Handler returns a console. It samples its sources for the charts until Close.
+// Handler returns a console. It samples its sources for the charts until Close is called.
 func Handler(cfg Config) *Console {
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	return newConsole(cfg, newSessions(cfg, cfg.Log), among{})
@@ -184,7 +184,7 @@ func newConsole(cfg Config, sessions *sessions, place among) *Console {
 	if cfg.Relay != nil || cfg.Broker != nil {
 		c.add("Failed", "failed", page.NewFailures(summaries).Pages())
 	}
-	begin := func() { // only now it is known what somebody has looked at
+	begin := func() { // not earlier, because the marks are not known before
 		runner.Hold(false)
 		c.sampler.Go(func(ctx context.Context) { cfg.Alerts.run(ctx, summaries, cfg.Environment, place.path, c.log) })
 		c.sampler.Go(runner.Run)
@@ -202,13 +202,13 @@ func newConsole(cfg Config, sessions *sessions, place among) *Console {
 	return c
 }
 
-// add registers a family of pages, of which first is in the navigation.
+// add registers a family of pages. Its first page is in the navigation.
 func (c *Console) add(title, first string, pages map[string]page.Func) {
 	c.nav = append(c.nav, view.Link{Text: title, Href: first})
 	maps.Copy(c.pages, pages)
 }
 
-// Close ends the samples and waits for them. Streams of open pages end with the HTTP server.
+// Close stops the sampling and waits for its end. The streams of open pages end with the HTTP server.
 func (c *Console) Close() { c.sampler.Close() }
 
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; " +
@@ -261,13 +261,13 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case name == "":
 		first := c.nav[0].Href
-		if c.among.path == "" { // the address of a console on its own may lack the slash behind its path
+		if c.among.path == "" { // the URL of a single console may lack the trailing slash
 			first = httpserve.Here(r, first)
 		}
 		redirect(w, first)
 		return
 	case !ok && r.URL.Query().Has("live"):
-		// The page that is open becomes the one that asks for a token.
+		// Make the open page ask for a token.
 		h.Set("Content-Type", "text/event-stream")
 		_ = send(http.NewResponseController(w), w, event("reload", nil)) // the browser may be gone
 		return
@@ -278,7 +278,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.serve(w, r, name, user)
 }
 
-// serve answers a request of somebody who has signed in.
+// serve answers a request of a user who has signed in.
 func (c *Console) serve(w http.ResponseWriter, r *http.Request, name string, user user) {
 	build, l := c.pages[name], c.layout(r, user)
 	var err error
@@ -299,25 +299,25 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, name string, use
 	}
 }
 
-// routed reports whether a request is for something of the console.
+// routed reports whether the console serves a request.
 func (c *Console) routed(r *http.Request) bool {
 	name := strings.TrimPrefix(r.URL.Path, "/")
 	return name == "" || name == "login" || name == "logout" || strings.HasPrefix(name, "static/") || c.pages[name] != nil || c.exported(name)
 }
 
-// exported reports whether a path is for programs: metrics, and what an autoscaler asks.
+// exported reports whether a path is for programs: for metrics, or for an autoscaler.
 func (c *Console) exported(name string) bool {
 	return c.exporter != nil && (name == "metrics" || strings.HasPrefix(name, "v1/scale/"))
 }
 
-// build builds a page, which waits for all of its sources together for up to [sample.Patience].
+// build builds a page. The page waits for all of its sources together for at most [sample.Patience].
 func (c *Console) build(f page.Func, r *http.Request, u user, now time.Time) (*view.Page, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), sample.Patience)
 	defer cancel()
 	return f(ctx, page.Request{Query: r.URL.Query(), Now: now, User: u.name, Payloads: u.role == Admin || c.cfg.ReaderPayloads})
 }
 
-// show answers with a page, or with the page that confirms an action.
+// show responds with a page, or with the page that confirms an action.
 func (c *Console) show(w http.ResponseWriter, r *http.Request, l *view.Layout, u user, build page.Func) error {
 	p, err := c.build(build, r, u, l.Now)
 	if err != nil {
@@ -349,7 +349,7 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, l *view.Layout, u
 	return nil
 }
 
-// fail answers with a page that states an error in words.
+// fail responds with a page that describes an error.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, l *view.Layout, err error) {
 	status := http.StatusInternalServerError
 	l.Failure = &view.Failure{Text: err.Error(), Back: l.Here()}
@@ -367,7 +367,7 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, l *view.Layout, e
 	c.write(w, r, status, "layout", l)
 }
 
-// write answers with a page of a template.
+// write responds with a rendered template.
 func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, template string, data any) {
 	body, err := view.Render(template, data)
 	if err != nil {

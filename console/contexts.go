@@ -16,27 +16,27 @@ import (
 
 // Context is one of the NATS accounts that [Contexts] shows.
 type Context struct {
-	// Name is the environment of the account's console, and part of its path: letters, digits, and ._- after the first.
+	// Name is the environment of the account's console, and part of its path. It consists of letters, digits, and ._- after the first character.
 	Name string
 	NATS NATS
 }
 
-// Consoles is an [http.Handler] that serves a console for each of several NATS accounts. It may be used by several goroutines.
+// Consoles is an [http.Handler] that serves a console for each of several NATS accounts. It is safe for concurrent use.
 type Consoles struct {
-	first string // the name of the first
+	first string // the name of the first account
 	all   map[string]*Console
 }
 
-// among is the place of a console among several. It is empty for one that is alone.
+// among is the place of a console among several. It is empty for a single console.
 type among struct {
-	path  string // of the console, below that of all
+	path  string // of the console, below the common path
 	links []view.Link
 }
 
 var contextName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 
-// Contexts returns a console for each of several NATS accounts, each at c/NAME/ with links to the others. The root leads to the first. Cfg is the
-// configuration of all, without NATS and Environment. A session in one is one in all.
+// Contexts returns a console for each of several NATS accounts, at c/NAME/, with links to the others. The root redirects to the first. cfg configures
+// all of them, without NATS and Environment. A session in one console is valid in all.
 func Contexts(cfg Config, contexts []Context) (*Consoles, error) {
 	if len(contexts) == 0 {
 		return nil, errors.New("there is no context: give one at least")
@@ -75,7 +75,7 @@ func (s *Consoles) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r = httpserve.Within(r, func(r *http.Request) bool { return s.of(r) != nil })
 	switch c := s.of(r); {
 	case strings.TrimPrefix(r.URL.Path, "/") == "":
-		redirect(w, httpserve.Here(r, "c/"+s.first+"/")) // the address may lack the slash at its end
+		redirect(w, httpserve.Here(r, "c/"+s.first+"/")) // the URL may lack the trailing slash
 	case c == nil:
 		http.Error(w, "There is no such page. The consoles are below c/, by the names of their contexts.", http.StatusNotFound)
 	case r.URL.Path == c.among.path:
@@ -85,14 +85,14 @@ func (s *Consoles) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// of finds the console that a request is for; nil: there is none.
+// of returns the console for a request, or nil.
 func (s *Consoles) of(r *http.Request) *Console {
 	name, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/c/"), "/")
 	return s.all[name]
 }
 
-// cookiePath is the path of the cookie of a session; empty: that of the console itself. The session of several consoles is for the path that
-// they have in common, or for the whole host if a proxy in front does not state its prefix.
+// cookiePath returns the path of a session's cookie. Empty means the console's own path. The session of several consoles is for their common path, or
+// for the whole host if a proxy in front does not report its prefix.
 func (c *Console) cookiePath(r *http.Request) string {
 	if c.among.path == "" {
 		return ""

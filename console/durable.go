@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	keyValues = "values." // begins the keys of the values of charts
-	// restoreTime is how long operations and alerts wait for what an earlier process has kept. It also bounds one read of that, as keepTime does one
-	// write. After it, laterPause is the time between two tries.
+	keyValues = "values." // prefix of the keys of the charts' values
+	// restoreTime is how long operations and alerts wait for the data of earlier processes. It also limits one attempt to read them. keepTime limits
+	// one write. After restoreTime, laterPause is the interval between two attempts.
 	restoreTime = time.Minute
 	laterPause  = 10 * time.Second
 	keepTime    = 5 * time.Second
-	// keepInterval is the time between two writes of the values of charts.
+	// keepInterval is the interval between two writes of the charts' values.
 	keepInterval = 5 * time.Minute
-	// maxKept bounds the values of a source, in bytes. A message of a server has a megabyte, unless it is configured otherwise.
+	// maxKept is the maximum size of a source's values, in bytes. A server accepts messages of 1 MB, unless it is configured otherwise.
 	maxKept = 900_000
 )
 
-// outlive has the log of actions, the operations, the marks and the values of charts outlive the process, where open opens what keeps them. It tries
-// to read what earlier processes have kept until it can. It calls ready once: then, or after restoreTime.
+// outlive keeps the log of actions, the operations, the marks and the values of charts beyond the end of the process, in the store that open returns.
+// It retries until it has read the data of earlier processes. It calls ready once: when it has read them, or after restoreTime.
 func (c *Console) outlive(ctx context.Context, runner *operation.Runner, open func(context.Context) (operation.Keep, error), ready func()) {
 	ready = sync.OnceFunc(ready)
 	for pause, begun := time.Second, time.Now(); ; {
@@ -44,7 +44,7 @@ func (c *Console) outlive(ctx context.Context, runner *operation.Runner, open fu
 	}
 }
 
-// restore reads what earlier processes have kept.
+// restore reads the data that earlier processes have kept.
 func (c *Console) restore(ctx context.Context, runner *operation.Runner, open func(context.Context) (operation.Keep, error)) (operation.Keep, error) {
 	ctx, cancel := context.WithTimeout(ctx, restoreTime)
 	defer cancel()
@@ -73,12 +73,12 @@ func (c *Console) restore(ctx context.Context, runner *operation.Runner, open fu
 	return keep, nil
 }
 
-// warn logs that something is not kept.
+// warn logs that something was not kept.
 func (c *Console) warn(what, name string, err error) {
 	c.log.Warn("console: something is not kept, and is gone after a restart", "kind", what, "name", name, "error", err)
 }
 
-// keepValues writes the values of charts from time to time, and at the end.
+// keepValues writes the values of charts periodically, and at the end.
 func (c *Console) keepValues(ctx context.Context, keep operation.Keep) {
 	for ended := false; !ended; {
 		ended = watch.Sleep(ctx, keepInterval) != nil

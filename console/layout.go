@@ -15,8 +15,8 @@ import (
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-// askAccount asks for the account of the connection, once for each server that it leads to: a user that may not ask is refused each time, and
-// the header of the pages leaves the account out.
+// askAccount asks for the account of the connection, once for each server to which it connects. A user that may not ask is refused each time. Then
+// the header of the pages does not show the account.
 func (c *Console) askAccount(ctx context.Context, j source.JetStream) {
 	nc := j.Conn()
 	connected := nc.StatusChanged(nats.CONNECTED)
@@ -35,7 +35,7 @@ func (c *Console) askAccount(ctx context.Context, j source.JetStream) {
 	}
 }
 
-// layout is what surrounds a page for a user.
+// layout returns what surrounds a page for a user.
 func (c *Console) layout(r *http.Request, u user) *view.Layout {
 	return &view.Layout{
 		Nav: c.nav, Place: c.place(), Contexts: c.among.links, Path: strings.TrimPrefix(r.URL.Path, "/"), Query: r.URL.Query(),
@@ -43,7 +43,7 @@ func (c *Console) layout(r *http.Request, u user) *view.Layout {
 	}
 }
 
-// place is the environment, the server and the account that the pages are about.
+// place returns the environment, the server and the account that the pages show.
 func (c *Console) place() view.Place {
 	p := view.Place{Environment: c.cfg.Environment}
 	if j, ok := c.cfg.NATS.(source.JetStream); ok {
@@ -55,11 +55,11 @@ func (c *Console) place() view.Place {
 	return p
 }
 
-// maxURL bounds the address of a request: a page repeats it in its links.
+// maxURL is the maximum length of a request's URL, because a page repeats it in its links.
 const maxURL = 48 << 10
 
-// known is the request without the parameters that no page has, and with one value of each other one. Pages copy the query into their links, and
-// open pages with the same address share a render.
+// known returns the request without parameters that no page has, and with one value per parameter. Pages copy the query into their links, and open
+// pages with the same URL share a render.
 func known(r *http.Request) *http.Request {
 	q := url.Values{}
 	for name, values := range r.URL.Query() {
@@ -72,13 +72,13 @@ func known(r *http.Request) *http.Request {
 	return r
 }
 
-// here is the address of a request relative to the console's root.
+// here returns the URL of a request relative to the console's root.
 func here(r *http.Request) string {
 	return (&url.URL{Path: strings.TrimPrefix(r.URL.Path, "/"), RawQuery: r.URL.RawQuery}).String()
 }
 
-// redirect leads to a page relative to the present one, which is always at the console's root. So the console needs not know the
-// path that it is served under.
+// redirect redirects to a page relative to the current one, which is always at the console's root. So the console need not know the path at which it
+// is served.
 func redirect(w http.ResponseWriter, to string) {
 	w.Header().Set("Location", to)
 	w.WriteHeader(http.StatusSeeOther)

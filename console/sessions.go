@@ -20,31 +20,31 @@ import (
 const (
 	cookieName  = "jetpull-console"
 	sessionTime = 12 * time.Hour
-	// wrongTokens is how many wrong tokens an address may show in a minute.
+	// wrongTokens is how many wrong tokens an address may send per minute.
 	wrongTokens = 10
-	// maxSessions bounds the sessions of a token. The oldest of them ends when there are more, and those of other tokens stay.
+	// maxSessions is the maximum number of sessions of a token. Beyond it, the oldest of them ends, and those of other tokens stay.
 	maxSessions = 1000
-	// maxStreams bounds the streams of events of a session, and maxTokenStreams those of all sessions of a token.
+	// maxStreams is the maximum number of event streams of a session, and maxTokenStreams that of all sessions of a token.
 	maxStreams      = 50
 	maxTokenStreams = 200
 )
 
-// Tokens returns an Access for the token of an administrator and one that shows pages alone. An empty token is nobody's.
+// Tokens returns a [Config].Access for the tokens of an administrator and of a user who may only see pages. An empty token is never valid.
 func Tokens(admin, readOnly string) func(token string) User {
 	return Users{{Token: admin, Role: Admin}, {Token: readOnly, Role: ReadOnly}}.Of
 }
 
 // User is a user of the console, with a token.
 type User struct {
-	// Name is in the log of actions. An empty one is the role.
+	// Name is the name in the log of actions. Empty means that of the role.
 	Name, Token string
 	Role        Role
 }
 
-// Users are the users of a console. No user has an empty token.
+// Users are the users of a console. An empty token matches no user.
 type Users []User
 
-// Of is a [Config.Access].
+// Of is a [Config].Access function.
 func (u Users) Of(token string) User {
 	for _, one := range u {
 		if tokens.Same(token, one.Token) {
@@ -54,22 +54,22 @@ func (u Users) Of(token string) User {
 	return User{}
 }
 
-// sessions are the users that have shown a token.
+// sessions holds the sessions of users who have signed in.
 type sessions struct {
 	access func(token string) User
-	header string // has the name of a user, in requests that came through a trusted proxy; empty: none has
+	header string // contains the name of the user in requests from a trusted proxy; empty means none
 	logins *httpserve.Logins
 
 	mu  sync.Mutex
 	all map[string]session
-	// streams count the open streams of events. Without Access all are of one token, and of no session.
+	// streams counts the open event streams. Without Access, all have an empty token and session.
 	streams map[owner]int
 }
 
-// owner is whose an open stream is.
+// owner identifies the owner of an open stream.
 type owner struct{ token, session string }
 
-// session remembers the token rather than the role: the token is checked again with each request.
+// session stores the token instead of the role, because the token is checked again with each request.
 type session struct {
 	token string
 	ends  time.Time
@@ -89,7 +89,7 @@ func newSessions(cfg Config, log *slog.Logger) *sessions {
 	}
 }
 
-// user finds the user of a request. It is false where the request has no session, or where the session's token is no longer valid.
+// user returns the user of a request. ok is false if the request has no session, or if the session's token is no longer valid.
 func (s *sessions) user(r *http.Request) (u user, ok bool) {
 	address, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -120,10 +120,10 @@ func (s *sessions) user(r *http.Request) (u user, ok bool) {
 	return u, true
 }
 
-// maxUserName bounds the name of a user, in bytes.
+// maxUserName is the maximum length of a user's name, in bytes.
 const maxUserName = 200
 
-// open makes a session for a token. Its ID has over 128 random bits.
+// open creates a session for a token. Its ID has more than 128 random bits.
 func (s *sessions) open(token string) (id string) {
 	id = rand.Text()
 	now := time.Now()
@@ -144,7 +144,7 @@ func (s *sessions) open(token string) (id string) {
 	return id
 }
 
-// stream counts a stream of events that a request opens, until done is called. It is false if there are too many.
+// stream counts the event stream that a request opens, until done is called. ok is false if there are too many.
 func (s *sessions) stream(r *http.Request) (done func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,10 +173,10 @@ func (s *sessions) stream(r *http.Request) (done func(), ok bool) {
 
 var errWrongToken = httpserve.Refuse(http.StatusForbidden, "forbidden", "wrong token")
 
-// maxForm bounds what somebody can send who has not signed in.
+// maxForm is the maximum size of a form of somebody who has not signed in, in bytes.
 const maxForm = 16 << 10
 
-// login opens a session for a token that is right.
+// login creates a session for a valid token.
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	if c.cfg.Access == nil {
@@ -196,7 +196,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	redirect(w, c.local(r.PostFormValue("next")))
 }
 
-// local is the address of a page of the console: another one would let a link lead a user elsewhere after the sign-in.
+// local returns a URL of a page of the console. Otherwise a link could lead a user to another site after signing in.
 func (c *Console) local(next string) string {
 	u, err := url.Parse(next)
 	if err != nil || u.Scheme != "" || u.Host != "" || c.pages[u.Path] == nil {
@@ -205,7 +205,7 @@ func (c *Console) local(next string) string {
 	return (&url.URL{Path: u.Path, RawQuery: u.RawQuery}).String()
 }
 
-// cookie is one that only the console reads. It ends after some seconds; below 0: now.
+// cookie returns a cookie that only the console reads. It expires after some seconds, or now if seconds is below 0.
 func cookie(r *http.Request, name, value, path string, seconds int) *http.Cookie {
 	return &http.Cookie{
 		Name: name, Value: value, Path: path, MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: httpserve.Secure(r),
@@ -222,8 +222,8 @@ func (c *Console) logout(w http.ResponseWriter, r *http.Request) {
 	redirect(w, "login")
 }
 
-// askLogin answers with the form for a token. The page that was asked for follows it.
+// askLogin responds with the form for a token, which leads to the requested page.
 func (c *Console) askLogin(w http.ResponseWriter, r *http.Request, status int, problem string) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm) // files of a form would be written to the disk
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm) // files in a form would be written to disk
 	c.write(w, r, status, "login", view.Login{Problem: problem, Next: c.local(cmp.Or(r.PostFormValue("next"), here(r)))})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-// takesGzip reports whether the client of a request takes gzip. A weight of 0 refuses a coding (RFC 9110, section 12.5.3).
+// takesGzip reports whether the client accepts gzip. A weight of 0 refuses a coding (RFC 9110, section 12.5.3).
 func takesGzip(r *http.Request) bool {
 	for coding := range strings.SplitSeq(strings.Join(r.Header.Values("Accept-Encoding"), ","), ",") {
 		name, weight, _ := strings.Cut(strings.ReplaceAll(coding, " ", ""), ";")
@@ -23,7 +23,7 @@ func takesGzip(r *http.Request) bool {
 	return false
 }
 
-// reply answers with a text, compressed if the client takes that.
+// reply responds with a text, compressed if the client accepts that.
 func reply(w http.ResponseWriter, r *http.Request, status int, kind string, body []byte) {
 	w.Header().Set("Content-Type", kind+"; charset=utf-8")
 	w.Header().Add("Vary", "Accept-Encoding")
@@ -39,7 +39,7 @@ func reply(w http.ResponseWriter, r *http.Request, status int, kind string, body
 	_ = zip.Close()
 }
 
-// serveStatic answers with a static file. Browsers may keep one that they have asked for by its version.
+// serveStatic responds with a static file. Browsers may keep a file that they request by version.
 func serveStatic(w http.ResponseWriter, r *http.Request, name string) {
 	data, err := view.Static.ReadFile(name)
 	if err != nil {
@@ -53,7 +53,7 @@ func serveStatic(w http.ResponseWriter, r *http.Request, name string) {
 	reply(w, r, http.StatusOK, kind, data)
 }
 
-// download sends data that may be anything, such as a payload.
+// download responds with arbitrary data, such as a payload.
 func download(w http.ResponseWriter, d *view.Download) {
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": d.Name}))

@@ -17,19 +17,19 @@ import (
 )
 
 const (
-	// leastRender is the least time between two renders of a page. It is less than settle, so a render that a stream shares has the sample
-	// that woke the stream. mostRender is the longest that an open page goes without one: then it is seen that a source does not answer.
+	// leastRender is the minimum interval between two renders of a page. It is less than settle, so that a render shared with another stream has the
+	// sample that woke this stream. mostRender is the maximum interval, so that an open page shows when a source does not answer.
 	leastRender = 40 * time.Millisecond
 	mostRender  = time.Second
-	// settle is how long a stream waits after a sample for those of other sources, which are asked at the same times.
+	// settle is how long a stream waits after a sample for the samples of other sources, which are asked at the same times.
 	settle = 50 * time.Millisecond
-	// quiet is the longest time between two messages of a stream. The page takes the console for lost after three times as long.
+	// quiet is the maximum interval between two messages of a stream. After three times as long, the page considers the console lost.
 	quiet = 2 * time.Second
-	// sendTimeout bounds one write to a browser.
+	// sendTimeout limits one write to a browser.
 	sendTimeout = 10 * time.Second
 )
 
-// renders are the open pages. All that show the same share one render.
+// renders contains the renders of the open pages. Pages that show the same share one.
 type renders struct {
 	mu  sync.Mutex
 	all map[string]*render
@@ -37,22 +37,22 @@ type renders struct {
 
 // render is the live part of a page at a time.
 type render struct {
-	pages int // the open pages; guarded by renders.mu
+	pages int // number of open pages; guarded by renders.mu
 
 	mu    sync.Mutex
 	at    time.Time
-	page  *view.Page // the last that was built
+	page  *view.Page // the last one that was built
 	shown frame
 	err   error
 }
 
-// frame is what is sent to an open page, as messages of its stream. Streams of the same page share it.
+// frame is sent to an open page, as messages of its stream. The streams of the same page share it.
 type frame struct {
 	html  []byte // the live part
 	asked []byte // when each source last answered, to the second
 }
 
-// join finds the render of a page that is opened. The returned function is called when it is closed.
+// join returns the render for an opened page. leave must be called when the page is closed.
 func (r *renders) join(key string) (one *render, leave func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,7 +71,7 @@ func (r *renders) join(key string) (one *render, leave func()) {
 	}
 }
 
-// update renders the page unless another stream has done so in the last leastRender.
+// update renders the page, unless another stream has done so within leastRender.
 func (r *render) update(l *view.Layout, build func() (*view.Page, error)) (frame, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,12 +91,12 @@ func (r *render) update(l *view.Layout, build func() (*view.Page, error)) (frame
 		}
 	}
 	html, err := view.Render("live", l)
-	asked, _ := json.Marshal(times) // texts can be encoded
+	asked, _ := json.Marshal(times) // strings can always be encoded
 	r.shown, r.err = frame{event("", html), event("asked", asked)}, err
 	return r.shown, r.err
 }
 
-// orLast is the page. Parts whose source does not answer are those of the last page, in grey.
+// orLast returns the page. If a part's source does not answer, it returns the part of the last page, in grey.
 func (r *render) orLast(p *view.Page, err error) (*view.Page, error) {
 	stale := func(part view.Part, why view.Source) view.Part {
 		why.Name, why.Asked, why.Stale = part.Source.Name, part.Source.Asked, true
@@ -124,8 +124,7 @@ func (r *render) orLast(p *view.Page, err error) (*view.Page, error) {
 	return p, err
 }
 
-// stream keeps an open page current: it sends the live part of the page whenever that has changed. The browser ends the stream
-// while its tab is hidden.
+// stream keeps an open page current: it sends the live part of the page whenever it has changed. The browser ends the stream while its tab is hidden.
 func (c *Console) stream(w http.ResponseWriter, r *http.Request, u user, build page.Func) {
 	done, ok := c.sessions.stream(r)
 	if !ok {
@@ -155,7 +154,7 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request, u user, build p
 		problem, isProblem := errors.AsType[*page.Problem](err)
 		switch {
 		case isProblem && problem.Status == http.StatusNotFound:
-			// The page of an object that is gone becomes the page that states this.
+			// Reload the page of an object that is gone, which then says so.
 			_ = send(out, w, event("reload", nil))
 			return
 		case err != nil && r.Context().Err() == nil:
@@ -182,7 +181,7 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request, u user, build p
 	}
 }
 
-// event is a message of the stream.
+// event returns a message of the stream.
 func event(name string, data []byte) []byte {
 	var b bytes.Buffer
 	if name != "" {
@@ -196,7 +195,7 @@ func event(name string, data []byte) []byte {
 }
 
 func send(out *http.ResponseController, w http.ResponseWriter, messages ...[]byte) error {
-	_ = out.SetWriteDeadline(time.Now().Add(sendTimeout)) // a writer without deadlines has none to set
+	_ = out.SetWriteDeadline(time.Now().Add(sendTimeout)) // a writer without deadlines returns an error
 	for _, message := range messages {
 		if _, err := w.Write(message); err != nil {
 			return err

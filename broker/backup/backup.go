@@ -1,8 +1,8 @@
 // Package backup copies the streams of a broker's embedded server while it runs, and restores them to a new server.
 //
-// A copy of a stream is a file. It begins with a line of JSON that describes it. The server's own snapshot follows in pieces,
-// each prefixed by its length in four bytes. A length of 0 ends the file; without it the file is incomplete. The streams are
-// copied one after the other, in the order of [Streams], so that a copy has everything to which the copies before it refer.
+// A copy of a stream is a file. Its first line is JSON that describes the stream. The server's own snapshot follows in pieces, each prefixed by its
+// length in four bytes. A length of 0 ends the file; without it, the file is incomplete. The streams are copied one after the other, in the order of
+// [Streams], so that each copy has everything to which earlier copies refer.
 package backup
 
 import (
@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	// Format is the version of a copy. A broker restores its own and older ones.
+	// Format is the version of a copy. A broker restores copies of this and older versions.
 	Format = 1
-	// stall bounds the wait for the next piece.
+	// stall is how long a copy waits for the next piece.
 	stall     = 30 * time.Second
 	maxPiece  = 1 << 20
 	maxHeader = 1 << 20
@@ -36,14 +36,14 @@ type header struct {
 	State  json.RawMessage
 }
 
-// Streams returns the names of a broker's streams in the order in which they are copied: attempts and records, then the registry,
-// then the messages. In another order a restored record could lack its message, and the next message with that sequence would
-// inherit it. The same holds for the numbers of consumers.
+// Streams returns the names of a broker's streams in the order in which to copy them: attempts and records, then the registry, then the messages. In
+// another order, a restored record could lack its message. The next message with that sequence would inherit the record. The same applies to the
+// numbers of consumers.
 func Streams(name string) []string {
 	return []string{name + "_attempts", name + "_jobs", "KV_" + name + "_registry", name + "_messages"}
 }
 
-// Write writes a copy of a stream to to. The stream may be in use.
+// Write writes a copy of a stream to to. The stream may be in use meanwhile.
 func Write(ctx context.Context, nc *nats.Conn, stream string, to io.Writer) error {
 	inbox := nats.NewInbox()
 	sub, err := nc.SubscribeSync(inbox)
@@ -90,7 +90,7 @@ func Write(ctx context.Context, nc *nats.Conn, stream string, to io.Writer) erro
 	}
 }
 
-// ask makes a request and decodes its answer. The server answers an accepted piece of a stream with an empty message.
+// ask makes a request and decodes the answer. The server accepts a piece of a stream with an empty message.
 func ask(ctx context.Context, nc *nats.Conn, subject string, request []byte, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, stall)
 	defer cancel()
@@ -114,10 +114,10 @@ func ask(ctx context.Context, nc *nats.Conn, subject string, request []byte, ans
 	return nil
 }
 
-// ErrTruncated says that a copy has no end mark, so that it is incomplete.
+// ErrTruncated reports that a copy is incomplete, because it has no end mark.
 var ErrTruncated = errors.New("the copy is incomplete")
 
-// Check reads a copy to its end. It returns [ErrTruncated] if the end is missing, and another error if the [Format] is newer.
+// Check reads a copy to its end. It returns [ErrTruncated] if the end mark is missing, and another error if the [Format] is newer.
 func Check(from io.Reader) error {
 	_, pieces, err := open(from)
 	if err != nil {
@@ -165,7 +165,7 @@ func each(pieces io.Reader, do func([]byte) error) error {
 	}
 }
 
-// Read creates a stream from its copy. It fails if the server has a stream with that name.
+// Read creates a stream from its copy. It returns an error if the server already has a stream with that name.
 func Read(ctx context.Context, nc *nats.Conn, stream string, from io.Reader) error {
 	h, pieces, err := open(from)
 	if err != nil {

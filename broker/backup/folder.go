@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// manifestName is the file that is written last. A folder without it has no complete backup.
+// manifestName is the file that Save writes last. A folder without it has no complete backup.
 const manifestName = "backup.json"
 
 type manifest struct {
@@ -30,8 +30,8 @@ type entry struct {
 	Bytes                int64
 }
 
-// Save stores copies of streams in the folder dir, which it creates. If dir exists, it must be empty. Save calls fetch for each stream, in the
-// given order, and closes what fetch returns. If it fails, the backup is incomplete, and [Load] refuses it.
+// Save stores copies of streams in the folder dir. It creates dir; an existing folder must be empty. Save calls fetch for each stream, in the given
+// order, and closes the returned reader. If Save fails, the backup is incomplete, and [Load] refuses it.
 func Save(ctx context.Context, dir string, streams []string, fetch func(ctx context.Context, stream string) (io.ReadCloser, error)) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -68,7 +68,7 @@ func Save(ctx context.Context, dir string, streams []string, fetch func(ctx cont
 	return errors.Join(syncPath(path), syncPath(dir))
 }
 
-// checkName refuses a stream name that leads out of the backup's folder. The name comes from a server.
+// checkName refuses a stream name, received from a server, that leads out of the backup's folder.
 func checkName(stream string) error {
 	if filepath.Base(stream) != stream || !filepath.IsLocal(stream) {
 		return fmt.Errorf("the broker names a stream %q, which cannot be the name of a file in the folder of the backup: check what answers at the URL",
@@ -97,7 +97,7 @@ func syncPath(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// Load restores the streams of the backup in the folder dir. It fails if the server has one of them, or if a copy is damaged.
+// Load restores the streams of the backup in the folder dir. It fails if the server already has one of them, or if a copy is damaged.
 func Load(ctx context.Context, dir string, nc *nats.Conn) error {
 	text, err := os.ReadFile(filepath.Join(dir, manifestName))
 	if err != nil {

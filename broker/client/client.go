@@ -1,5 +1,5 @@
-// Package client is the Go client of a webhook broker. A producer broadcasts messages with [Client.Broadcast]. A worker handles the jobs
-// of a pull consumer with [Consumer.Consume], which works like jetpull's Consume. [Admin] administers a broker.
+// Package client is the Go client of a webhook broker. Producers broadcast messages with [Client.Broadcast]. Workers handle the jobs of a pull
+// consumer with [Consumer.Consume], which works like jetpull's Consume. [Admin] administers a broker.
 package client
 
 import (
@@ -26,42 +26,42 @@ import (
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
-// errorLimit bounds how much of an error's text is read.
+// errorLimit is how many bytes of an error's text are read.
 const errorLimit = 4 << 10
 
-// The errors that callers distinguish with errors.Is.
+// These errors can be distinguished with errors.Is.
 var (
-	// ErrNotFound says that the channel, message or job does not exist. The error also matches fs.ErrNotExist.
+	// ErrNotFound reports that the channel, message or job does not exist. The error also matches fs.ErrNotExist.
 	ErrNotFound = errors.New("not found")
-	// ErrDenied says that a token does not match or is missing. The error also matches fs.ErrPermission.
+	// ErrDenied reports that a token is wrong or missing. The error also matches fs.ErrPermission.
 	ErrDenied = errors.New("denied")
-	// ErrDuplicate says that the channel already has a message with this ID: an earlier attempt to broadcast it has succeeded.
+	// ErrDuplicate reports that the channel already has a message with this ID: an earlier attempt to broadcast it succeeded.
 	ErrDuplicate = errors.New("duplicate message ID")
-	// ErrClaimLost says that the claim is over: it expired, or another worker has the job.
+	// ErrClaimLost reports that the claim has ended: it expired, or another worker has the job.
 	ErrClaimLost = errors.New("claim lost")
-	// ErrUnavailable says that the broker could not be reached, or cannot serve the request now. The caller may repeat it. A broadcast that is
-	// repeated needs the same message ID, because the first attempt may have succeeded.
+	// ErrUnavailable reports that the broker is unreachable or cannot serve the request now. The caller may retry. A retry of a broadcast must use
+	// the same message ID, because the first attempt may have succeeded.
 	ErrUnavailable = errors.New("broker unavailable")
 )
 
-// Error is an answer of the broker with a status other than success. It matches the error of this package for its status, if there is one.
+// Error is a response of the broker with a status other than success. It matches this package's error for the status, if any.
 type Error struct {
 	Status int    // the HTTP status
-	Text   string // the body of the answer, up to 4 KiB
+	Text   string // the body of the response, up to 4 KiB
 	kind   error
 }
 
 // Error implements error.
 func (e *Error) Error() string { return fmt.Sprintf("broker answered %d: %s", e.Status, e.Text) }
 
-// Unwrap returns the sentinel of the error, if it has one.
+// Unwrap returns the error of this package for the status, or nil.
 func (e *Error) Unwrap() error { return e.kind }
 
-// kindOf maps statuses to sentinels. The meaning of a 409 depends on the request.
+// kindOf maps a status to this package's error for it. The meaning of a 409 depends on the request.
 func kindOf(status int, conflict error) error {
 	switch status {
 	case http.StatusNotFound:
-		return errors.Join(ErrNotFound, fs.ErrNotExist) // the latter for callers that do not import this package
+		return errors.Join(ErrNotFound, fs.ErrNotExist) // fs.ErrNotExist is for callers that do not import this package
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return errors.Join(ErrDenied, fs.ErrPermission)
 	case http.StatusConflict:
@@ -72,19 +72,19 @@ func kindOf(status int, conflict error) error {
 	return nil
 }
 
-// Client is a client of one broker. It may be used by several goroutines.
+// Client is a client of one broker. It is safe for concurrent use.
 type Client struct {
 	base string
 	http *http.Client
 }
 
-// New returns a client of the broker at a URL such as http://127.0.0.1:8080. If httpClient is nil, requests have no timeout but that of their
-// ctx. Redirects are never followed, because the tokens are for this broker only.
+// New returns a client of the broker at a URL such as http://127.0.0.1:8080. If httpClient is nil, only the ctx of a request limits its duration. The
+// client never follows redirects, because the tokens are for this broker only.
 func New(baseURL string, httpClient *http.Client) *Client {
 	return &Client{base: strings.TrimSuffix(baseURL, "/"), http: httpclient.New(httpClient)}
 }
 
-// do makes one request and decodes the answer into result, unless that is nil.
+// do makes one request. If result is not nil, do decodes the response into it.
 func (c *Client) do(ctx context.Context, method, path string, header http.Header, body []byte, conflict error, result any) (http.Header, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
@@ -113,7 +113,7 @@ func (c *Client) do(ctx context.Context, method, path string, header http.Header
 		return nil, &Error{Status: resp.StatusCode, Text: string(text), kind: kindOf(resp.StatusCode, conflict)}
 	}
 	if result == nil || resp.StatusCode != http.StatusOK {
-		// The connection can be reused only after its body was read to the end.
+		// The connection can be reused only after the body has been read to its end.
 		_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, errorLimit))
 	} else {
 		err = json.NewDecoder(resp.Body).Decode(result)
@@ -124,7 +124,7 @@ func (c *Client) do(ctx context.Context, method, path string, header http.Header
 	return resp.Header, nil
 }
 
-// Producer is a producer that broadcasts to one channel.
+// Producer identifies a producer and the channel to which it broadcasts.
 type Producer struct {
 	Channel      string // the ID of the channel
 	ChannelToken string
@@ -132,29 +132,28 @@ type Producer struct {
 	Token        string // of the producer
 }
 
-// Message is what a producer broadcasts.
+// Message is a message to broadcast.
 type Message struct {
-	// ID is unique in the channel. If it is empty, the broker generates one. A broadcast with an ID can be repeated safely.
+	// ID is unique in the channel. If it is empty, the broker generates one. A broadcast with an ID is safe to retry.
 	ID          string
 	Payload     []byte // at least one byte
 	ContentType string // application/octet-stream if empty
-	EventType   string // matched by the filters of consumers
-	Priority    int    // from 0; jobs of a higher priority go first
-	// Headers are stored and passed on to consumers. Headers that the other fields and Producer set, such as Content-Type, are an
-	// error.
+	EventType   string // consumers filter by it
+	Priority    int    // at least 0; jobs with a higher priority go first
+	// Headers are stored and passed on to consumers. A header that Producer or another field sets, such as Content-Type, is an error.
 	Headers map[string]string
 	// At is the time at which the broker broadcasts the message, rounded up to whole seconds. Zero means at once.
 	At time.Time
 }
 
-// broadcastHeaders are set by the fields of Producer and Message.
+// broadcastHeaders are the headers that the fields of Producer and Message set.
 var broadcastHeaders = map[string]bool{
 	"X-Broker-Channel-Token": true, "X-Broker-Producer-Id": true, "X-Broker-Producer-Token": true, "X-Broker-Metadata-Headers": true,
 	"X-Broker-Message-Id": true, "Content-Type": true, "X-Broker-Event-Type": true, "X-Broker-Message-Priority": true, "X-Broker-Scheduled-For": true,
 }
 
-// Broadcast stores a message and returns its path, as the broker states it in Location. When it returns without an error, the message is
-// on disk. Errors are [ErrDuplicate], [ErrDenied], [ErrNotFound], [ErrUnavailable] and an [Error] for other statuses.
+// Broadcast stores a message and returns its path, from the Location header. When it returns without an error, the message is on disk. The errors are
+// [ErrDuplicate], [ErrDenied], [ErrNotFound], [ErrUnavailable], and [Error] for other statuses.
 func (c *Client) Broadcast(ctx context.Context, p Producer, m Message) (location string, err error) {
 	header := http.Header{
 		"X-Broker-Channel-Token":  {p.ChannelToken},
@@ -193,28 +192,27 @@ func (c *Client) Broadcast(ctx context.Context, p Producer, m Message) (location
 	return answer.Get("Location"), nil
 }
 
-// Admin makes requests to the routes of a broker that need its admin token. The broker's OpenAPI document describes them. It may
-// be used by several goroutines.
+// Admin calls the routes of a broker that need its admin token. The broker's OpenAPI document describes them. It is safe for concurrent use.
 type Admin struct {
 	client *Client
 	token  string
 }
 
-// NewAdmin returns a client of the broker at baseURL with its admin token. A nil httpClient means http.DefaultClient. Redirects
-// are not followed.
+// NewAdmin returns a client of the broker at baseURL that sends the admin token. A nil httpClient means http.DefaultClient. The client does not
+// follow redirects.
 func NewAdmin(baseURL, token string, httpClient *http.Client) *Admin {
 	return &Admin{client: New(baseURL, httpClient), token: token}
 }
 
-// Call makes a request and decodes the answer into answer, unless that is nil. A body that is not nil is sent as JSON. If the status is not a
+// Call makes a request. If body is not nil, Call sends it as JSON. If answer is not nil, Call decodes the response into it. If the status is not a
 // success, the error is an [Error].
 func (a *Admin) Call(ctx context.Context, method, path string, body, answer any) error {
 	_, err := a.Send(ctx, method, path, nil, body, answer)
 	return err
 }
 
-// Send is like Call with additional headers, such as the tokens of a channel and a producer. A body of type []byte is sent unchanged. An answer of
-// type *io.ReadCloser gets the body, for the caller to close. Send returns the headers of the answer. Location names what it started or created.
+// Send is like Call, but also sends header, such as the tokens of a channel and a producer. It sends a body of type []byte unchanged. If answer is an
+// *io.ReadCloser, it gets the body, which the caller must close. Send returns the response's headers; Location names a created object or operation.
 func (a *Admin) Send(ctx context.Context, method, path string, header http.Header, body, answer any) (http.Header, error) {
 	send := http.Header{}
 	if a.token != "" {
@@ -232,9 +230,8 @@ func (a *Admin) Send(ctx context.Context, method, path string, header http.Heade
 	return a.client.do(ctx, method, path, send, data, nil, answer)
 }
 
-// Signing returns a transport that signs each request for a broker with [gateway-auth] mode=hmac and passes it on to next. The
-// signature is valid for the schemes v1 and v2. A nil next means http.DefaultTransport. The secret is the broker's
-// hmac-shared-secret, in base64. Give the transport to New:
+// Signing returns a transport that signs each request for a broker with [gateway-auth] mode=hmac and passes it to next. The signature is valid for
+// the schemes v1 and v2. A nil next means http.DefaultTransport. secret is the broker's hmac-shared-secret, in base64. Give the transport to New:
 //
 //	transport, err := client.Signing(secret, nil)
 //	c := client.New("http://127.0.0.1:8080", &http.Client{Transport: transport})
@@ -254,7 +251,7 @@ type signing struct {
 	next http.RoundTripper
 }
 
-// RoundTrip implements http.RoundTripper, which must not change the request it is given.
+// RoundTrip implements http.RoundTripper. It signs a copy, because a RoundTripper must not change its request.
 func (s *signing) RoundTrip(r *http.Request) (*http.Response, error) {
 	var body []byte
 	if r.Body != nil {

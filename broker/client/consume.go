@@ -12,35 +12,35 @@ import (
 )
 
 const (
-	// pollWait is how long the broker waits for a job before it answers with none.
+	// pollWait is how long the broker waits for a job before it returns none.
 	pollWait = 20 * time.Second
-	// claimMargin is how long an answer may take beyond pollWait and Options.Timeout. By then its claims would have ended, unless
-	// the broker's limit is longer than its default.
+	// claimMargin is how long a response may take beyond pollWait and Options.Timeout. By then its claims have expired, unless the broker's limit is
+	// above its default.
 	claimMargin = 40 * time.Second
-	// maxClaim is how many jobs are claimed at a time.
+	// maxClaim is the maximum number of jobs in one claim request.
 	maxClaim = 100
 	// The pause after an error grows from minPause to maxPause.
 	minPause = 100 * time.Millisecond
 	maxPause = 5 * time.Second
-	// settleTries and settleTime bound the reports of an outcome.
+	// settleTries and settleTime limit the attempts to report an outcome.
 	settleTries = 5
 	settleTime  = 15 * time.Second
 )
 
-// Handler does the work of one job. If it returns nil, the job is completed. An error from [Fatal] makes the job dead. After any other error the
-// job is queued again when its claim ends. The context of a handler ends when the claim is lost, or [Options].Drain after Consume's context.
+// Handler does the work of one job. If it returns nil, the job is completed. If it returns an error from [Fatal], the job is dead. After any other
+// error, the job is queued again when its claim ends. ctx ends when the claim is lost, or [Options].Drain after Consume's context.
 type Handler func(ctx context.Context, j *Job) error
 
 // Options configure Consume. The zero value is usable.
 type Options struct {
-	// Concurrency is the maximum number of handlers that run at a time. 0 means 1.
+	// Concurrency is the maximum number of concurrent handlers. 0 means 1.
 	Concurrency int
-	// Timeout is added to the broker's claim time, 32.25 s by default, in whole seconds. Consume extends claims while a handler runs, so
+	// Timeout, in whole seconds, is added to the broker's claim time, which is 32.25 s by default. Consume extends claims while a handler runs, so
 	// Timeout may be shorter than the longest work. The default is 0.
 	Timeout time.Duration
-	// Drain is how long handlers may run on after Consume's context has ended. 0 means 30 s.
+	// Drain is how long handlers may continue after Consume's context has ended. 0 means 30 s.
 	Drain time.Duration
-	// OnError is called with each problem, by several goroutines. Nil discards them.
+	// OnError is called with each problem, possibly concurrently. If it is nil, problems are discarded.
 	OnError func(error)
 }
 
@@ -48,12 +48,12 @@ type fatal struct{ error }
 
 func (f fatal) Unwrap() error { return f.error }
 
-// Fatal marks an error of a handler as permanent: the job becomes dead without a retry.
+// Fatal marks a handler's error as permanent: the job becomes dead without a retry.
 func Fatal(err error) error { return fatal{err} }
 
-// Consume claims jobs and runs h for each until ctx ends. Then it waits for the running handlers, and returns nil. It returns earlier, with
-// [ErrDenied] or [ErrNotFound], if the broker refuses the tokens or does not know the consumer. After any other error it calls OnError and tries
-// again. A request without an answer after a minute plus Timeout is such an error.
+// Consume claims jobs and calls h for each until ctx ends. Then it waits for the running handlers, and returns nil. It returns [ErrDenied] if the
+// broker refuses the tokens, and [ErrNotFound] if it does not know the consumer. After any other error it calls OnError and retries. A request
+// without a response after a minute plus Timeout counts as such an error.
 func (k *Consumer) Consume(ctx context.Context, h Handler, o Options) error {
 	if h == nil {
 		return errors.New("consume: the handler is nil")
@@ -73,18 +73,17 @@ func (k *Consumer) Consume(ctx context.Context, h Handler, o Options) error {
 	return err
 }
 
-// run is the state of one call of Consume.
+// run is the state of one call to Consume.
 type run struct {
 	consumer *Consumer
 	handler  Handler
 	options  Options
-	work     context.Context // of the handlers
+	work     context.Context // context of the handlers
 	slots    chan struct{}
 	workers  sync.WaitGroup
 }
 
-// claimLoop claims as many jobs as there are free workers, never more: a job that waited here would be withheld from other
-// processes.
+// claimLoop claims as many jobs as there are free workers, and never more. A job that waited here would be unavailable to other processes.
 func (r *run) claimLoop(ctx context.Context) error {
 	pause := minPause
 	for ctx.Err() == nil {
@@ -95,7 +94,7 @@ func (r *run) claimLoop(ctx context.Context) error {
 		}
 		free := min(1+cap(r.slots)-len(r.slots), maxClaim)
 		for range free - 1 {
-			r.slots <- struct{}{} // does not block: only this goroutine takes slots
+			r.slots <- struct{}{} // does not block, because only this goroutine takes slots
 		}
 		jobs, err := r.claim(ctx, free)
 		for range free - len(jobs) {
@@ -123,7 +122,7 @@ func (r *run) claimLoop(ctx context.Context) error {
 	return nil
 }
 
-// claim bounds one request: a broker behind a firewall that drops packets never answers.
+// claim limits the time of one request. A broker behind a firewall that drops packets never answers.
 func (r *run) claim(ctx context.Context, limit int) ([]*Job, error) {
 	bound := pollWait + claimMargin + max(r.options.Timeout, 0)
 	ctx, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("%w: no answer within %v", ErrUnavailable, bound))
@@ -155,7 +154,7 @@ func (r *run) handle(j *Job) {
 	}
 }
 
-// call returns a panic of the handler as an error.
+// call calls the handler. It returns a panic as an error.
 func (r *run) call(ctx context.Context, j *Job) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -194,7 +193,7 @@ func (r *run) keep(ctx context.Context, cancel context.CancelCauseFunc, j *Job) 
 	}
 }
 
-// settle reports an outcome, and repeats it if the broker cannot be reached. It does so even after Consume's context has ended.
+// settle reports an outcome, even after Consume's context has ended. It retries if the broker cannot be reached.
 func (r *run) settle(j *Job, state string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.work), settleTime)
 	defer cancel()

@@ -20,7 +20,7 @@ type Consumer struct {
 	header http.Header
 }
 
-// Consumer returns the pull consumer with the given ID and token, of the channel with the given ID and token. It makes no request.
+// Consumer returns the pull consumer id of channel, with the tokens of both. It makes no request.
 func (c *Client) Consumer(channel, channelToken, id, token string) *Consumer {
 	return &Consumer{
 		client: c, path: "/channel/" + httpserve.EscapeID(channel) + "/consumer/" + httpserve.EscapeID(id),
@@ -28,7 +28,7 @@ func (c *Client) Consumer(channel, channelToken, id, token string) *Consumer {
 	}
 }
 
-// Job is a message that one consumer has to work on. Its methods may be called by several goroutines.
+// Job is a message for one consumer. Its methods are safe for concurrent use.
 type Job struct {
 	ID          string
 	MessageID   string
@@ -37,10 +37,9 @@ type Job struct {
 	EventType   string
 	Headers     map[string]string
 	Priority    int
-	// Replay is the ID of the last replay that queued the job again. It is empty if there is none. After a replay the work may have been done
-	// before.
+	// Replay is the ID of the last replay that queued the job again, or empty. After a replay, the work may have been done before.
 	Replay string
-	// ClaimExpires is the time at which the claim ends unless it is extended. It is zero for a job that was listed and not claimed.
+	// ClaimExpires is when the claim ends, unless it is extended. It is zero for a job from [Consumer.Queued].
 	ClaimExpires time.Time
 
 	consumer *Consumer
@@ -59,8 +58,8 @@ type jobJSON struct {
 	}
 }
 
-// Claim claims up to limit queued jobs for this caller. If there are none, it waits for one for up to wait, and then returns none. Each claim
-// lasts for the broker's claim time, 32.25 s by default, plus timeout in whole seconds.
+// Claim claims up to limit queued jobs. If there are none, it waits up to wait for one, and then returns none. Each claim lasts for the broker's
+// claim time, 32.25 s by default, plus timeout in whole seconds.
 func (k *Consumer) Claim(ctx context.Context, limit int, timeout, wait time.Duration) ([]*Job, error) {
 	query := url.Values{"limit": {strconv.Itoa(limit)}}
 	if wait > 0 {
@@ -100,10 +99,10 @@ func (k *Consumer) list(ctx context.Context, method, rest string) ([]*Job, error
 	return jobs, nil
 }
 
-// Delivered reports that the work is done. It may be called again. If the claim is over, it returns [ErrClaimLost].
+// Delivered reports that the work is done. It may be repeated. If the claim has ended, Delivered returns [ErrClaimLost].
 func (j *Job) Delivered(ctx context.Context) error { return j.transition(ctx, "DELIVERED") }
 
-// Dead reports that the work cannot be done: the job is not retried. It may be called again. If the claim is over, it returns [ErrClaimLost].
+// Dead reports that the work cannot be done, so that the job is not retried. It may be repeated. If the claim has ended, Dead returns [ErrClaimLost].
 func (j *Job) Dead(ctx context.Context) error { return j.transition(ctx, "DEAD") }
 
 func (j *Job) transition(ctx context.Context, state string) error {
@@ -111,17 +110,17 @@ func (j *Job) transition(ctx context.Context, state string) error {
 	return err
 }
 
-// Extend makes the claim last from now for the broker's claim time plus timeout in whole seconds, and returns the time at which it ends. If the
-// claim is over, it returns [ErrClaimLost].
+// Extend renews the claim and returns when it ends: the broker's claim time plus timeout, in whole seconds, from now. If the claim has ended, Extend
+// returns [ErrClaimLost].
 func (j *Job) Extend(ctx context.Context, timeout time.Duration) (time.Time, error) {
 	var answer struct{ ClaimExpiresAt time.Time }
 	header, err := j.post(ctx, "/extend", map[string]any{"IncrementalTimeout": int(timeout / time.Second), "ClaimToken": j.claim}, &answer)
 	return local(answer.ClaimExpiresAt, header), err
 }
 
-// local converts a time of the broker to this machine's clock. The two may differ by more than a claim lasts. The Date header of
-// the answer has whole seconds, so that the result is at most a second early. It has a reading of the monotonic clock, so that it stays right
-// if this machine's clock is set.
+// local converts a time of the broker to this machine's clock. The clocks may differ by more than a claim lasts. The response's Date header has whole
+// seconds, so the result is at most a second early. The result has a monotonic clock reading, so that it stays correct if this machine's clock is
+// set.
 func local(at time.Time, answer http.Header) time.Time {
 	if at.IsZero() {
 		return at

@@ -1,4 +1,4 @@
-// Package appendfile appends lines to a file, all of a call or none.
+// Package appendfile appends lines to a file, either all lines of a call or none.
 package appendfile
 
 import (
@@ -9,8 +9,8 @@ import (
 	"os"
 )
 
-// Append writes lines to the end of a file, which it creates with mode if it does not exist, and returns when they are on disk. After an error
-// the file is as it was. If a crash has left a part of a line at the end of the file, the lines begin on a line of their own.
+// Append appends lines to a file and returns when they are on disk. It creates a missing file with mode. After an error, the file is unchanged. If a
+// crash has left part of a line at the end of the file, Append starts with a new line.
 func Append(path string, mode os.FileMode, write func(io.Writer) error) (err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, mode)
 	if err != nil {
@@ -33,7 +33,7 @@ func Append(path string, mode os.FileMode, write func(io.Writer) error) (err err
 	}
 	out := bufio.NewWriter(f)
 	if torn {
-		_ = out.WriteByte('\n') // a bufio.Writer returns its error at the end, too
+		_ = out.WriteByte('\n') // at the end, a bufio.Writer returns this error, too
 	}
 	if err := write(out); err != nil {
 		return err
@@ -41,7 +41,7 @@ func Append(path string, mode os.FileMode, write func(io.Writer) error) (err err
 	return errors.Join(out.Flush(), f.Sync())
 }
 
-// endsInLine reports whether the last line of a file has no end.
+// endsInLine reports whether the last line of a file has no newline.
 func endsInLine(f io.ReaderAt, size int64) (bool, error) {
 	if size == 0 {
 		return false, nil

@@ -12,7 +12,7 @@ import (
 	"github.com/jetpull/jetpull/internal/watch"
 )
 
-// Run runs operations that this process began, and takes over those that no process runs, until ctx ends. It returns when none runs
+// Run runs the operations that this process began, and takes over operations that no process runs, until ctx ends. It returns when no operation runs
 // here any more.
 func (r *Runner) Run(ctx context.Context) {
 	r.mu.Lock()
@@ -61,7 +61,7 @@ func (r *Runner) takeOver(ctx context.Context, o Operation) {
 	}
 }
 
-// start runs an operation of this process, until it ends in any way or Run ends.
+// start runs an operation in this process, until the operation or Run ends.
 func (r *Runner) start(o Operation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,20 +80,20 @@ func (r *Runner) start(o Operation) {
 	})
 }
 
-// progress is how far the run of an operation is.
+// progress is the progress of a running operation.
 type progress struct {
 	mu sync.Mutex
 	at Operation // its Next, Done, Skipped and Failed
 }
 
-// note changes the progress.
+// note applies a change to the progress.
 func (p *progress) note(change func(o *Operation)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	change(&p.at)
 }
 
-// of returns an operation as far as it is.
+// of returns an operation with its current progress.
 func (p *progress) of(o Operation) Operation {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +101,7 @@ func (p *progress) of(o Operation) Operation {
 	return o
 }
 
-// run works through an operation in one goroutine, and saves it in this one.
+// run processes an operation in another goroutine, and saves the progress in this one.
 func (r *Runner) run(ctx context.Context, o Operation) error {
 	working, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -138,7 +138,7 @@ func (r *Runner) run(ctx context.Context, o Operation) error {
 				r.cfg.Log.Error("an operation is cancelled: its items cannot be selected", "operation", o.ID, "kind", o.Kind, "error", err)
 				err = nil
 			case ctx.Err() != nil:
-				o.Owner = "" // another process need not wait
+				o.Owner = "" // another process need not wait for Lost
 			}
 			_, saveErr := r.save(saving, o)
 			return errors.Join(err, saveErr)
@@ -146,7 +146,7 @@ func (r *Runner) run(ctx context.Context, o Operation) error {
 	}
 }
 
-// save writes how far an operation of this process is, also of one that was cancelled meanwhile.
+// save stores the progress of an operation of this process, even if it was cancelled meanwhile.
 func (r *Runner) save(ctx context.Context, o Operation) (Operation, error) {
 	o.ChangedAt = r.cfg.Now()
 	for range tries {
@@ -174,10 +174,10 @@ func (r *Runner) save(ctx context.Context, o Operation) (Operation, error) {
 	return o, fmt.Errorf("%w: operation %s changed %d times in a row", stored.ErrConflict, o.ID, tries)
 }
 
-// work does one page of items after the other.
+// work processes the items of an operation page by page.
 func (r *Runner) work(ctx context.Context, o Operation, p *progress) error {
 	kind := r.cfg.Kinds[o.Kind]
-	// After a take-over: what this process does not know yet would be left out.
+	// After a take-over, Select would leave out items that this process does not know yet.
 	if _, err := kind.Known(ctx); err != nil {
 		return err
 	}
@@ -201,14 +201,14 @@ func (r *Runner) work(ctx context.Context, o Operation, p *progress) error {
 	return nil
 }
 
-// passes reports whether an error may be gone when what failed is tried again.
+// passes reports whether a retry may succeed after an error.
 func passes(err error) bool {
 	return errors.Is(err, stored.ErrUnavailable) || errors.Is(err, errLost) || errors.Is(err, context.Canceled) || errors.Is(err,
 		context.DeadlineExceeded)
 }
 
-// page does some items, and returns how many were skipped and have failed. If it returns an error, the page is selected again, without the
-// items that were done but with the others. A page of which each item has ended is not selected again, also when ctx ended meanwhile.
+// page processes the items of a page, and returns how many were skipped and how many failed. If it returns an error, the page is selected again,
+// without the items that were done. A page whose items have all ended is not selected again, even if ctx ended meanwhile.
 func (r *Runner) page(ctx context.Context, o Operation, items []Item, pace *pace, p *progress) (skipped, failed int, err error) {
 	feeding, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -250,16 +250,16 @@ func (r *Runner) page(ctx context.Context, o Operation, items []Item, pace *pace
 	return int(skips.Load()), int(failures.Load()), err
 }
 
-// catchUp bounds the time that a pace makes good when it was held up.
+// catchUp limits how much lost time a delayed pace makes up for.
 const catchUp = 100 * time.Millisecond
 
-// pace lets items pass at a rate.
+// pace limits the rate of items.
 type pace struct {
 	every time.Duration
 	next  time.Time
 }
 
-// wait returns when the next item may begin, or ctx ends.
+// wait returns when the next item may start, or ctx ends.
 func (p *pace) wait(ctx context.Context) error {
 	now := time.Now()
 	if p.next.IsZero() {

@@ -13,68 +13,68 @@ import (
 )
 
 const (
-	// parallel is how many items of an operation are in work at a time.
+	// parallel is the maximum number of items of an operation that are processed at a time.
 	parallel = 256
-	// tries bounds the writes against conflicts, with triesPause between them: memory may be a moment behind the bucket.
+	// tries limits the writes after conflicts, with triesPause between them, because memory may be a moment behind the bucket.
 	tries      = 20
 	triesPause = 5 * time.Millisecond
-	// saveEvery is how often a running operation is saved, and how often others are looked at, unless Config.Lost is short.
+	// saveEvery is how often a running operation is saved and others are checked, unless Config.Lost is short.
 	saveEvery = time.Second
 )
 
-// Item does the operation to one item. It returns false if that is no longer to be done. After [stored.ErrUnavailable] the item is
-// selected again. Any other error is the item's own: it counts as failed, and the operation goes on behind it. Its context does not end
-// with a cancel or a stop.
+// Item applies the operation to one item. It returns false if the item no longer has to be done. If it returns [stored.ErrUnavailable], the item is
+// selected again. Any other error counts as a failure of the item, and the operation continues with the next one. A cancel or a stop does not end its
+// context.
 type Item func(ctx context.Context) (done bool, err error)
 
-// Kind says which items an operation is for.
+// Kind selects the items of an operation.
 type Kind struct {
-	// Known returns the last change that is stored, when this process knows all up to there.
+	// Known waits until this process knows all stored changes, and returns the last one.
 	Known func(ctx context.Context) (last uint64, err error)
-	// Select returns at most limit items from a position on, and the next position, 0 at the end. It does not select what was changed
-	// after o.UpTo. So it does not select what was done.
+	// Select returns at most limit items, starting at a position, and the next position, or 0 at the end. It does not select items that were changed
+	// after o.UpTo, and so no items that are already done.
 	Select func(ctx context.Context, o Operation, from uint64, limit int) (items []Item, next uint64, err error)
-	// Page is how many items are selected at a time.
+	// Page is the number of items to select at a time.
 	Page int
 }
 
-// Config says how operations are run.
+// Config configures a Runner.
 type Config struct {
 	Records Records
 	Kinds   map[string]Kind
-	// Process names this process, as opposed to others and to earlier ones.
+	// Process identifies this process, among other and earlier processes.
 	Process string
-	// Shared says that other processes may run operations of the same bucket.
+	// Shared specifies whether other processes may run operations of the same bucket.
 	Shared bool
-	// Lost is after how long without a save an operation of another process is taken over.
+	// Lost is how long after its last save an operation of another process is taken over.
 	Lost time.Duration
-	// Exclusive says that a group has at most one running operation.
+	// Exclusive specifies whether a group may have only one running operation.
 	Exclusive bool
-	// Now is the clock of the records.
+	// Now returns the time of the records' clock.
 	Now func() time.Time
 	Log *slog.Logger
 }
 
-// Runner begins, runs and cancels operations. Its methods may be called by several goroutines.
+// Runner begins, runs and cancels operations. It is safe for concurrent use.
 type Runner struct {
 	cfg   Config
 	every time.Duration
 
 	mu   sync.Mutex
-	ctx  context.Context // that of Run; nil: nothing runs here
-	here map[string]bool // what runs here
+	ctx  context.Context // of Run; nil if Run does not run
+	here map[string]bool // the operations that run here
 	runs sync.WaitGroup
 }
 
-// errLost says that an operation is another process's now, was cancelled, or was deleted.
+// errLost reports that an operation was cancelled or deleted, or now belongs to another process.
 var errLost = errors.New("the operation does not run here any more")
 
-// New makes a runner, which does nothing by itself until Run.
+// New returns a runner. It runs no operations before Run.
 func New(cfg Config) *Runner {
 	return &Runner{cfg: cfg, every: min(saveEvery, cfg.Lost/4), here: map[string]bool{}}
 }
 
-// Count returns how many items an operation would be for.
+// Count returns how many items an operation would select.
 func (r *Runner) Count(ctx context.Context, o Operation) (int, error) {
 	o, err := r.match(ctx, o)
 	return o.Matched, err
@@ -98,7 +98,7 @@ func (r *Runner) match(ctx context.Context, o Operation) (_ Operation, err error
 	return o, nil
 }
 
-// Begin stores an operation and runs it. Its Kind, Group, By, Spec and Rate are the caller's.
+// Begin stores an operation and runs it. The caller sets its Kind, Group, By, Spec and Rate.
 func (r *Runner) Begin(ctx context.Context, o Operation) (Operation, error) {
 	if _, err := r.next(ctx, o.Group); err != nil {
 		return o, err
@@ -109,13 +109,13 @@ func (r *Runner) Begin(ctx context.Context, o Operation) (Operation, error) {
 	}
 	o.State, o.Next, o.Owner, o.CreatedAt = Running, 1, r.cfg.Process, r.cfg.Now()
 	o.ChangedAt = o.CreatedAt
-	// Of those that begin one at the same time in any process, one makes the number its own.
+	// If several callers in any processes begin an operation at the same time, one of them gets the number.
 	for try := range uint64(tries) {
 		if o.Number, err = r.next(ctx, o.Group); err != nil {
 			return o, err
 		}
 		if !r.cfg.Exclusive {
-			o.Number += try // its place may be that of an old one that still runs
+			o.Number += try // the place of o.Number may be that of an old operation that still runs
 		}
 		o.ID = ID(o.Group, o.Number)
 		saved, err := r.cfg.Records.Put(ctx, o)
@@ -135,7 +135,7 @@ func (r *Runner) Begin(ctx context.Context, o Operation) (Operation, error) {
 	return o, fmt.Errorf("%w: %d operations in a row", stored.ErrConflict, tries)
 }
 
-// next returns the number of a group's next operation. If the group may have only one that runs, that is its last.
+// next returns the number of a group's next operation. If the group may have only one running operation, next returns a *RunningError for it.
 func (r *Runner) next(ctx context.Context, group string) (uint64, error) {
 	var last Operation
 	for _, o := range r.cfg.Records.In(group) {
@@ -155,12 +155,12 @@ func (r *Runner) next(ctx context.Context, group string) (uint64, error) {
 	return last.Number + 1, nil
 }
 
-// Get returns an operation as it is stored.
+// Get returns an operation as stored.
 func (r *Runner) Get(ctx context.Context, id string) (Operation, error) {
 	return r.cfg.Records.Fresh(ctx, id)
 }
 
-// Cancel ends an operation, and returns it. Items that were done stay done, and an operation that has ended stays as it is.
+// Cancel ends an operation and returns it. Processed items stay processed. An operation that has ended does not change.
 func (r *Runner) Cancel(ctx context.Context, id string) (Operation, error) {
 	for range tries {
 		o, err := r.Get(ctx, id)

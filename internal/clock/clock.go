@@ -1,4 +1,4 @@
-// Package clock is the clock of a server, as a process knows it. It has no I/O: its owner reads the server's clock.
+// Package clock estimates the clock of a server. It has no I/O: its user reads the server's clock.
 package clock
 
 import (
@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Clock is the server's clock. The clock of this process may differ, or be set. The zero Clock is the process's own, until the server's is
-// read. It may be used by several goroutines.
+// Clock is the server's clock. The clock of this process may differ, or be set. The zero Clock is the process's own clock until the server's clock is
+// read. Clock is safe for concurrent use.
 type Clock struct{ last atomic.Pointer[reading] }
 
 type reading struct {
 	server time.Time
-	seen   time.Time // when it was read, by the monotonic clock of this process
+	seen   time.Time // when it was read, with a monotonic clock reading of this process
 }
 
-// Now returns the time by the server's clock. It differs by at most the time that the answer to a reading takes.
+// Now returns the time of the server's clock. Its error is at most the round-trip time of the reading.
 func (c *Clock) Now() time.Time {
 	r := c.last.Load()
 	if r == nil {
@@ -24,11 +24,11 @@ func (c *Clock) Now() time.Time {
 	return r.server.Add(time.Since(r.seen))
 }
 
-// Set takes the server's time, which was requested at a time of this process. One goroutine at a time may call it.
+// Set sets the server's time. requested is when this process requested it. Set must not be called concurrently.
 func (c *Clock) Set(server, requested time.Time) {
 	now := time.Now()
 	if c.last.Load() != nil {
-		// An estimate between the request and the answer is at least as exact, so that a slow answer changes nothing.
+		// Keep an estimate between the request and the answer: it is at least as exact, so that a slow answer changes nothing.
 		if estimate := c.Now(); !estimate.Before(server) && !estimate.After(server.Add(now.Sub(requested))) {
 			server = estimate
 		}

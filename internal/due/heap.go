@@ -1,5 +1,5 @@
-// Package due is a queue of entries by the time at which they are due. It has no clock, lock or goroutine: time is an argument, and the
-// caller synchronizes access to a Heap.
+// Package due is a queue of entries, ordered by the times at which they are due. It has no clock, lock or goroutine: time is an argument, and the
+// caller must synchronize access to a Heap.
 package due
 
 import (
@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// Heap has items, each with the time that it is due at. The zero Heap is empty.
+// Heap holds items with the times at which they are due. The zero Heap is empty.
 type Heap[T any] struct{ items items[T] }
 
-// Len is the number of items.
+// Len returns the number of items.
 func (h *Heap[T]) Len() int { return len(h.items) }
 
-// Add puts an item into the heap, and reports whether none is due before it.
+// Add adds an item, and reports whether it is now the first.
 func (h *Heap[T]) Add(at time.Time, value T) (first bool) {
 	first = len(h.items) == 0 || at.Before(h.items[0].at)
 	heap.Push(&h.items, item[T]{at, value})
 	return first
 }
 
-// Next is when the first item is due; false: the heap is empty.
+// Next returns when the first item is due. ok is false if the heap is empty.
 func (h *Heap[T]) Next() (at time.Time, ok bool) {
 	if len(h.items) == 0 {
 		return time.Time{}, false
@@ -28,7 +28,7 @@ func (h *Heap[T]) Next() (at time.Time, ok bool) {
 	return h.items[0].at, true
 }
 
-// Pop takes the first item out of the heap; false: none is due by now.
+// Pop removes and returns the first item. ok is false if no item is due.
 func (h *Heap[T]) Pop(now time.Time) (value T, ok bool) {
 	if at, ok := h.Next(); !ok || at.After(now) {
 		return value, false
@@ -51,7 +51,7 @@ func (s *items[T]) Push(x any)        { *s = append(*s, x.(item[T])) }
 func (s *items[T]) Pop() any {
 	last := len(*s) - 1
 	x := (*s)[last]
-	(*s)[last] = item[T]{} // its value is not kept by what is behind the end
+	(*s)[last] = item[T]{} // so that the array does not retain its value
 	*s = (*s)[:last]
 	return x
 }

@@ -2,11 +2,11 @@ package jsstream
 
 import "slices"
 
-// Back visits what a stream has from a sequence down to another, the newest first, until visit returns a sequence to go on at, or enough is true of
-// the number that was visited. next is the sequence to go on at; 0: all was visited.
+// Back visits the messages of a stream from high down to low, newest first. It stops when visit returns a sequence at which to continue, or when
+// enough returns true for the number of visited messages. next is the sequence at which to continue, or 0 if all were visited.
 //
-// The server reads forwards only, so Back reads ranges of sequences, at first of width. They get longer if a stream has gaps, or few messages that
-// count. Cut says that a range has more than one step may read: then it gets shorter.
+// The server reads only forwards, so Back reads ranges of sequences, at first of size width. It reads longer ranges if a stream has gaps or few
+// matching messages. cut reports that a range has more messages than read may return in one step. Then Back reads a shorter range.
 func Back[T any](low, high uint64, width int, read func(low, high uint64) (all []T, cut bool, err error), visit func(T) (next uint64),
 	enough func(visited int) bool,
 ) (next uint64, visited int, err error) {

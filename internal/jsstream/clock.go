@@ -11,11 +11,11 @@ import (
 	"github.com/jetpull/jetpull/internal/watch"
 )
 
-// clockEvery is how often the clock of the server is read: it may be set, and another server may become the leader.
+// clockEvery is how often the server's clock is read, because it may be set, and another server may become the leader.
 const clockEvery = 10 * time.Second
 
-// FollowClock reads the clock of a stream's leader, whose times are in the stream, and repeats that until run ends. It returns after the
-// first reading. wait waits for the end; nil: nothing was begun.
+// FollowClock reads the clock of a stream's leader, whose times the stream contains, and repeats that until run ends. It returns after the first
+// reading. wait waits for the end of the readings. It is nil if none was started.
 func FollowClock(ctx, run context.Context, js jetstream.JetStream, stream string, c *clock.Clock) (wait func(), err error) {
 	read := func(ctx context.Context) error {
 		requested := time.Now()
@@ -34,7 +34,7 @@ func FollowClock(ctx, run context.Context, js jetstream.JetStream, stream string
 		watch.Every(run, clockEvery, func() {
 			ctx, cancel := context.WithTimeout(run, AttemptTimeout)
 			defer cancel()
-			_ = read(ctx) // without an answer the monotonic clock goes on
+			_ = read(ctx) // without an answer, the monotonic clock continues
 		})
 	}()
 	return func() { <-ended }, nil

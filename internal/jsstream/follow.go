@@ -17,49 +17,49 @@ import (
 )
 
 const (
-	// heartbeat is how often the server says that it is there. News comes by one server of a cluster, which need not be the one that
-	// the process is connected to: after twice that time without a word another is asked.
+	// heartbeat is the interval of the server's heartbeats. Messages come from one server of a cluster, which need not be the one to which the
+	// process is connected. After two silent intervals, another server is asked.
 	heartbeat = time.Second
-	// progressPause is how often a start looks how far the stream is read.
+	// progressPause is how often a start checks its progress.
 	progressPause = 100 * time.Millisecond
-	// batch is how many messages are asked for at a time, and pullExpires for how long.
+	// batch is the number of messages in a pull, and pullExpires how long it lasts.
 	batch       = 10_000
 	pullExpires = 30 * time.Second
-	// inactive is how long the server keeps a consumer that nobody pulls from.
+	// inactive is how long the server keeps a consumer without pulls.
 	inactive = 5 * time.Minute
 )
 
-// Feed is a stream that is followed.
+// Feed is a stream to follow.
 type Feed struct {
 	JS     jetstream.JetStream
 	Stream jetstream.Stream
 	Reader *Reader
-	// HeadersOnly leaves out the bodies.
+	// HeadersOnly omits the bodies.
 	HeadersOnly bool
-	// Shared says that the server is not this process's: it may fall silent.
+	// Shared specifies that the server is not part of this process and may fall silent.
 	Shared bool
-	// See gets each message, one at a time, in the order of the stream. It has returned before Seen says so.
+	// See is called for each message, one at a time, in the order of the stream. It returns before Seen includes the message.
 	See func(msg *nats.Msg, meta *nats.MsgMetadata)
-	// Seen is how far the stream is read: what is there at the start, too.
+	// Seen is the position up to which the stream was read. Follow starts after its initial position.
 	Seen *Progress
-	// Replaced is called when the stream was deleted and created again, before it is read from its start. Nil: only what has later sequences than
-	// those that were seen is certain to be read.
+	// Replaced is called when the stream was deleted and recreated, before it is read from its start. If Replaced is nil, only messages with later
+	// sequences than the seen ones are certain to be read.
 	Replaced func()
-	// SetBack is called when the stream was set back to an older state, before it is read again from its start. It is called again after an
-	// error. Nil: reading goes on behind what was read.
+	// SetBack is called when the stream was set back to an older state, before it is read from its start again. After an error, it is called again.
+	// If SetBack is nil, reading continues after the position that was reached.
 	SetBack func(ctx context.Context) error
-	// Known returns the highest sequence that is known in other ways. Nil: none is.
+	// Known returns the highest sequence that is known from elsewhere. Nil means that there is none.
 	Known func() uint64
-	// Reading is called every now and then until all has come that the stream had at the start. Nil: it is not called.
+	// Reading is called from time to time until everything that the stream had at the start was read. It may be nil.
 	Reading func()
 	Log     *slog.Logger
 
-	created time.Time // the stream, when it was first read
-	again   bool      // it was set back, and SetBack has not succeeded since
+	created time.Time // when the stream was created, as of its first reading
+	again   bool      // the stream was set back, and SetBack has not succeeded since
 }
 
-// Follow reads a stream from what was not seen yet and goes on until run ends. It returns when all has come that the stream
-// had at the time of the call; the returned function waits for the end of the reading.
+// Follow reads a stream, starting after Seen, until run ends. It returns when it has read everything that the stream had at the time of the call.
+// wait waits for the end of the reading.
 func Follow(ctx, run context.Context, f Feed) (wait func(), err error) {
 	info, err := InfoOf(ctx, f.Stream)
 	if err != nil {
@@ -81,7 +81,7 @@ func Follow(ctx, run context.Context, f Feed) (wait func(), err error) {
 	return func() { <-ended }, f.caughtUp(ctx, info)
 }
 
-// consumer makes a consumer that begins with what was not seen yet.
+// consumer creates a consumer that starts after Seen.
 func (f *Feed) consumer(ctx context.Context, stream string) (info *jetstream.ConsumerInfo, err error) {
 	err = Insist(ctx, func(ctx context.Context) error {
 		consumer, err := f.JS.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
@@ -96,7 +96,7 @@ func (f *Feed) consumer(ctx context.Context, stream string) (info *jetstream.Con
 	return info, err
 }
 
-// read reads until run ends, with another consumer whenever one has left out a message or does not answer.
+// read reads until run ends. It creates another consumer when one has skipped a message or does not answer.
 func (f *Feed) read(run context.Context, consumer *jetstream.ConsumerInfo) {
 	for {
 		err := f.readBy(run, consumer)
@@ -113,8 +113,8 @@ func (f *Feed) read(run context.Context, consumer *jetstream.ConsumerInfo) {
 	}
 }
 
-// resume makes another consumer. It looks twice whether the stream was set back: before restart, which takes it for another stream, and behind the
-// consumer, since the stream may be set back in between. If it is set back later, the consumer ends.
+// resume creates another consumer. It checks twice whether the stream was set back: before restart, which would take it for another stream, and after
+// the creation, because it may be set back in between. If the stream is set back later, the consumer ends.
 func (f *Feed) resume(run context.Context, stream string) (*jetstream.ConsumerInfo, error) {
 	if _, err := f.Refill(run); err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func (f *Feed) resume(run context.Context, stream string) (*jetstream.ConsumerIn
 	return f.consumer(run, stream)
 }
 
-// restart begins again if the stream is another one.
+// restart starts from the beginning if the stream was replaced by another.
 func (f *Feed) restart(ctx context.Context) {
 	if f.Replaced == nil {
 		return
@@ -145,10 +145,10 @@ func (f *Feed) restart(ctx context.Context) {
 
 var errGap = errors.New("the consumer has left out a message")
 
-// readBy reads by a consumer, until run or the connection ends, or the consumer does not deliver all messages in their order.
+// readBy reads with a consumer until run or the connection ends, or the consumer does not deliver all messages in order.
 //
-// The consumers of package jetstream take a message without a payload for one of the server, if its publisher has set the header Status. They
-// would come to it again and again. Here a message is one of the server if it has no reply subject.
+// The consumers of package jetstream mistake a message without a payload for a status of the server if its publisher set a Status header. They would
+// read it again and again. Here, a message is a status only if it has no reply subject.
 func (f *Feed) readBy(run context.Context, consumer *jetstream.ConsumerInfo) error {
 	nc, opts := f.JS.Conn(), f.JS.Options()
 	prefix := wire.APIPrefix(opts.APIPrefix, opts.Domain)
@@ -167,11 +167,11 @@ func (f *Feed) readBy(run context.Context, consumer *jetstream.ConsumerInfo) err
 		return err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	if err := sub.SetPendingLimits(-1, -1); err != nil { // a pull is the limit
+	if err := sub.SetPendingLimits(-1, -1); err != nil { // the pull is the limit
 		return err
 	}
 	defer endAt(run, nc, sub)()
-	left := 0 // messages that the present pull may still get
+	left := 0 // messages that the current pull may still bring
 	for delivered := uint64(0); ; {
 		if left == 0 {
 			if err := nc.PublishRequest(wire.ConsumerSubject(prefix, "MSG.NEXT", consumer.Stream, consumer.Name), inbox, request); err != nil {
@@ -208,7 +208,7 @@ func (f *Feed) readBy(run context.Context, consumer *jetstream.ConsumerInfo) err
 	}
 }
 
-// endAt ends a subscription when run ends, or the connection: the server forgets the pull. The returned function waits for its goroutine.
+// endAt ends a subscription when run or the connection ends, because the server forgets the pull. stop waits for endAt's goroutine.
 func endAt(run context.Context, nc *nats.Conn, sub *nats.Subscription) (stop func()) {
 	lost := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
 	ctx, cancel := context.WithCancel(run)
@@ -224,7 +224,7 @@ func endAt(run context.Context, nc *nats.Conn, sub *nats.Subscription) (stop fun
 	return func() { cancel(); <-ended; nc.RemoveStatusListener(lost) }
 }
 
-// UpToNow returns the last sequence that the stream has, when all up to there was read.
+// UpToNow waits until everything in the stream was read, and returns the stream's last sequence.
 func (f *Feed) UpToNow(ctx context.Context) (uint64, error) {
 	for {
 		info, err := InfoOf(ctx, f.Stream)
@@ -240,8 +240,8 @@ func (f *Feed) UpToNow(ctx context.Context) (uint64, error) {
 	}
 }
 
-// caughtUp returns when all has come that the stream had at the time of info, and notes that. The server that the news
-// comes from may be behind the leader, so that it has nothing more proves nothing.
+// caughtUp returns when everything that the stream had at the time of info was read, and records that. The delivering server may be behind
+// the leader, so it proves nothing if that server has no more messages.
 func (f *Feed) caughtUp(ctx context.Context, info *jetstream.StreamInfo) error {
 	last := info.State.LastSeq
 	if info.State.Msgs == 0 {
@@ -269,8 +269,8 @@ func (f *Feed) caughtUp(ctx context.Context, info *jetstream.StreamInfo) error {
 	}
 }
 
-// lastStored returns the last sequence, at the time of info, at which a message is still stored. Messages that were deleted at the
-// end of a stream are not delivered.
+// lastStored returns the last sequence, as of info, whose message is still stored. Messages that were deleted at the end of a stream are not
+// delivered.
 func (f *Feed) lastStored(ctx context.Context, info *jetstream.StreamInfo) (uint64, error) {
 	last := info.State.LastSeq
 	if _, err := f.Reader.AtLeader(ctx, info.Config.Name, last); !errors.Is(err, stored.ErrNotFound) {

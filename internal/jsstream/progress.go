@@ -8,24 +8,24 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// sameStream is by how much the time at which a stream was created may differ between servers.
+// sameStream is the maximum difference between servers in the time at which a stream was created.
 const sameStream = time.Second
 
-// Progress is how far a stream was read.
+// Progress is the position up to which a stream was read.
 type Progress struct {
 	mu      sync.Mutex
 	seq     uint64
 	more    chan struct{} // closed when seq grows
-	created time.Time     // the stream
+	created time.Time     // when the stream was created
 }
 
-// NewProgress is that nothing was read.
+// NewProgress returns a Progress for a stream that was not read yet.
 func NewProgress() *Progress { return &Progress{more: make(chan struct{})} }
 
-// Reach notes how far the stream was read.
+// Reach records that the stream was read up to seq.
 func (p *Progress) Reach(seq uint64) { p.reach(seq, time.Time{}) }
 
-// reach is Reach, unless another stream is read by now than the one that was created at that time. The zero time: it is the same.
+// reach is like Reach, but does nothing if the stream that was created at that time is no longer the one that is read. Zero skips this check.
 func (p *Progress) reach(seq uint64, of time.Time) {
 	p.mu.Lock()
 	if seq <= p.seq || !of.IsZero() && !p.created.IsZero() && of.Sub(p.created).Abs() > sameStream {
@@ -38,21 +38,21 @@ func (p *Progress) reach(seq uint64, of time.Time) {
 	close(waiting)
 }
 
-// begin is that nothing was read of a stream that was created at that time.
+// begin records that nothing was read yet of a stream that was created at that time.
 func (p *Progress) begin(created time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.seq, p.created = 0, created
 }
 
-// other reports whether a stream is not the one that was read: sequences begin at 1 again after it was deleted and created again.
+// other reports whether a stream is not the one that was read, because it was deleted and recreated. Sequences then start at 1 again.
 func (p *Progress) other(info *jetstream.StreamInfo) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return info.State.LastSeq < p.seq || info.Created.Sub(p.created).Abs() > sameStream
 }
 
-// Reached reports how far the stream was read.
+// Reached returns the sequence up to which the stream was read.
 func (p *Progress) Reached() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

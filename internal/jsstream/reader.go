@@ -1,8 +1,8 @@
 // Package jsstream creates, reads and follows JetStream streams. It never reports a message as missing that may exist.
 //
-// A read has three answers: the message, [stored.ErrNotFound] if the stream has none, and [stored.ErrUnavailable] if that is not known
-// now. If a replica may be behind, a [Reader] asks the leader. [Follow] passes on the stored messages in order, and a [Progress] says how
-// far it has come.
+// A read has three results: the message, [stored.ErrNotFound] if the stream does not have it, and [stored.ErrUnavailable] if that is not known now.
+// If a replica may be behind, a [Reader] asks the leader. [Follow] delivers the stored messages in order, and [Progress] records the position that it
+// has reached.
 package jsstream
 
 import (
@@ -20,21 +20,20 @@ import (
 	"github.com/jetpull/jetpull/internal/watch"
 )
 
-// Reader reads single messages of the streams.
+// Reader reads single messages from streams.
 type Reader struct {
 	js       jetstream.JetStream
 	await    func(ctx context.Context) error
 	replicas int
 }
 
-// NewReader returns a reader of streams that have so many replicas. It calls await before each request: await returns when
-// there is a connection, or the reason why the request is not worth sending.
+// NewReader returns a reader of streams with that number of replicas. It calls await before each request. await returns nil when there is a
+// connection, or the reason not to send the request.
 func NewReader(js jetstream.JetStream, replicas int, await func(ctx context.Context) error) *Reader {
 	return &Reader{js: js, await: await, replicas: replicas}
 }
 
-// Last reads the last message of a subject. With replicas only the leader is
-// asked: any other may be behind.
+// Last reads the last message of a subject. If there are replicas, it asks only the leader, because others may be behind.
 func (r *Reader) Last(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
 	if r.replicas > 1 {
 		return r.AskLeader(ctx, stream.CachedInfo().Config.Name, subject)
@@ -52,8 +51,8 @@ func (r *Reader) AskLeader(ctx context.Context, stream, subject string) (*jetstr
 	return raw, ReadError(err, "nothing is stored on "+subject)
 }
 
-// ReadError is what an error of a read says, such as one of [Last]: [stored.ErrNotFound] if there is no such message, which what names, and
-// otherwise [stored.ErrUnavailable].
+// ReadError converts an error of a read, such as one of [Last]: to [stored.ErrNotFound] with the text what if there is no such message, and otherwise
+// to [stored.ErrUnavailable].
 func ReadError(err error, what string) error {
 	switch {
 	case err == nil:
@@ -66,15 +65,14 @@ func ReadError(err error, what string) error {
 	return fmt.Errorf("%w: %w", stored.ErrUnavailable, err)
 }
 
-// applyTime bounds the wait for a leader to apply what a replica has applied already.
+// applyTime limits the wait until a leader has applied a message that a replica has already applied.
 const applyTime = 2 * time.Second
 
-// At reads the message at a sequence. There are three answers: the message, [stored.ErrNotFound] if it was deleted, and
-// [stored.ErrUnavailable] if that is not known now. A caller forgets something only after [stored.ErrNotFound].
+// At reads the message at a sequence. It has three results: the message, [stored.ErrNotFound] if it was deleted, and [stored.ErrUnavailable] if that
+// is not known now. Callers may discard data only after [stored.ErrNotFound].
 //
-// Any replica may answer with the message, because a message never changes. A server without such a message proves
-// nothing: a replica can be behind the leader, and it can be ahead of it, because a leader first counts the copies and
-// then applies a message itself.
+// Any replica may answer with the message, because a message never changes. A server without the message proves nothing. A replica can be behind the
+// leader. It can also be ahead, because a leader counts the copies before it applies a message itself.
 func (r *Reader) At(ctx context.Context, stream jetstream.Stream, seq uint64) (*jetstream.RawStreamMsg, error) {
 	if err := r.await(ctx); err != nil {
 		return nil, err
@@ -86,8 +84,8 @@ func (r *Reader) At(ctx context.Context, stream jetstream.Stream, seq uint64) (*
 	return raw, ReadError(err, "")
 }
 
-// AtLeader is [Reader.At] without a replica. Every server applies a stream in the order of its sequences. So a message
-// was deleted if one answer shows both that a server has applied its sequence and that it does not have the message.
+// AtLeader is like [Reader.At], but asks only the leader. Every server applies a stream in the order of its sequences. So a message was deleted if
+// one answer shows both that a server has applied its sequence and that it does not have the message.
 func (r *Reader) AtLeader(ctx context.Context, stream string, seq uint64) (*jetstream.RawStreamMsg, error) {
 	gone := fmt.Errorf("%w: message %d of stream %s was deleted", stored.ErrNotFound, seq, stream)
 	for begin := time.Now(); ; {
@@ -116,8 +114,8 @@ func (r *Reader) AtLeader(ctx context.Context, stream string, seq uint64) (*jets
 	}
 }
 
-// Gone returns those of some sequences whose messages were deleted, in ascending order, as far as the leader shows it. It ends at the
-// first message that is stored, so each request but the last finds at least one that is gone.
+// Gone returns, in ascending order, the sequences whose messages were deleted according to the leader. It stops at the first message that is stored,
+// so that each request except the last finds at least one deleted message.
 func (r *Reader) Gone(ctx context.Context, stream string, seqs []uint64) (gone []uint64, err error) {
 	seqs = slices.Compact(slices.Sorted(slices.Values(seqs)))
 	for len(seqs) > 0 {
@@ -139,8 +137,8 @@ func (r *Reader) Gone(ctx context.Context, stream string, seqs []uint64) (gone [
 	return gone, nil
 }
 
-// deletedAtEnd returns those of some sequences of which one answer of the leader shows that their messages were deleted. After them
-// nothing is stored. The list of deleted messages can be long, so it is read only if a sequence is within the stream.
+// deletedAtEnd returns the sequences whose messages were deleted according to one answer of the leader. After them, nothing is stored. The list of
+// deleted messages can be long, so it is read only if a sequence is within the stream.
 func (r *Reader) deletedAtEnd(ctx context.Context, name string, seqs []uint64) ([]uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
 	defer cancel()
@@ -149,7 +147,7 @@ func (r *Reader) deletedAtEnd(ctx context.Context, name string, seqs []uint64) (
 		return nil, fmt.Errorf("state of stream %s: %w", name, err)
 	}
 	now := stream.CachedInfo()
-	// With one copy there is nothing that could be ahead of it.
+	// If there is one copy, no other can be ahead of it.
 	alone := now.Cluster == nil || len(now.Cluster.Replicas) == 0
 	within := func(seq uint64) bool { return now.State.FirstSeq <= seq && seq <= now.State.LastSeq }
 	if slices.ContainsFunc(seqs, within) {
@@ -163,12 +161,11 @@ func (r *Reader) deletedAtEnd(ctx context.Context, name string, seqs []uint64) (
 	}), nil
 }
 
-// fromLeader reads from the leader, again while there may be none: then nobody
-// answers, or somebody who can only say so.
+// fromLeader reads from the leader. It retries while there may be none: then no server answers, or only with that error.
 func (r *Reader) fromLeader(ctx context.Context, stream string, request leaderRequest) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, CommitTimeout)
 	defer cancel()
-	var last error // the reason, beside that the time was over
+	var last error // the reason, besides the timeout
 	for {
 		if err := r.await(ctx); err != nil {
 			return nil, err
@@ -188,9 +185,7 @@ func (r *Reader) fromLeader(ctx context.Context, stream string, request leaderRe
 	}
 }
 
-// passes reports whether a request that failed may succeed in a moment: a leader
-// is being elected, or a server is on its way back. Any other answer would be
-// given again.
+// passes reports whether a retry may succeed soon, because a leader is being elected or a server is restarting. Any other error would be repeated.
 func passes(err error) bool {
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return api.Code == http.StatusServiceUnavailable

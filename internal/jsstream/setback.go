@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// headerFill marks a message of Refill, which readers pass over.
+	// headerFill marks a message of Refill. Readers skip it.
 	headerFill = "Jetpull-Fill"
-	// fillBatch is how many such messages are on their way at a time.
+	// fillBatch is the maximum number of such messages in flight.
 	fillBatch = 1000
 )
 
-// Refill has the next message of a stream get a sequence beyond known. Servers that have lost their disks, or their last writes, can set a stream
-// back to an older state (nats-server #7545, #7564, #7567). Then it assigns sequences again that processes, and records in other streams,
-// know as those of other messages. Refill uses them up, and returns how many there were: 0 if the stream was not set back.
+// Refill ensures that the next message of a stream gets a sequence beyond known. Servers that lost their disks or their last writes can set a stream
+// back to an older state (nats-server #7545, #7564, #7567). The stream then reassigns sequences that processes, and records in other streams,
+// associate with other messages. Refill uses these sequences up, and returns their number. It returns 0 if the stream was not set back.
 func Refill(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, known uint64) (forgotten uint64, err error) {
 	info := stream.CachedInfo()
 	subject := strings.TrimSuffix(info.Config.Subjects[0], ">") + "fill"
@@ -35,7 +35,7 @@ func Refill(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream
 		}
 	}()
 	for last := uint64(0); last <= known; {
-		// The first one says how many are missing. A state that a server reports may be old.
+		// The first message shows how many are missing. The state that a server reports may be old.
 		count := uint64(1)
 		if last > 0 {
 			count = min(known-last+1, fillBatch)
@@ -58,7 +58,7 @@ func Refill(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream
 	return forgotten, nil
 }
 
-// Refill makes the stream go on behind what was read of it, if it was set back, and logs that.
+// Refill makes the stream continue after the position that was read if it was set back, and logs that.
 func (f *Feed) Refill(ctx context.Context) (back bool, err error) {
 	seen := f.Seen.Reached()
 	if f.Known != nil {
@@ -74,13 +74,13 @@ func (f *Feed) Refill(ctx context.Context) (back bool, err error) {
 	return back, err
 }
 
-// refill makes the stream go on behind a sequence.
+// refill makes the stream continue after a sequence if it was set back.
 func (f *Feed) refill(ctx context.Context, seen uint64) (back bool, err error) {
 	now, err := InfoOf(ctx, f.Stream)
 	if err != nil {
 		return false, err
 	}
-	if now.State.LastSeq >= seen || !f.created.IsZero() && !now.Created.Equal(f.created) { // one that was created again is another stream
+	if now.State.LastSeq >= seen || !f.created.IsZero() && !now.Created.Equal(f.created) { // a stream that was recreated is another stream
 		return false, nil
 	}
 	forgotten, err := Refill(ctx, f.JS, f.Stream, seen)
@@ -92,38 +92,38 @@ func (f *Feed) refill(ctx context.Context, seen uint64) (back bool, err error) {
 }
 
 const (
-	// markPause is how often marks are stored, if there is news.
+	// markPause is the minimum interval between two writes of changed marks.
 	markPause = 10 * time.Second
-	// lastMark bounds the wait for the marks that a process stores when it ends.
+	// lastMark limits the wait for the marks that a process stores when it ends.
 	lastMark = time.Second
-	// markMost bounds the sequences that are used up because of a mark, which may be forged.
+	// markMost limits how many sequences a mark, which may be forged, can use up.
 	markMost = 100_000
 )
 
-// Marks store how many messages streams have had, so that the next start notices a stream that was set back while no process ran. They are for
-// servers of others: an embedded server alone loses only what nobody has waited for.
+// Marks store the last sequences of streams, so that the next start detects a stream that was set back while no process ran. They are for external
+// servers: an embedded server alone loses only writes that nobody has waited for.
 type Marks struct {
 	JS      jetstream.JetStream
 	Streams []jetstream.Stream
-	// Places are where the marks are stored. There are two, since a place can be set back as well.
+	// Places are where the marks are stored. There are two, because a place can be set back, too.
 	Places []Place
 	Log    *slog.Logger
 }
 
-// Place is a subject of a stream that keeps one message for a subject.
+// Place is a subject in a stream that keeps one message per subject.
 type Place struct {
 	Stream  jetstream.Stream
 	Subject string
 }
 
-// mark is how far a stream was written. A stream that was deleted and created again is another one.
+// mark is the position up to which a stream was written. A stream that was deleted and recreated is another stream.
 type mark struct {
 	Created time.Time `json:"created"`
 	Last    uint64    `json:"last"`
 }
 
-// Check compares the streams with the marks. A stream that was set back goes on behind its mark, by [markMost] messages at most, and that is
-// logged as an error.
+// Check compares the streams with the marks. A stream that was set back continues after its mark, but by at most [markMost] messages. Check logs that
+// as an error.
 func (m *Marks) Check(ctx context.Context) error {
 	for _, place := range m.Places {
 		marks, err := m.read(ctx, place)
@@ -142,7 +142,7 @@ func (m *Marks) Check(ctx context.Context) error {
 	return nil
 }
 
-// read returns the marks that a place has. Marks that cannot be decoded are somebody else's, and count as none.
+// read returns the marks at a place. Marks that cannot be decoded are not from this program, and count as none.
 func (m *Marks) read(ctx context.Context, place Place) (marks map[string]mark, err error) {
 	var raw *jetstream.RawStreamMsg
 	err = Insist(ctx, func(ctx context.Context) (err error) {
@@ -161,7 +161,7 @@ func (m *Marks) read(ctx context.Context, place Place) (marks map[string]mark, e
 	return marks, nil
 }
 
-// Run stores marks until run ends.
+// Run stores the marks until run ends.
 func (m *Marks) Run(run context.Context) {
 	var stored string
 	for ended := error(nil); ended == nil; {
@@ -180,7 +180,7 @@ func (m *Marks) Run(run context.Context) {
 	}
 }
 
-// store stores marks, unless they are those that were stored before.
+// store stores the marks if they have changed.
 func (m *Marks) store(ctx context.Context, before string) (string, error) {
 	marks := map[string]mark{}
 	for _, stream := range m.Streams {
@@ -198,7 +198,7 @@ func (m *Marks) store(ctx context.Context, before string) (string, error) {
 		if _, err := m.JS.Publish(ctx, place.Subject, data); err != nil {
 			return before, err
 		}
-		// The mark of its own place is a message, too. Without this there would be news each time.
+		// Count the mark itself, which is a message in this stream. Otherwise the marks would change each time.
 		name := place.Stream.CachedInfo().Config.Name
 		if of, ok := marks[name]; ok {
 			of.Last++

@@ -13,25 +13,23 @@ import (
 	"github.com/jetpull/jetpull/internal/watch"
 )
 
-// noPeers is the server's error code for a stream for which there are not enough
-// servers, or not yet.
+// noPeers is the server's error code for a stream for which there are not enough servers, or not yet.
 const noPeers = jetstream.ErrorCode(10005)
 
-// absentTime is for how long no server may take requests: they do so a moment after they take connections, unless
-// JetStream is off there or the domain does not exist.
+// absentTime is how long Insist waits for a server that accepts requests. Servers do so a moment after they accept connections, unless JetStream is
+// disabled or the domain does not exist.
 const absentTime = 5 * time.Second
 
-// firstAttempt is how long the first attempt at a request waits for its answer; each further one waits twice as long, up to
-// AttemptTimeout. Two nodes that make a stream at the same time often get no answer at all (server 2.15.2), though it is made
-// in a moment: with five streams one after the other, a long wait for each kept them from a fresh cluster for ten seconds.
+// firstAttempt is the timeout of the first attempt at a request. Each further attempt doubles it, up to AttemptTimeout. Two nodes that create a
+// stream at the same time often get no answer (server 2.15.2), although it is created in a moment. With a long timeout for each, five streams in
+// sequence delayed the start of a fresh cluster by ten seconds.
 const firstAttempt = 250 * time.Millisecond
 
-// errBehind is the answer of a server that does not know yet what another has made.
+// errBehind reports that a server does not know yet what another has created.
 var errBehind = errors.New("the server does not know it yet")
 
-// Insist makes a request at the start until it is answered, with a time-out of its
-// own: without a leader, while a cluster starts, nobody answers at all. f may have
-// done its work when it is called again.
+// Insist calls f, a request during the start, until it is answered. Each attempt has its own timeout, because no server answers while a cluster
+// starts and has no leader. An earlier call of f may have succeeded without an answer.
 func Insist(ctx context.Context, f func(ctx context.Context) error) error {
 	begin := time.Now()
 	for wait := firstAttempt; ; wait = min(2*wait, AttemptTimeout) {
@@ -53,11 +51,11 @@ func Insist(ctx context.Context, f func(ctx context.Context) error) error {
 	}
 }
 
-// Make makes a stream or adopts the one that is there. It leaves the limits of that one to the operator, and refuses to take
-// copies of it away, as a process would that was started without --replicas.
+// Make creates a stream, or updates an existing one. It does not change the limits of an existing stream, which are the operator's. It refuses to
+// remove replicas, as a process would that was started without --replicas.
 func Make(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig) (stream jetstream.Stream, err error) {
 	err = Insist(ctx, func(ctx context.Context) (err error) {
-		// Not created without a look: a server of a fresh cluster may never answer a request to create what another has just created.
+		// Look for the stream first: a server of a fresh cluster may never answer a request to create what another has just created.
 		stream, err = js.Stream(ctx, c.Name)
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
@@ -66,7 +64,7 @@ func Make(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig)
 			}
 			return err
 		case errors.Is(err, nats.ErrNoResponders):
-			// A domain that does not exist, which only the client's create names so.
+			// The domain does not exist. Only the client's create request reports it so.
 			return fmt.Errorf("%w: %w", jetstream.ErrJetStreamNotEnabled, err)
 		case err != nil:
 			return err
@@ -87,8 +85,8 @@ func Make(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig)
 	return stream, nil
 }
 
-// MakeBucket makes the stream of a key-value bucket with one value for each key, or adopts it. c.Name is the bucket's name.
-// The stream has the form that nats.go gives a bucket, but c says whether a follower may answer a read.
+// MakeBucket creates or updates the stream of a key-value bucket with one value per key. c.Name is the name of the bucket. The stream is configured
+// as nats.go does, except that c specifies whether a follower may answer reads.
 func MakeBucket(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig) (kv jetstream.KeyValue, stream jetstream.Stream, err error) {
 	bucket := c.Name
 	c.Name, c.Subjects = "KV_"+bucket, []string{"$KV." + bucket + ".>"}
@@ -109,7 +107,7 @@ func MakeBucket(ctx context.Context, js jetstream.JetStream, c jetstream.StreamC
 	return kv, stream, nil
 }
 
-// InfoOf asks for the state of a stream until it gets an answer.
+// InfoOf requests the state of a stream until it gets an answer.
 func InfoOf(ctx context.Context, stream jetstream.Stream) (info *jetstream.StreamInfo, err error) {
 	err = Insist(ctx, func(ctx context.Context) error {
 		info, err = stream.Info(ctx)
@@ -118,7 +116,7 @@ func InfoOf(ctx context.Context, stream jetstream.Stream) (info *jetstream.Strea
 	return info, err
 }
 
-// AskState is [InfoOf] for CommitTimeout at most. Its error is [stored.ErrUnavailable].
+// AskState is like [InfoOf], but for at most CommitTimeout. It returns [stored.ErrUnavailable].
 func AskState(ctx context.Context, stream jetstream.Stream) (jetstream.StreamState, error) {
 	ctx, cancel := context.WithTimeout(ctx, CommitTimeout)
 	defer cancel()
@@ -130,11 +128,10 @@ func AskState(ctx context.Context, stream jetstream.Stream) (jetstream.StreamSta
 }
 
 const (
-	// AttemptTimeout bounds the wait for the answer to one attempt at a request. A
-	// leader that steps down answers nothing.
+	// AttemptTimeout is the timeout of one attempt at a request. A leader that steps down does not answer.
 	AttemptTimeout = 2 * time.Second
-	// CommitTimeout bounds all attempts.
+	// CommitTimeout is the timeout of all attempts.
 	CommitTimeout = 10 * time.Second
-	// RetryPause is between two attempts.
+	// RetryPause is the interval between two attempts.
 	RetryPause = 50 * time.Millisecond
 )

@@ -14,15 +14,14 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// leaderRequest is the request of STREAM.MSG.GET: for the last message of a subject, or for the first one that is
-// stored at a sequence or later.
+// leaderRequest is a request to STREAM.MSG.GET for the last message of a subject, or for the first message at or after a sequence.
 type leaderRequest struct {
 	Seq  uint64 `json:"seq,omitempty"`
 	Next string `json:"next_by_subj,omitempty"`
 	Last string `json:"last_by_subj,omitempty"`
 }
 
-// leaderReply is the part of the answer to STREAM.MSG.GET that is used.
+// leaderReply has the used part of the answer of STREAM.MSG.GET.
 type leaderReply struct {
 	Error   *jetstream.APIError `json:"error"`
 	Message struct {
@@ -34,35 +33,35 @@ type leaderReply struct {
 	} `json:"message"`
 }
 
-// Next reads the first message that a stream has at a sequence or later on a subject, from the leader. Without a subject it reads the message at the
-// sequence. The error is [jetstream.ErrMsgNotFound] if there is none.
+// Next reads the first message on a subject at or after a sequence, from the leader. If subject is empty, it reads the message at the sequence. It
+// returns [jetstream.ErrMsgNotFound] if there is none.
 //
-// It is for messages of other publishers. GetMsg of package jetstream takes sequence, subject, time and even a "not found" from the headers of the
-// message, if the stream allows direct get: the publisher can write these headers too, and they come before those of the server.
+// Next is for messages of other publishers. If a stream allows direct get, GetMsg of package jetstream reads sequence, subject, time and even "not
+// found" from the headers of the message. A publisher can set these headers too, and its values come before the server's.
 func Next(ctx context.Context, js jetstream.JetStream, stream string, seq uint64, subject string) (*jetstream.RawStreamMsg, error) {
 	return ask(ctx, js, stream, leaderRequest{Seq: max(seq, 1), Next: subject})
 }
 
-// Newest asks the leader for the last message of a subject.
+// Newest reads the last message of a subject from the leader.
 func Newest(ctx context.Context, js jetstream.JetStream, stream, subject string) (*jetstream.RawStreamMsg, error) {
 	return ask(ctx, js, stream, leaderRequest{Last: subject})
 }
 
-// Delete deletes the message at a sequence. The error is [jetstream.ErrMsgNotFound] if there is none.
+// Delete deletes the message at a sequence. It returns [jetstream.ErrMsgNotFound] if there is none.
 func Delete(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, seq uint64) error {
 	err := stream.DeleteMsg(ctx, seq)
 	if err == nil {
 		return nil
 	}
-	// The server's error for a sequence that is gone is also that of other failures.
+	// The server's error for a missing sequence is also used for other failures.
 	if _, missing := Next(ctx, js, stream.CachedInfo().Config.Name, seq, ""); errors.Is(missing, jetstream.ErrMsgNotFound) {
 		return missing
 	}
 	return err
 }
 
-// ask asks the leader of a stream once. A request or an answer can be lost with its server, so without a deadline of ctx, ask waits as long as other
-// requests of js do.
+// ask asks the leader of a stream once. A failing server can lose the request or the answer, so if ctx has no deadline, ask uses the timeout of js's
+// other requests.
 func ask(ctx context.Context, js jetstream.JetStream, stream string, request leaderRequest) (*jetstream.RawStreamMsg, error) {
 	body, err := json.Marshal(request)
 	if err != nil {
@@ -99,9 +98,9 @@ func ask(ctx context.Context, js jetstream.JetStream, stream string, request lea
 	return raw, nil
 }
 
-// Last reads the last message that a stream has on a subject, and At the one at a sequence, from any server that has the stream, if the stream
-// allows direct get. Like [Next], they believe nothing of a message that its publisher could have written. The error is
-// [jetstream.ErrMsgNotFound] if the server that answers has no such message.
+// Last reads the last message of a stream on a subject, and At the message at a sequence. If the stream allows direct get, any server with the stream
+// may answer. Like [Next], they do not trust headers that a publisher could have set. They return [jetstream.ErrMsgNotFound] if the server that
+// answers does not have the message.
 func Last(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
 	return get(ctx, js, stream, leaderRequest{Last: subject})
 }
@@ -121,7 +120,7 @@ func get(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, r
 	opts := js.Options()
 	subject, body := wire.APIPrefix(opts.APIPrefix, opts.Domain)+"DIRECT.GET."+config.Name, []byte(nil)
 	if request.Last != "" {
-		subject += "." + request.Last // a user may have the permission for some subjects
+		subject += "." + request.Last // a user may have permission for some subjects only
 	} else {
 		var err error
 		if body, err = json.Marshal(request); err != nil {
@@ -142,14 +141,14 @@ func get(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, r
 		answer.Header.Get("Description"))
 }
 
-// ofDirectGet are the headers that the direct get API adds. The message does not have them.
+// ofDirectGet lists the headers that the direct get API adds to a message.
 var ofDirectGet = []string{
 	"Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending", "Nats-Last-Sequence",
 	"Nats-UpTo-Sequence",
 }
 
-// Direct reads an answer of the direct get API (ADR-31). It is false for one that is no message, such as the end of a batch. The server adds the
-// place of a message behind the message's own headers, and only to messages. So the last value of each header counts.
+// Direct decodes an answer of the direct get API (ADR-31). ok is false if it is not a message, such as the end of a batch. The server adds the
+// position of a message after the message's own headers, and only to messages. So Direct uses the last value of each header.
 func Direct(m *nats.Msg) (one *jetstream.RawStreamMsg, ok bool, err error) {
 	last := func(key string) string {
 		values := m.Header[key]
@@ -179,8 +178,8 @@ func Direct(m *nats.Msg) (one *jetstream.RawStreamMsg, ok bool, err error) {
 	return one, true, nil
 }
 
-// StoredAfter is when the first message after a sequence that is for a consumer was stored, or the zero time if there is none. For a consumer with
-// more than 8 filters it is the time of the first message of any subject, which is at least as old.
+// StoredAfter returns when the first message for a consumer after a sequence was stored, or zero if there is none. For a consumer with more than 8
+// filters, it returns the time of the first message on any subject, which is at least as old.
 func StoredAfter(ctx context.Context, js jetstream.JetStream, c *jetstream.ConsumerInfo, sequence uint64) (at time.Time, err error) {
 	const most = 8
 	subjects := c.Config.FilterSubjects

@@ -13,8 +13,8 @@ import (
 
 // Write stores a message and returns its sequence. With [jetstream.WithExpectLastSequencePerSubject] it is a compare-and-swap.
 //
-// After [stored.ErrConflict] (the last sequence is another one), [stored.ErrTooLarge], or another [jetstream.APIError], the message is not
-// stored. Any other error is [stored.ErrUnavailable], and the message may be stored.
+// If the error is [stored.ErrConflict] (the last sequence differs), [stored.ErrTooLarge], or another [jetstream.APIError], the message is not stored.
+// Any other error is [stored.ErrUnavailable], and the message may be stored.
 func Write(ctx context.Context, js jetstream.JetStream, m *nats.Msg, opts ...jetstream.PublishOpt) (uint64, error) {
 	ack, err := js.PublishMsg(ctx, m, opts...)
 	if err != nil {
@@ -23,7 +23,7 @@ func Write(ctx context.Context, js jetstream.JetStream, m *nats.Msg, opts ...jet
 	return ack.Sequence, nil
 }
 
-// BeginWrite begins to store a message, behind those of earlier calls. written waits for the result, which is that of [Write].
+// BeginWrite starts to store a message, after those of earlier calls. written waits for the result, as returned by [Write].
 func BeginWrite(js jetstream.JetStream, m *nats.Msg, opts ...jetstream.PublishOpt) (written func(context.Context) (uint64, error)) {
 	future, err := js.PublishMsgAsync(m, opts...)
 	if err != nil {
@@ -41,7 +41,7 @@ func BeginWrite(js jetstream.JetStream, m *nats.Msg, opts ...jetstream.PublishOp
 	}
 }
 
-// WriteError returns what an error of package jetstream says about the message that was to be stored. See [Write].
+// WriteError converts an error of package jetstream for a message to store. See [Write].
 func WriteError(m *nats.Msg, err error) error {
 	kind := stored.ErrUnavailable
 	switch code := codeOf(err); {
@@ -53,13 +53,13 @@ func WriteError(m *nats.Msg, err error) error {
 	return fmt.Errorf("%w: publish to %s: %w", kind, m.Subject, err)
 }
 
-// Refused reports whether the server refused a write because of the last sequence that it expects, of the stream or the subject.
+// Refused reports whether the server refused a write because of the expected last sequence of the stream or the subject.
 func Refused(err error) bool {
 	return codeOf(err) == jetstream.JSErrCodeStreamWrongLastSequence || UnderWay(err)
 }
 
-// UnderWay reports whether the server refused a write because its leader is replicating another one to the subject, perhaps an earlier
-// attempt at this one. Which of them is stored is known when it has a majority, or when the leader has changed.
+// UnderWay reports whether the server refused a write because its leader is replicating another write to the subject, perhaps an earlier attempt at
+// this one. Which of them is stored is known when it has a majority, or when the leader has changed.
 func UnderWay(err error) bool {
 	return codeOf(err) == jetstream.JSErrCodeStreamWrongLastSequenceConstant
 }

@@ -1,4 +1,4 @@
-// Package mask hides the secrets of addresses. Logs, errors and answers show an address only through it.
+// Package mask hides the secrets of addresses. Logs, errors and responses must use it to show an address.
 package mask
 
 import (
@@ -12,28 +12,28 @@ import (
 	"unicode"
 )
 
-// hidden stands for what is not shown.
+// hidden replaces hidden text.
 const hidden = "…"
 
 var (
 	scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
-	// listed is where the next address of a list of NATS servers begins.
+	// listed matches the start of a further address in a list of NATS servers.
 	listed = regexp.MustCompile(`,\s*(?:nats|tls|wss?)://`)
-	// hosts are the hosts of an authority with their ports. There are several in the DSN of a PostgreSQL cluster.
+	// hosts matches the hosts of an authority, with their ports. The DSN of a PostgreSQL cluster has several.
 	hosts = regexp.MustCompile(`^` + host + `(?:,` + host + `)*$`)
-	// secretKey is the name of a parameter whose value is a secret.
+	// secretKey matches the name of a parameter whose value is a secret.
 	secretKey = regexp.MustCompile(`(?i)pass|pwd|secret|token|key|sig|auth|cred`)
 )
 
 const host = `(?:[\pL\pN._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?`
 
-// sqliteFile is how a DSN begins that names a file instead of a host.
+// sqliteFile is the prefix of a DSN that names a file instead of a host.
 const sqliteFile = "sqlite:"
 
-// URL is an address, or the DSN of a database, as everybody may see it: scheme, hosts, ports and path. User, password, query and
-// fragment are hidden, and so is the path where the host is known for secrets in it. An address that cannot be divided with certainty into
-// these parts, because it is malformed or its password has a slash in it, is hidden up to its scheme. A list of NATS servers is shown
-// address by address.
+// URL returns an address, or the DSN of a database, in a form that anybody may see: scheme, hosts, ports and path. It hides user, password, query and
+// fragment, and also the path if the host is known for secrets in its paths. If an address cannot be divided into these parts with certainty, because
+// it is malformed or its password contains a slash, URL hides everything after the scheme. It masks the addresses in a list of NATS servers one by
+// one.
 func URL(raw string) string {
 	var shown []string
 	for _, one := range split(raw) {
@@ -42,7 +42,7 @@ func URL(raw string) string {
 	return strings.Join(shown, ",")
 }
 
-// split divides a list of NATS servers. A comma alone may be part of a password.
+// split splits a list of NATS servers. A comma alone may be part of a password.
 func split(raw string) (list []string) {
 	for {
 		at := listed.FindStringIndex(raw)
@@ -69,7 +69,7 @@ func single(raw string) string {
 	}
 	authority, tail := rest[:end], rest[end:]
 	if strings.Contains(tail, "@") {
-		return front + hidden // these characters may be the password's
+		return front + hidden // these characters may belong to the password
 	}
 	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
 		authority = authority[at+1:]
@@ -80,7 +80,7 @@ func single(raw string) string {
 		path, query = tail[:i], tail[i:i+1]+hidden
 	}
 	switch {
-	case raw == "": // what is empty has nothing to hide
+	case raw == "": // an empty address has nothing to hide
 		return ""
 	case file || strings.HasPrefix(front, "sqlite://") && authority == "":
 	case !hosts.MatchString(authority):
@@ -94,7 +94,7 @@ func single(raw string) string {
 	return front + authority + path + query
 }
 
-// secretPaths are services whose addresses are secrets, with the domains below them.
+// secretPaths lists services whose addresses are secrets. Their subdomains count too.
 var secretPaths = []string{
 	"slack.com", "slack-gov.com", "discord.com", "discordapp.com", "api.telegram.org",
 	"office.com", "office365.com", "logic.azure.com", "powerplatform.com", "powerautomate.com", // Microsoft Teams
@@ -107,7 +107,7 @@ var secretPaths = []string{
 	"api.netlify.com", "api.vercel.com", "api.render.com", "hub.docker.com", "api.cloudflare.com",
 }
 
-// secretPath reports whether a path of these hosts may be a secret. A name in other than ASCII may stand for any of them.
+// secretPath reports whether a path of these hosts may be a secret. A name that is not ASCII may stand for any of the services.
 func secretPath(authority string) bool {
 	for one := range strings.SplitSeq(strings.ToLower(authority), ",") {
 		if !strings.HasPrefix(one, "[") {
@@ -124,10 +124,10 @@ func secretPath(authority string) bool {
 	return false
 }
 
-// errNotURL replaces the reason that package url gives, which quotes parts of the address.
+// errNotURL replaces the error of package url, which quotes parts of the address.
 var errNotURL = errors.New("not a valid URL or DSN, or one whose user or password has special characters that are not percent-encoded")
 
-// Error is an error about the address raw as everybody may see it. It wraps err.
+// Error returns err, an error about the address raw, in a form that anybody may see. It wraps err.
 func Error(err error, raw string) error {
 	if err == nil {
 		return nil
@@ -156,10 +156,10 @@ func Error(err error, raw string) error {
 	return &maskedError{text, err}
 }
 
-// parameter is one of a DSN of words, such as password=x.
+// parameter matches a parameter of a DSN in key=value form, such as password=x.
 var parameter = regexp.MustCompile(`([\w-]+)\s*=\s*('[^']*'|[^&;\s]+)`)
 
-// secrets are the parts of an address that no error may show, in the forms in which one might. U is nil if it is no URL.
+// secrets returns the parts of an address that errors must not show, in each form in which an error might. u is nil if raw is not a URL.
 func secrets(raw string, u *url.URL) []string {
 	var list []string
 	add := func(secret string) {
@@ -170,7 +170,7 @@ func secrets(raw string, u *url.URL) []string {
 	if u != nil && u.User != nil {
 		password, ok := u.User.Password()
 		if !ok {
-			password = u.User.Username() // a token of NATS
+			password = u.User.Username() // a NATS token
 		}
 		add(password)
 	}
@@ -188,7 +188,7 @@ func secrets(raw string, u *url.URL) []string {
 			add(m[2])
 		}
 	}
-	// Without a scheme it is no URL, and NATS takes it as one.
+	// Without a scheme, it is not a URL, but NATS accepts it as one.
 	if at := strings.LastIndexByte(raw, '@'); at >= 0 && !strings.Contains(raw, "://") {
 		_, password, ok := strings.Cut(raw[:at], ":")
 		if !ok {
@@ -196,7 +196,7 @@ func secrets(raw string, u *url.URL) []string {
 		}
 		add(password)
 	}
-	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) }) // a secret may be part of another
+	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) }) // one secret may be part of another
 	return list
 }
 
@@ -208,11 +208,11 @@ type maskedError struct {
 func (e *maskedError) Error() string { return e.text }
 func (e *maskedError) Unwrap() error { return e.err }
 
-// addressLike is text that may be an IP address, with or without a port.
+// addressLike matches text that may be an IP address, with or without a port.
 var addressLike = regexp.MustCompile(`[0-9A-Fa-f:.\[]*[:.][0-9A-Fa-f:.]*(?:%[0-9A-Za-z]+)?(?:\](?::[0-9]+)?)?:?`)
 
-// Addresses is text, such as that of an error of the network, without the IP addresses in it: which address a name has, and which DNS server says so,
-// is for the operator to know.
+// Addresses hides the IP addresses in text, such as the text of a network error. Only the operator may know the address of a name, and which DNS
+// server reported it.
 func Addresses(text string) string {
 	return addressLike.ReplaceAllStringFunc(text, func(found string) string {
 		for _, end := range []string{"", ":", "."} {

@@ -13,18 +13,18 @@ import (
 	"strings"
 )
 
-// ErrNoBouncer says that PgBouncer is not installed.
+// ErrNoBouncer reports that PgBouncer is not installed.
 var ErrNoBouncer = errors.New("no PgBouncer: install Debian's package pgbouncer")
 
 // Bouncer is a running PgBouncer.
 type Bouncer struct {
 	process
-	// DSN is that of the database behind it.
+	// DSN is the DSN for connections through PgBouncer.
 	DSN string
 }
 
-// StartBouncer starts PgBouncer in transaction mode on a free port of 127.0.0.1, in front of the database of a DSN, with which it has one session. It
-// knows nothing of prepared statements, as before version 1.21. Settings are lines of its configuration.
+// StartBouncer starts PgBouncer in transaction mode on a free port of 127.0.0.1, in front of the database dsn, with one session to it. It does not
+// support prepared statements, as before version 1.21. settings are lines of its configuration.
 func StartBouncer(ctx context.Context, dsn string, settings ...string) (*Bouncer, error) {
 	program, err := exec.LookPath("pgbouncer")
 	if err != nil {
@@ -53,10 +53,10 @@ func StartBouncer(ctx context.Context, dsn string, settings ...string) (*Bouncer
 	return b, nil
 }
 
-// old are versions without the setting max_prepared_statements.
+// old matches versions without the setting max_prepared_statements.
 var old = regexp.MustCompile(`^PgBouncer 1\.(1?[0-9]|20)\.`)
 
-// configure writes the configuration into a file.
+// configure writes the configuration file.
 func (b *Bouncer) configure(ctx context.Context, program, dsn string, settings []string) (address, file string, err error) {
 	server, err := url.Parse(dsn)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package pgtest runs a PostgreSQL server for tests and benchmarks: a fresh cluster in a temporary folder, on a free
-// port of 127.0.0.1. The program that uses it registers the driver "pgx", as package feed does.
+// Package pgtest runs a PostgreSQL server for tests and benchmarks: a fresh cluster in a temporary folder, on a free port of 127.0.0.1. The program
+// that uses it must register the driver "pgx", as package feed does.
 package pgtest
 
 import (
@@ -18,10 +18,10 @@ import (
 	"time"
 )
 
-// Env names a server to use instead of a started one: the DSN of a user that may create databases.
+// Env names a variable with the DSN of a server to use instead of starting one. Its user must be allowed to create databases.
 const Env = "FEED_TEST_POSTGRES"
 
-// ErrNone says that no PostgreSQL is installed.
+// ErrNone reports that PostgreSQL is not installed.
 var ErrNone = errors.New("no PostgreSQL: install Debian's package postgresql, or name a server in " + Env)
 
 // Server is a running server.
@@ -33,7 +33,7 @@ type Server struct {
 	names atomic.Int64
 }
 
-// Start starts a server, or uses that of Env. Settings are lines such as "fsync=off".
+// Start starts a server, or uses the server of Env. settings are lines such as "fsync=off".
 func Start(ctx context.Context, settings ...string) (*Server, error) {
 	if dsn := os.Getenv(Env); dsn != "" {
 		return &Server{dsn: dsn}, nil
@@ -56,7 +56,7 @@ func Start(ctx context.Context, settings ...string) (*Server, error) {
 	return s, nil
 }
 
-// initialize makes a cluster.
+// initialize creates a cluster.
 func (s *Server) initialize(ctx context.Context, settings []string) error {
 	data := filepath.Join(s.dir, "data")
 	if err := os.Mkdir(data, 0o700); err != nil {
@@ -91,8 +91,8 @@ func (s *Server) launch(ctx context.Context) error {
 	return s.start(ctx, db.PingContext, filepath.Join(s.bin, "postgres"), s.args...)
 }
 
-// Crash ends the server at once, as pg_ctl -m immediate does: what was not committed is lost, and the next start
-// recovers from the log. A server of Env cannot be ended.
+// Crash ends the server at once, like pg_ctl -m immediate: uncommitted data is lost, and the next start recovers from the log. It returns an error
+// for a server of Env.
 func (s *Server) Crash() error {
 	if s.command == nil {
 		return errors.New("the server of " + Env + " is not ours to end")
@@ -101,7 +101,7 @@ func (s *Server) Crash() error {
 	return nil
 }
 
-// Restart starts the server again, on the same port, after it has ended.
+// Restart starts the server again on the same port, after it has ended.
 func (s *Server) Restart(ctx context.Context) error {
 	if err := s.launch(ctx); err != nil {
 		return fmt.Errorf("start PostgreSQL again: %w\n%s", err, s.log.String())
@@ -127,7 +127,7 @@ func (s *Server) Database(ctx context.Context) (string, error) {
 	return head[:strings.LastIndexByte(head, '/')+1] + name + query, nil
 }
 
-// Empty ends all other sessions of a database and drops what is in its schema public. Creating a database copies hundreds of files.
+// Empty ends all other sessions of a database and drops its schema public. This is faster than creating a database, which copies hundreds of files.
 func (s *Server) Empty(ctx context.Context, dsn string) error {
 	db, err := sql.Open("pgx", dsn)
 	if err != nil {
@@ -135,7 +135,7 @@ func (s *Server) Empty(ctx context.Context, dsn string) error {
 	}
 	defer func() { _ = db.Close() }()
 	for _, statement := range []string{
-		// It waits, so that no statement of a process that was killed runs later.
+		// The wait ensures that no statement of a killed process runs later.
 		"SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
 		"DROP SCHEMA public CASCADE",
 		"CREATE SCHEMA public",
@@ -147,10 +147,10 @@ func (s *Server) Empty(ctx context.Context, dsn string) error {
 	return nil
 }
 
-// Stop stops the server at once and removes its folder. It leaves a server of Env alone.
+// Stop stops the server at once and removes its folder. It does nothing to a server of Env.
 func (s *Server) Stop() { s.remove() }
 
-// binaries is the folder of the newest PostgreSQL that is installed.
+// binaries returns the folder of the newest installed PostgreSQL.
 func binaries() (string, error) {
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	slices.SortFunc(found, func(a, b string) int { return len(b) - len(a) + 2*strings.Compare(b, a) })
@@ -163,14 +163,14 @@ func binaries() (string, error) {
 	return "", ErrNone
 }
 
-// Shared is a server that is started once in a process.
+// Shared is a server that a process starts once.
 type Shared struct {
 	once   sync.Once
 	server *Server
 	err    error
 }
 
-// Get starts the server, the first time.
+// Get returns the server. The first call starts it.
 func (s *Shared) Get(ctx context.Context) (*Server, error) {
 	s.once.Do(func() {
 		s.server, s.err = Start(context.WithoutCancel(ctx), "fsync=off", "autovacuum=off", "max_connections=200")

@@ -15,12 +15,12 @@ import (
 
 const startLimit = time.Minute
 
-// process is a server program with a folder of its own. The zero process has none.
+// process is a server program with its own folder. The zero process has no program.
 type process struct {
 	dir     string
-	as      *syscall.Credential // who runs it; nil: whoever this is
+	as      *syscall.Credential // the user that runs it; nil means the current user
 	log     *bytes.Buffer
-	command *exec.Cmd // nil: it was not started
+	command *exec.Cmd // nil if it was not started
 	ended   chan struct{}
 }
 
@@ -35,7 +35,7 @@ func newProcess(folder string) (p process, err error) {
 	return p, p.own(p.dir)
 }
 
-// own gives a path to who runs the program.
+// own makes the user that runs the program the owner of a path.
 func (p *process) own(path string) error {
 	if p.as == nil {
 		return nil
@@ -43,14 +43,14 @@ func (p *process) own(path string) error {
 	return os.Chown(path, int(p.as.Uid), int(p.as.Gid))
 }
 
-// program is a program that is run in the folder.
+// program returns a command that runs a program in the folder.
 func (p *process) program(ctx context.Context, path string, args ...string) *exec.Cmd {
 	command := exec.CommandContext(ctx, path, args...)
 	command.Dir, command.SysProcAttr = p.dir, &syscall.SysProcAttr{Credential: p.as, Setpgid: true}
 	return command
 }
 
-// start starts the program, and waits until probe returns no error.
+// start starts the program, and waits until probe returns nil.
 func (p *process) start(ctx context.Context, probe func(context.Context) error, path string, args ...string) error {
 	command, ended := p.program(context.WithoutCancel(ctx), path, args...), make(chan struct{})
 	command.Stdout, command.Stderr = p.log, p.log
@@ -82,7 +82,7 @@ func (p *process) start(ctx context.Context, probe func(context.Context) error, 
 // end ends the program at once.
 func (p *process) end() {
 	if p.command != nil {
-		_ = p.command.Process.Signal(syscall.SIGQUIT) // an error: it has ended
+		_ = p.command.Process.Signal(syscall.SIGQUIT) // an error means that it has ended
 		<-p.ended
 	}
 }
@@ -95,7 +95,7 @@ func (p *process) remove() {
 	}
 }
 
-// unprivileged is who runs the server, which refuses to be root; nil: whoever this is.
+// unprivileged returns the user to run the server, which refuses to run as root. nil means the current user.
 func unprivileged() (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil //nolint:nilnil // no other user is needed

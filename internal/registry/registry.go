@@ -1,7 +1,7 @@
-// Package registry keeps the records of a key-value bucket in memory and follows their changes.
+// Package registry holds the records of a key-value bucket in memory and follows their changes.
 //
-// One goroutine applies all changes in the order of their revisions, including changes of this process. A write returns when this
-// process has applied it. A read has three answers: the record, [stored.ErrNotFound], and [stored.ErrUnavailable] if it is not known now.
+// One goroutine applies all changes in the order of their revisions, including the changes of this process. A write returns when this process has
+// applied it. A read has three results: the record, [stored.ErrNotFound], and [stored.ErrUnavailable] if the record is not known now.
 package registry
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/jetpull/jetpull/internal/stored"
 )
 
-// Registry is a bucket whose records are in memory, each in the [Table] of its key's prefix.
+// Registry holds the records of a bucket in memory, each in the [Table] of its key's prefix.
 type Registry struct {
 	cfg    Config
 	bucket string
@@ -27,14 +27,14 @@ type Registry struct {
 	seen   *jsstream.Progress
 }
 
-// Config says which bucket a registry keeps, and how.
+// Config configures a Registry.
 type Config struct {
 	JS     jetstream.JetStream
 	KV     jetstream.KeyValue
 	Stream jetstream.Stream // of the bucket
 	// Leader reads from the leader of the bucket's stream.
 	Leader Leader
-	// Shared says that other processes write to the bucket too. Without it, memory has all that there is.
+	// Shared specifies whether other processes also write to the bucket. If not, memory has all records.
 	Shared bool
 	Log    *slog.Logger
 }
@@ -44,7 +44,7 @@ type Leader interface {
 	AskLeader(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error)
 }
 
-// Entry is what the bucket holds for a key.
+// Entry is the content of the bucket for a key.
 type Entry struct {
 	Key      string
 	Revision uint64
@@ -52,22 +52,22 @@ type Entry struct {
 	Value    []byte
 }
 
-// applier is a table without its type.
+// applier is the interface of a table without its type parameter.
 type applier interface {
 	prefix() string
-	// apply takes what the bucket holds for a key; gone: nothing.
+	// apply applies the bucket's entry for a key. gone means that the entry was deleted.
 	apply(e Entry, gone bool) error
 	// restore writes the records that the bucket has lost.
 	restore(ctx context.Context) error
 }
 
-// New returns a registry that has no tables yet.
+// New returns a registry without tables.
 func New(cfg Config) *Registry {
 	return &Registry{cfg: cfg, bucket: cfg.KV.Bucket(), seen: jsstream.NewProgress()}
 }
 
-// Open reads the whole bucket and follows it until run ends. It returns when all is in memory that the bucket had at the
-// time of the call; the returned function waits for the end of the reading. No table is added after it.
+// Open reads the whole bucket and follows it until run ends. It returns when it has read everything that the bucket had at the time of the call. wait
+// waits for the end of the reading. No table may be added after Open.
 func (r *Registry) Open(ctx, run context.Context, reader *jsstream.Reader) (wait func(), err error) {
 	wait, err = jsstream.Follow(ctx, run, jsstream.Feed{
 		JS: r.cfg.JS, Stream: r.cfg.Stream, Reader: reader, Shared: r.cfg.Shared, See: r.see, Seen: r.seen, Log: r.cfg.Log,
@@ -79,7 +79,7 @@ func (r *Registry) Open(ctx, run context.Context, reader *jsstream.Reader) (wait
 	return wait, nil
 }
 
-// restore writes what the bucket has lost: its servers have set it back to an older state, and memory has the later one.
+// restore writes the records that the bucket has lost: its servers set it back to an older state, and memory has the later one.
 func (r *Registry) restore(ctx context.Context) error {
 	for _, t := range r.tables {
 		if err := t.restore(ctx); err != nil {
@@ -105,15 +105,14 @@ func (r *Registry) see(msg *nats.Msg, meta *nats.MsgMetadata) {
 	}
 }
 
-// deleted reports whether a message says that its key is gone: a client's marker, or that of a server whose time to live has
-// ended.
+// deleted reports whether a message marks its key as deleted: a marker of a client, or of a server after the end of a time to live.
 func deleted(h nats.Header) bool {
 	return h.Get("KV-Operation") != "" || h.Get(jetstream.MarkerReasonHeader) != ""
 }
 
 func (r *Registry) subject(key string) string { return "$KV." + r.bucket + "." + key }
 
-// knownTimeout bounds the wait for a change that the bucket has to be applied here.
+// knownTimeout limits the wait until this process has applied a change of the bucket.
 const knownTimeout = 5 * time.Second
 
 // known returns when this process has applied a revision.
@@ -126,11 +125,10 @@ func (r *Registry) known(ctx context.Context, revision uint64) error {
 	return nil
 }
 
-// lookTimeout bounds a look into the bucket.
+// lookTimeout limits a read from the bucket.
 const lookTimeout = 2 * time.Second
 
-// look returns when this process has applied what the bucket holds for a key now. An error says that it is not known what
-// that is.
+// look returns when this process has applied the bucket's current entry for a key. If it returns an error, the current entry is not known.
 func (r *Registry) look(ctx context.Context, key string) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -144,7 +142,7 @@ func (r *Registry) look(ctx context.Context, key string) error {
 	return r.known(ctx, raw.Sequence)
 }
 
-// create stores the first value of a key, or the first one after its deletion, and returns when this process knows it.
+// create stores the first value of a key, or the first after its deletion, and returns when this process has applied it.
 func (r *Registry) create(ctx context.Context, key string, value []byte) (uint64, error) {
 	revision, err := r.cfg.KV.Create(ctx, key, value)
 	if err != nil {
@@ -153,12 +151,12 @@ func (r *Registry) create(ctx context.Context, key string, value []byte) (uint64
 	return revision, r.known(ctx, revision)
 }
 
-// replace stores a message in the place of the value of a revision, and returns when this process knows it. The bucket keeps the message
-// for some time; 0: for ever.
+// replace stores a message in place of the value with revision was, and returns when this process has applied it. The bucket keeps the message for
+// keep. 0 means forever.
 func (r *Registry) replace(ctx context.Context, key string, m *nats.Msg, was uint64, keep time.Duration) (uint64, error) {
 	m.Subject = r.subject(key)
 	if domain := r.cfg.JS.Options().Domain; domain != "" {
-		// A leaf node that has JetStream passes on only what begins with the prefix of the domain's API.
+		// A leaf node with JetStream forwards only subjects with the prefix of the domain's API.
 		m.Subject = "$JS." + domain + ".API." + m.Subject
 	}
 	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(was)}

@@ -16,25 +16,25 @@ import (
 	"github.com/jetpull/jetpull/internal/stored"
 )
 
-// ID names a record: by itself, or within a group.
+// ID identifies a record, by its name alone or within a group.
 type ID struct{ Group, Name string }
 
-// Kind says how the records of one kind are stored.
+// Kind configures how the records of one kind are stored.
 type Kind[T any] struct {
-	// Prefix begins the keys, and ends with a dot. No prefix of a registry begins another.
+	// Prefix is the prefix of the keys and ends with a dot. No prefix in a registry may be a prefix of another.
 	Prefix string
-	// Key is the rest of a record's key.
+	// Key returns the rest of a record's key.
 	Key func(ID) string
-	// Encode returns what is stored of a record, as JSON.
+	// Encode returns the value that is stored for a record, as JSON.
 	Encode func(T) any
-	// Decode reads what is stored.
+	// Decode decodes a stored entry.
 	Decode func(Entry) (ID, T, error)
-	// Changed is called after each change, with what was there and what is there; nil stands for nothing. It runs on the goroutine that
-	// follows the bucket, under no lock, and must not block: a write of this process returns after it.
+	// Changed is called after each change, with the old and the new record, each of which may be nil. It runs on the goroutine that follows the
+	// bucket, without a lock, and must not block, because a write of this process returns after it.
 	Changed func(was, is *T)
 }
 
-// Table has the records of one kind in memory.
+// Table holds the records of one kind in memory.
 type Table[T any] struct {
 	r    *Registry
 	kind Kind[T]
@@ -50,7 +50,7 @@ type held struct {
 	revision uint64
 }
 
-// Add gives a registry that is not open yet a table.
+// Add adds a table to a registry that is not open yet.
 func Add[T any](r *Registry, kind Kind[T]) *Table[T] {
 	t := &Table[T]{r: r, kind: kind, records: map[string]map[string]T{}, ids: map[string]held{}}
 	r.tables = append(r.tables, t)
@@ -81,7 +81,7 @@ func (t *Table[T]) apply(e Entry, gone bool) error {
 	return nil
 }
 
-// replace changes what is in memory for a key, and returns what was there.
+// replace replaces the record in memory for a key, and returns the old one.
 func (t *Table[T]) replace(e Entry, id ID, value T, gone bool) (was *T) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -105,7 +105,7 @@ func (t *Table[T]) replace(e Entry, id ID, value T, gone bool) (was *T) {
 	return was
 }
 
-// restore implements applier. A record that was written since stays.
+// restore implements applier. It keeps a record that was written since.
 func (t *Table[T]) restore(ctx context.Context) error {
 	t.mu.RLock()
 	ids := maps.Clone(t.ids)
@@ -134,7 +134,7 @@ func (t *Table[T]) restore(ctx context.Context) error {
 	return nil
 }
 
-// Cached returns a record as this process knows it.
+// Cached returns a record as known to this process.
 func (t *Table[T]) Cached(id ID) (T, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -142,8 +142,7 @@ func (t *Table[T]) Cached(id ID) (T, bool) {
 	return value, ok
 }
 
-// Find returns a record from memory, and looks into the bucket for one that is not there: another process may have made it
-// a moment ago.
+// Find returns a record from memory. If it is not there, Find reads the bucket, because another process may have just created the record.
 func (t *Table[T]) Find(ctx context.Context, id ID) (T, error) {
 	if value, ok := t.Cached(id); ok {
 		return value, nil
@@ -151,8 +150,8 @@ func (t *Table[T]) Find(ctx context.Context, id ID) (T, error) {
 	return t.Fresh(ctx, id)
 }
 
-// Fresh returns a record as the bucket has it now, which this process knows then. A record that was deleted is not found
-// because the bucket has its marker. An empty answer of the bucket's leader proves nothing: a replica may be ahead of it.
+// Fresh returns a record as the bucket has it now. Then this process knows it too. A deleted record is not found because the bucket has its marker.
+// If the bucket's leader has no entry, that proves nothing, because a replica may be ahead of it.
 func (t *Table[T]) Fresh(ctx context.Context, id ID) (value T, err error) {
 	if t.r.cfg.Shared {
 		if err = t.r.look(ctx, t.key(id)); err != nil {
@@ -166,7 +165,7 @@ func (t *Table[T]) Fresh(ctx context.Context, id ID) (value T, err error) {
 	return value, err
 }
 
-// UpToNow returns when this process knows all records as the bucket has them now.
+// UpToNow returns when this process knows all records that the bucket has now.
 func (t *Table[T]) UpToNow(ctx context.Context) error {
 	if !t.r.cfg.Shared {
 		return nil
@@ -174,7 +173,7 @@ func (t *Table[T]) UpToNow(ctx context.Context) error {
 	return t.r.look(ctx, t.kind.Prefix+">")
 }
 
-// All returns the records of all groups, in no order.
+// All returns the records of all groups, in no particular order.
 func (t *Table[T]) All() []T {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -187,7 +186,7 @@ func (t *Table[T]) All() []T {
 	return list
 }
 
-// In returns the records of a group, in no order.
+// In returns the records of a group, in no particular order.
 func (t *Table[T]) In(group string) []T {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -198,8 +197,7 @@ func (t *Table[T]) In(group string) []T {
 	return list
 }
 
-// Put writes a record in the place of the one of a revision, or a new one if that is 0. It returns the revision that it has
-// now when this process knows it.
+// Put replaces the record with that revision, or creates one if revision is 0. It returns the new revision when this process knows the record.
 func (t *Table[T]) Put(ctx context.Context, id ID, value T, revision uint64) (uint64, error) {
 	data, err := t.encode(id, value)
 	if err != nil {
@@ -211,8 +209,7 @@ func (t *Table[T]) Put(ctx context.Context, id ID, value T, revision uint64) (ui
 	return t.r.replace(ctx, t.key(id), &nats.Msg{Data: data}, revision, 0)
 }
 
-// Expire writes a record in the place of the one of a revision, and returns when this process knows it. The bucket drops the record after
-// some time.
+// Expire replaces the record with that revision, and returns when this process knows the record. The bucket removes the record after the given time.
 func (t *Table[T]) Expire(ctx context.Context, id ID, value T, revision uint64, after time.Duration) error {
 	data, err := t.encode(id, value)
 	if err != nil {
@@ -230,20 +227,20 @@ func (t *Table[T]) encode(id ID, value T) ([]byte, error) {
 	return data, nil
 }
 
-// Delete removes the record of a revision, and returns when this process knows it. The bucket says for some time that it is
-// gone, for processes that are cut off; 0: for ever.
+// Delete removes the record with that revision, and returns when this process knows that. The bucket keeps a marker for remember, for processes that
+// are cut off. 0 means forever.
 func (t *Table[T]) Delete(ctx context.Context, id ID, revision uint64, remember time.Duration) error {
 	_, err := t.r.replace(ctx, t.key(id), &nats.Msg{Header: nats.Header{"KV-Operation": {"DEL"}}}, revision, remember)
 	return err
 }
 
-// Purge removes the records of a group from the bucket, without markers. Each process has to [Table.Forget] them.
+// Purge removes the records of a group from the bucket, without markers. Each process must call [Table.Forget].
 func (t *Table[T]) Purge(ctx context.Context, group string) error {
 	subject := t.r.subject(t.kind.Prefix + t.kind.Key(ID{Group: group, Name: "*"}))
 	return t.r.cfg.Stream.Purge(ctx, jetstream.WithPurgeSubject(subject))
 }
 
-// Forget drops the records of a group from memory, which were purged from the bucket without a marker.
+// Forget removes from memory the records of a group that was purged from the bucket.
 func (t *Table[T]) Forget(group string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,7 +1,7 @@
-// Package requeue reads dead letters, and decides where the message of one may be published again.
+// Package requeue reads dead letters, and decides where their messages may be published again.
 //
-// Every client that may publish to a stream of dead letters can write one, with any headers. An operator who requeues it has more permissions. So
-// the rule believes nothing that a dead letter says about its origin: the stream must exist, take the subject, and be the one that stores the
+// Every client that may publish to a stream of dead letters can write one, with any headers. An operator who requeues it has more permissions. So the
+// rule does not trust what a dead letter says about its origin: the stream must exist, must take the subject, and must be the one that stores the
 // message.
 package requeue
 
@@ -23,30 +23,30 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// Letter is a dead letter, as it is printed. The server states where and when it is stored. All else is what its publisher has written, which can be
+// Letter is a dead letter in its printed form. Its position and time come from the server. All else was written by its publisher, which can be
 // anybody who may publish to the stream.
 type Letter struct {
-	// StoredIn is the stream of the dead letter, Sequence is its sequence there, and Time is when it was stored.
+	// StoredIn is the stream of the dead letter, Sequence its sequence there, and Time when it was stored.
 	StoredIn string    `json:"-"`
 	Sequence uint64    `json:"seq"`
 	Time     time.Time `json:"time"`
-	// Subject is what the message was published to, Stream is the stream that it was in, and Origin is its sequence there.
+	// Subject is the subject to which the message was published, Stream the stream that stored it, and Origin its sequence there.
 	Subject string `json:"subject"`
 	Stream  string `json:"stream,omitempty"`
 	Origin  uint64 `json:"stream_seq"`
-	// Consumer is the one whose messages were handled, Attempts is how often this one was tried, and Reason is the last error.
+	// Consumer is the consumer whose handler gave the message up, Attempts the number of attempts, and Reason the last error.
 	Consumer string `json:"consumer,omitempty"`
 	Attempts int    `json:"attempts"`
 	Reason   string `json:"reason,omitempty"`
-	// Gone says that the message was too large for a dead letter, which has no payload then.
+	// Gone reports that the payload was omitted because the message was too large for a dead letter.
 	Gone bool `json:"payload_gone,omitempty"`
 	Size int  `json:"size"` // of the payload, in bytes
-	// Header has the headers of the message, without those of the dead letter and of the server.
+	// Header has the message's headers, without those of the dead letter and of the server.
 	Header nats.Header `json:"headers,omitempty"`
 	Data   []byte      `json:"-"` // the payload
 }
 
-// Read returns the dead letter that a message of a stream is; nil: it is none. A number that is none is 0.
+// Read returns the dead letter in a message of a stream, or nil if the message is not one. It returns 0 for an invalid number.
 func Read(stream string, seq uint64, at time.Time, h nats.Header, data []byte) *Letter {
 	if h.Get(deadletter.HeaderSubject) == "" {
 		return nil
@@ -61,7 +61,7 @@ func Read(stream string, seq uint64, at time.Time, h nats.Header, data []byte) *
 	return l
 }
 
-// Refusal is why a message is not published, unlike an error that leaves this unknown.
+// Refusal is why a message must not be published. Any other error leaves that open.
 type Refusal string
 
 // Error implements error.
@@ -69,26 +69,26 @@ func (r Refusal) Error() string { return string(r) }
 
 func refuse(format string, args ...any) error { return Refusal(fmt.Sprintf(format, args...)) }
 
-// Rule makes the messages of one operation. It may be used by several goroutines.
+// Rule makes the messages of one operation. It is safe for concurrent use.
 type Rule struct {
 	info  func(ctx context.Context, stream string) (*jetstream.StreamInfo, error)
 	inbox string
 
 	mu    sync.Mutex
-	known map[string][]string // the subjects of streams; nil: no letter may name the stream. A wrong value is found by the expected stream
+	known map[string][]string // the subjects of streams; nil: no letter may name the stream. The expected stream reveals a wrong value
 }
 
-// mostKnown bounds the streams that a rule remembers, because each letter may name another one.
+// mostKnown is the maximum number of streams that a rule remembers, because each letter may name another one.
 const mostKnown = 100
 
-// New returns a rule that reads streams with info, which asks the leader. Inbox is the prefix of the connection's inboxes.
+// New returns a rule that reads streams with info, which must ask the leader. inbox is the prefix of the connection's inboxes.
 func New(info func(ctx context.Context, stream string) (*jetstream.StreamInfo, error), inbox string) *Rule {
 	return &Rule{info: info, inbox: inbox, known: map[string][]string{}}
 }
 
-// Message returns the message to publish for a dead letter: to the subject that it had, where only the stream of its origin stores it, or
-// to another subject that the operator chose. An error that is no [Refusal] leaves open what may be published. The ID is that of the dead
-// letter, so that one which is requeued twice within the stream's duplicate window is stored once.
+// Message returns the message to publish for a dead letter: to its original subject, if only the stream of its origin stores it, or to the subject
+// to, which the operator chose. An error that is not a [Refusal] leaves open what may be published. The message ID identifies the dead letter, so
+// that a letter that is requeued twice within the stream's duplicate window is stored once.
 func (r *Rule) Message(ctx context.Context, l *Letter, to string) (*nats.Msg, error) {
 	m := &nats.Msg{Subject: cmp.Or(to, l.Subject), Header: Headers(l.Header, "Nats-", "Dead-Letter-"), Data: l.Data}
 	if l.Gone {
@@ -107,7 +107,7 @@ func (r *Rule) Message(ctx context.Context, l *Letter, to string) (*nats.Msg, er
 	return m, nil
 }
 
-// Subject refuses a subject to which a message that somebody else wrote is never published: one of the server, an inbox, or none at all.
+// Subject refuses a subject to which a message of another author must not be published: one of the server, an inbox, or an invalid one.
 func Subject(subject, inbox string) error {
 	switch {
 	case len(subject) > wire.MaxSubject:
@@ -122,7 +122,7 @@ func Subject(subject, inbox string) error {
 	return nil
 }
 
-// takes refuses a stream that does not take a subject, or that only one of the systems publishes to.
+// takes refuses a stream that does not take a subject, or to which only one of the systems publishes.
 func (r *Rule) takes(ctx context.Context, stream, subject string) error {
 	if len(stream) > wire.MaxName {
 		return refuse("stream %.100q of its origin does not exist: no name has %d bytes", stream, len(stream))
@@ -159,7 +159,7 @@ func (r *Rule) takes(ctx context.Context, stream, subject string) error {
 	return refuse("stream %q of its origin does not take subject %q: give another subject", stream, subject)
 }
 
-// Headers are the headers without those whose names begin with one of the prefixes.
+// Headers returns the headers whose names have none of the prefixes.
 func Headers(h nats.Header, without ...string) nats.Header {
 	own := nats.Header{}
 headers:

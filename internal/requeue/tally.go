@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	// mostSubjects bounds the subjects that a tally counts one by one, and shownSubjects those that its text names.
+	// mostSubjects limits the subjects that a tally counts separately, and shownSubjects those that its text names.
 	mostSubjects  = 1000
 	shownSubjects = 8
-	// longestSubject bounds the bytes of a subject in the text.
+	// longestSubject is the maximum length of a subject in the text, in bytes.
 	longestSubject = 80
 )
 
-// Tally counts the messages of a requeue by their subjects, before it begins. The zero value is empty.
+// Tally counts the messages of a requeue by subject, before the requeue begins. The zero value is empty.
 type Tally struct {
 	Subjects map[string]int
-	Refused  int // of which Why is the reason of the first
+	Refused  int // Why is the reason of the first
 	Why      error
 	others   int
 }
 
-// Add counts a message: to a subject, or refused with an error.
+// Add counts a message that goes to a subject, or that is refused with err.
 func (t *Tally) Add(subject string, err error) {
 	switch {
 	case err != nil:
@@ -44,7 +44,7 @@ func (t *Tally) Add(subject string, err error) {
 	t.Subjects[subject]++
 }
 
-// String names the subjects with most messages, as in "orders.new (30), orders.paid (2); refused: 1 (…)".
+// String names the subjects with the most messages, as in "orders.new (30), orders.paid (2); refused: 1 (…)".
 func (t *Tally) String() string {
 	subjects := slices.SortedFunc(maps.Keys(t.Subjects), func(a, b string) int {
 		return cmp.Or(cmp.Compare(t.Subjects[b], t.Subjects[a]), cmp.Compare(a, b))
@@ -68,7 +68,7 @@ func (t *Tally) String() string {
 	return text
 }
 
-// readable is a subject without characters that a terminal or a reader could take for something else.
+// readable returns a subject without characters that a terminal or a reader could mistake.
 func readable(subject string) string {
 	if len(subject) > longestSubject {
 		subject = subject[:longestSubject] + "…"

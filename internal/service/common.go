@@ -7,25 +7,25 @@ import (
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
-// HTTP is what the listeners of all systems have in common.
+// HTTP configures a listener. All systems have these settings.
 type HTTP struct {
 	Listener     string // the address to listen on; 127.0.0.1:8080 by default
-	MaxBodyBytes int    // the maximum size of a body
+	MaxBodyBytes int    // the maximum size of a request body, in bytes
 	// PerAddress is the maximum number of connections from one address. 0 means no limit. The default is 1,024.
 	PerAddress int
-	// Proxies are the addresses and networks of reverse proxies. The client of a request from one is the last other address in X-Forwarded-For.
-	// They have no limit of connections. X-Forwarded-Prefix of one is in front of the paths that the client sees.
+	// Proxies lists the addresses and networks of reverse proxies. The client of a proxy's request is the last address in X-Forwarded-For that is not
+	// a proxy. X-Forwarded-Prefix precedes the paths that the client sees. PerAddress does not limit proxies.
 	Proxies []string
-	// PublicURL is the URL by which clients reach the listener, such as https://example.com/relay. If it is empty, it is the URL that they
-	// use, or that a trusted proxy says.
+	// PublicURL is the URL at which clients reach the listener, such as https://example.com/relay. Empty means the URL that they request, or that a
+	// trusted proxy reports.
 	PublicURL string
-	// Open allows an address other than loopback without an admin token.
+	// Open allows a listener beyond loopback without an admin token.
 	Open bool
-	// OpenMetrics serves the metrics without the admin token.
+	// OpenMetrics allows requests for the metrics without the admin token.
 	OpenMetrics bool
 }
 
-// HTTPSettings are the settings of an HTTP. what has bodies, of which the largest has body bytes by default and most at most.
+// HTTPSettings returns the settings of an HTTP. The body of what is limited to body bytes by default. The setting cannot exceed most.
 func HTTPSettings[C any](system, what, body string, most int, of func(*C) *HTTP) []Setting[C] {
 	return []Setting[C]{
 		Text("http", "listener", "127.0.0.1:8080", "address to listen on", func(c *C) *string { return &of(c).Listener }),
@@ -44,7 +44,7 @@ func HTTPSettings[C any](system, what, body string, most int, of func(*C) *HTTP)
 	}
 }
 
-// Check refuses a listener that is open to all, and a public URL that is none. Harm is what anybody could do who needs no token.
+// Check refuses a listener that other machines can reach without a token, and an invalid public URL. harm says what anybody could then do.
 func (h *HTTP) Check(harm, token string) error {
 	_, public := httpserve.ParsePublicURL(h.PublicURL)
 	return errors.Join(Named("[http] public-url", public), CheckListener(h.Listener, harm, token, h.Open))
@@ -52,11 +52,11 @@ func (h *HTTP) Check(harm, token string) error {
 
 // Log configures the log.
 type Log struct {
-	Filename string // the file to log to; empty: standard error
-	Level    string // debug, info (the default), warn, error or, of the broker, fatal
+	Filename string // the file to log to; empty means standard error
+	Level    string // debug, info (the default), warn, error or, for the broker, fatal
 }
 
-// LogSettings are the settings of a Log with some levels.
+// LogSettings returns the settings of a Log with these levels.
 func LogSettings[C any](levels []string, of func(*C) *Log) []Setting[C] {
 	return []Setting[C]{
 		Text("log", "filename", "", "file to log to, opened again on SIGHUP; standard error if empty", func(c *C) *string { return &of(c).Filename }),
@@ -66,14 +66,14 @@ func LogSettings[C any](levels []string, of func(*C) *Log) []Setting[C] {
 
 // Admin configures the administration of a system.
 type Admin struct {
-	// Token is the admin token. Empty means that requests need none: see HTTP.Open.
+	// Token is the admin token. Empty means that requests need none; see HTTP.Open.
 	Token string
-	// MaxFailed is the maximum number of requests with a wrong admin token from one address in a minute. Beyond it, the answer to a wrong token
-	// waits until the minute is over. 0 means no limit. The default is 60.
+	// MaxFailed is the maximum number of requests with a wrong admin token from one address in a minute. Beyond it, each answer to a wrong token is
+	// delayed by a second, until the minute is over. 0 means no limit. The default is 60.
 	MaxFailed int
 }
 
-// AdminSettings are the settings of an Admin. Token describes the token.
+// AdminSettings returns the settings of an Admin. token is the description of the token.
 func AdminSettings[C any](token string, of func(*C) *Admin) []Setting[C] {
 	return []Setting[C]{
 		Text("admin", "token", "", token, func(c *C) *string { return &of(c).Token }),
@@ -83,20 +83,20 @@ func AdminSettings[C any](token string, of func(*C) *Admin) []Setting[C] {
 	}
 }
 
-// NATS is what all systems know of their NATS server.
+// NATS configures the NATS server of a system.
 type NATS struct {
-	// URL is that of an existing server, or several with commas. Empty means a server in this process.
+	// URL is the URL of an existing server, or several, separated by commas. Empty means a server in this process.
 	URL      string
-	Creds    string // the file with the credentials for an existing server; empty: none
+	Creds    string // the file with the credentials for an existing server; empty means none
 	StoreDir string // the folder of the embedded server
-	Name     string // the first part of the names of streams and subjects; that of the system by default
-	Replicas int    // the copies of each stream, 1 (the default) to 5
-	// Sync is when the embedded server syncs to disk: always (the default) and each before the answer, for several writes at a time or for one.
-	// Otherwise it is an interval such as 2m; a crash of the machine can lose the writes since then.
+	Name     string // the first part of the names of streams and subjects; the system's name by default
+	Replicas int    // the number of copies of each stream, 1 (the default) to 5
+	// Sync is when the embedded server syncs to disk. With always (the default) or each, it syncs before it answers: several writes together, or each
+	// write alone. Otherwise Sync is an interval such as 2m. A crash of the machine then loses the writes since the last sync.
 	Sync string
 }
 
-// NATSSettings are the settings of a NATS.
+// NATSSettings returns the settings of a NATS.
 func NATSSettings[C any](system string, of func(*C) *NATS) []Setting[C] {
 	return []Setting[C]{
 		Text("nats", "url", "", "URL of an existing NATS server, or several separated by commas; empty: run one in this process",
@@ -111,7 +111,7 @@ func NATSSettings[C any](system string, of func(*C) *NATS) []Setting[C] {
 	}
 }
 
-// Named is an error of a setting with its name, or nil.
+// Named returns err with the name of its setting. It returns nil if err is nil.
 func Named(name string, err error) error {
 	if err == nil {
 		return nil

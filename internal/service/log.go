@@ -10,8 +10,7 @@ import (
 	"syscall"
 )
 
-// OpenLog opens a JSON log, in the file or, if that is empty, on errOut. The level fatal is error. At SIGHUP the file is
-// opened again, as logrotate wants it.
+// OpenLog opens a JSON log in a file, or on errOut if filename is empty. The level fatal means error. On SIGHUP, the file is reopened, for logrotate.
 func OpenLog(filename, level string, errOut io.Writer) (log *slog.Logger, closeLog func() error, err error) {
 	least := slog.LevelError
 	if level != "fatal" {
@@ -31,7 +30,7 @@ func OpenLog(filename, level string, errOut io.Writer) (log *slog.Logger, closeL
 	return NewLog(w, least), closeLog, nil
 }
 
-// NewLog returns a JSON log in which durations can be read: "1m30s", not nanoseconds.
+// NewLog returns a JSON log with readable durations, such as "1m30s", instead of nanoseconds.
 func NewLog(w io.Writer, least slog.Level) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: least, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Value.Kind() == slog.KindDuration {
@@ -41,8 +40,7 @@ func NewLog(w io.Writer, least slog.Level) *slog.Logger {
 	}}))
 }
 
-// logFile is a file that can be opened again under its name, after logrotate has
-// renamed it. Its methods may be called by several goroutines.
+// logFile is a file that can be reopened under its name after logrotate has renamed it. It is safe for concurrent use.
 type logFile struct {
 	path string
 
@@ -50,7 +48,7 @@ type logFile struct {
 	file *os.File
 }
 
-// open opens the file anew. If that fails, the one that was open stays.
+// open reopens the file. If that fails, the file that was open stays open.
 func (l *logFile) open() error {
 	file, err := os.OpenFile(l.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
 	if err != nil {
@@ -78,8 +76,7 @@ func (l *logFile) close() error {
 	return l.file.Close()
 }
 
-// reopenOnHangup opens the file anew at each SIGHUP, until the returned function is
-// called.
+// reopenOnHangup reopens the file on each SIGHUP, until stop is called.
 func (l *logFile) reopenOnHangup(errOut io.Writer) (stop func()) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -87,7 +84,7 @@ func (l *logFile) reopenOnHangup(errOut io.Writer) (stop func()) {
 	running.Go(func() {
 		for range hangups {
 			if err := l.open(); err != nil {
-				// The log itself may be what is broken.
+				// The log itself may be broken.
 				_, _ = fmt.Fprintf(errOut, "SIGHUP: the log goes on in the file that was open: %v\n", err)
 			}
 		}

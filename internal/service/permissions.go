@@ -13,19 +13,19 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// refusedFor is how long a refusal is reported. The system tries again sooner, so the error ends a minute after the permission was given.
+// refusedFor is how long a refusal is reported. The system retries sooner, so the report ends a minute after the permission was granted.
 const refusedFor = time.Minute
 
-// violation finds the operation and the subject in the error of nats-server.
+// violation matches the operation and the subject in an error of nats-server.
 var violation = regexp.MustCompile(`(Publish|Subscription) to "([^"]*)"`)
 
-// Permissions notes what the server refuses to a connection because its user lacks a permission.
+// Permissions records operations that the server refuses because the connection's user lacks a permission.
 type Permissions struct {
 	mu      sync.Mutex
-	refused map[string]time.Time // the last refusal of each operation on a subject
+	refused map[string]time.Time // time of the last refusal, by operation and subject
 }
 
-// Watch is an option of the connection that is watched. The error handler of earlier options is still called.
+// Watch is an option for the connection to watch. The error handler of earlier options is still called.
 func (p *Permissions) Watch(o *nats.Options) error {
 	handle := o.AsyncErrorCB
 	o.AsyncErrorCB = func(nc *nats.Conn, sub *nats.Subscription, err error) {
@@ -50,8 +50,8 @@ func (p *Permissions) note(err error, now time.Time) {
 	p.refused[found[1]+" to "+withoutNames(found[2])] = now
 }
 
-// withoutNames is a subject without the names of messages, channels and receivers, which are not for everybody who asks whether a system is ready.
-// Those of the API have the operation and the stream in the first six tokens.
+// withoutNames returns a subject without the names of messages, channels and receivers, because anybody may ask whether a system is ready. API
+// subjects have the operation and the stream in their first six tokens.
 func withoutNames(subject string) string {
 	most := 2
 	if strings.HasPrefix(subject, "$JS.") {
@@ -63,7 +63,7 @@ func withoutNames(subject string) string {
 	return subject
 }
 
-// Err names what the server has refused within the last minute, or returns nil.
+// Err returns an error that names the operations that the server refused within the last minute, or nil.
 func (p *Permissions) Err() error { return p.err(time.Now()) }
 
 func (p *Permissions) err(now time.Time) error {

@@ -16,13 +16,13 @@ import (
 	"github.com/jetpull/jetpull/internal/systems"
 )
 
-// Closers are what is to be closed of a process that has started, or has begun to.
+// Closers collects the functions that release the resources of a process that has started, or is starting.
 type Closers struct{ all []func() }
 
-// Add has each of these called by Close, before those that were added earlier.
+// Add adds functions for Close. Close calls later ones first.
 func (c *Closers) Add(closers ...func()) { c.all = append(c.all, closers...) }
 
-// Close calls them, the last first.
+// Close calls the functions in reverse order.
 func (c *Closers) Close() {
 	for i := len(c.all) - 1; i >= 0; i-- {
 		c.all[i]()
@@ -43,7 +43,7 @@ func Loopback(listener string) (bool, error) {
 	return err == nil && ip.IsLoopback(), nil
 }
 
-// CheckListener refuses a listener that other machines can reach and that asks nobody for a token. Harm is what anybody could do.
+// CheckListener refuses a listener that other machines can reach without a token. harm says what anybody could then do.
 func CheckListener(listener, harm string, token string, open bool) error {
 	loopback, err := Loopback(listener)
 	if err != nil || loopback || token != "" || open {
@@ -54,7 +54,7 @@ func CheckListener(listener, harm string, token string, open bool) error {
 		"a token", listener, harm)
 }
 
-// CheckEmbedded refuses settings of an existing server where there is none, by key, and replicas.
+// CheckEmbedded refuses replicas, and the settings for an existing server in existing, if there is no such server.
 func CheckEmbedded(replicas int, existing map[string]string) error {
 	var errs []error
 	if replicas > 1 {
@@ -68,10 +68,10 @@ func CheckEmbedded(replicas int, existing map[string]string) error {
 	return errors.Join(errs...)
 }
 
-// reconnectWait is the least wait before a connection is tried again, and the most that is added to it.
+// reconnectWait is the minimum wait before an attempt to reconnect, and the maximum jitter.
 const reconnectWait = 250 * time.Millisecond
 
-// NATSOptions are those of a connection that is kept for as long as the process runs.
+// NATSOptions returns the options for a connection that lasts as long as the process.
 func NATSOptions(name string, log *slog.Logger) []nats.Option {
 	return []nats.Option{
 		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectWait, reconnectWait),
@@ -90,7 +90,7 @@ func NATSOptions(name string, log *slog.Logger) []nats.Option {
 	}
 }
 
-// Connect connects to an existing server, with a file of credentials unless that is empty.
+// Connect connects to an existing server. Without creds, it uses no file of credentials.
 func Connect(url, creds string, opts ...nats.Option) (*nats.Conn, error) {
 	if creds != "" {
 		opts = append(opts, nats.UserCredentials(creds))
@@ -102,8 +102,8 @@ func Connect(url, creds string, opts ...nats.Option) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// CheckStore refuses the store of an embedded server that has streams, but none of the system: it is another program's, such as the relay's
-// where the broker starts.
+// CheckStore refuses the store of an embedded server that has streams but none of the system. Such a store belongs to another program, such as the
+// relay.
 func CheckStore(ctx context.Context, js jetstream.JetStream, dir, system string) error {
 	foreign, owner := "", ""
 	streams := js.ListStreams(ctx)

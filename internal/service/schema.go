@@ -13,20 +13,20 @@ import (
 	"gopkg.in/ini.v1"
 )
 
-// Schema is all keys of the configuration C of a system.
+// Schema contains the keys of the configuration C of a system.
 type Schema[C any] struct {
 	prefix   string // of environment variables
 	settings []Setting[C]
 }
 
-// shortFlags are the flags that are worth a name of their own.
+// shortFlags maps keys to flags that are not called --section-key in any system.
 var shortFlags = map[string]string{
 	"nats-url": "nats", "nats-creds": "creds", "nats-store-dir": "store-dir", "nats-sync": "sync", "nats-replicas": "replicas",
 	"http-listener": "listen", "log-log-level": "log-level", "log-filename": "log-file",
 }
 
-// NewSchema makes the schema of a system from settings in the order of the sample file. Short has the flags that are not
-// called --section-key, beside those that all systems have.
+// NewSchema returns the schema of a system. settings are in the order of the sample file. short maps keys to flags that are not called --section-key,
+// in addition to those that all systems have.
 func NewSchema[C any](system string, short map[string]string, settings ...Setting[C]) *Schema[C] {
 	s := &Schema[C]{prefix: "JETPULL_" + strings.ToUpper(system) + "_", settings: settings}
 	for i := range settings {
@@ -43,7 +43,7 @@ func NewSchema[C any](system string, short map[string]string, settings ...Settin
 	return s
 }
 
-// Clamp has values above their bounds count as these, and calls warn for each.
+// Clamp reduces values above their limits to the limits, and calls warn for each. Without it, they are errors.
 func (s *Schema[C]) Clamp(warn func(c *C, warning string)) *Schema[C] {
 	for i := range s.settings {
 		s.settings[i].warn = warn
@@ -69,18 +69,18 @@ func (s *Schema[C]) New() *C {
 	return c
 }
 
-// Sources is where a configuration comes from. Later sources win: the file, then the environment, then flags.
+// Sources are the sources of a configuration. Later sources override earlier ones: the file, then the environment, then the flags.
 type Sources struct {
 	// File is the path of an INI file, or empty.
 	File string
 	// Env looks up an environment variable, as os.LookupEnv does.
 	Env func(name string) (string, bool)
-	// Flags are the values of the flags that were given, by name.
+	// Flags maps the names of the given flags to their values.
 	Flags map[string]string
 }
 
-// Load applies sources to a configuration that has its defaults: readINI reads the file. Its error names every key that is
-// unknown or has a bad value.
+// Load applies sources to a configuration that has its defaults. readINI parses the file. The error names every key that is unknown or has an invalid
+// value.
 func (s *Schema[C]) Load(c *C, from Sources, readINI func(data []byte) error) error {
 	var errs []error
 	if from.File != "" {
@@ -114,7 +114,7 @@ func (s *Schema[C]) Load(c *C, from Sources, readINI func(data []byte) error) er
 	return errors.Join(errs...)
 }
 
-// ParseINI reads the text of an INI file. Text that is not UTF-8 could not be shown or stored as it is.
+// ParseINI parses an INI file. It refuses text that is not UTF-8, which could not be shown or stored unchanged.
 func ParseINI(data []byte) (*ini.File, error) {
 	number := 0
 	for line := range bytes.Lines(data) {
@@ -134,22 +134,22 @@ func (s *Schema[C]) Has(section string) bool {
 	return slices.ContainsFunc(s.settings, func(one Setting[C]) bool { return one.Section == section })
 }
 
-// Read applies an INI file, with other for the sections that the schema does not have. Its error names every section and key that is unknown,
-// and every bad value.
+// Read applies an INI file. It calls other for the sections that the schema does not have. The error names every unknown section and key, and every
+// invalid value.
 func (s *Schema[C]) Read(c *C, file *ini.File, other func(*ini.Section) error) error {
 	var errs []error
 	for _, section := range file.Sections() {
 		switch {
 		case s.Has(section.Name()):
 			errs = append(errs, s.readSection(c, section))
-		case section.Name() != ini.DefaultSection || len(section.Keys()) > 0: // every file has that one
+		case section.Name() != ini.DefaultSection || len(section.Keys()) > 0: // every file has the default section
 			errs = append(errs, other(section))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// UnknownSection refuses a section.
+// UnknownSection returns the error for an unknown section.
 func UnknownSection(section *ini.Section) error {
 	return fmt.Errorf("[%s]: no such section", section.Name())
 }
@@ -167,7 +167,7 @@ func (s *Schema[C]) readSection(c *C, section *ini.Section) error {
 	return errors.Join(errs...)
 }
 
-// Sample is a configuration file with every key at its default.
+// Sample returns a configuration file that sets every key to its default.
 func (s *Schema[C]) Sample(title string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s. Every key is a flag, which --help names,\n# and an environment variable, %sSECTION_KEY.\n", title, s.prefix)
@@ -185,9 +185,8 @@ func (s *Schema[C]) Sample(title string) string {
 	return b.String()
 }
 
-// Stray warns of environment variables that look like the system's and are none, unless they are of its clients. They are
-// not refused as a key of the file is: Kubernetes sets some for every service, and a service may well be called
-// jetpull-broker.
+// Stray warns of environment variables that have the system's prefix but name no setting. It skips those of clients. They are not errors, unlike
+// unknown keys of the file, because Kubernetes sets variables for every service, and a service may be called jetpull-broker.
 func (s *Schema[C]) Stray(environ []string, clients ...string) (warnings []string) {
 	for _, variable := range environ {
 		name, _, _ := strings.Cut(variable, "=")

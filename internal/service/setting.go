@@ -16,19 +16,19 @@ type Setting[C any] struct {
 	Key     string
 	Default string
 	Help    string
-	// Ignored settings are accepted for the sake of existing files, and have no default.
+	// Ignored settings are accepted for compatibility with existing files. They have no default.
 	Ignored bool
-	// Set reads the value into a configuration. Its error need not name the key.
+	// Set parses value and sets it in a configuration. Its error need not name the key.
 	Set func(c *C, value string) error
 
 	flag, env string
-	warn      func(c *C, warning string) // nil: values above the bound are refused
+	warn      func(c *C, warning string) // nil: values above the limit are errors
 }
 
-// Flag is the setting's name on the command line, without the dashes.
+// Flag returns the setting's name on the command line, without the dashes.
 func (s Setting[C]) Flag() string { return s.flag }
 
-// Env is the setting's name in the environment.
+// Env returns the setting's name in the environment.
 func (s Setting[C]) Env() string { return s.env }
 
 // Apply sets the value in a configuration. The error names the key.
@@ -49,16 +49,16 @@ func (s Setting[C]) Apply(c *C, value string) error {
 	return nil
 }
 
-// LargeError says that a value, or one of a list, is above its bound.
+// LargeError reports that a value, or an element of a list, is above its limit.
 type LargeError struct {
 	Value, Most string
 	text        string
 }
 
-// Error names the value and its bounds.
+// Error names the value and its limits.
 func (e *LargeError) Error() string { return e.text }
 
-// Text is a setting that can be anything.
+// Text returns a setting that accepts any text.
 func Text[C any](section, key, def, help string, field func(*C) *string) Setting[C] {
 	return Setting[C]{Section: section, Key: key, Default: def, Help: help, Set: func(c *C, value string) error {
 		*field(c) = value
@@ -66,12 +66,12 @@ func Text[C any](section, key, def, help string, field func(*C) *string) Setting
 	}}
 }
 
-// Number is a whole number from least to most.
+// Number returns a setting for a whole number from least to most.
 func Number[C any](section, key, def string, least, most int, help string, field func(*C) *int) Setting[C] {
 	return Setting[C]{Section: section, Key: key, Default: def, Help: help, Set: func(c *C, value string) error {
 		n, err := strconv.Atoi(value)
 		switch text := fmt.Sprintf("%q is not a whole number from %d to %d", value, least, most); {
-		case n > most: // Atoi returns the largest number for one that is too large
+		case n > most: // for a number that is too large, Atoi returns the largest one
 			return &LargeError{value, strconv.Itoa(most), text}
 		case err != nil || n < least:
 			return errors.New(text)
@@ -81,7 +81,7 @@ func Number[C any](section, key, def string, least, most int, help string, field
 	}}
 }
 
-// Boolean is true or false.
+// Boolean returns a setting that is true or false.
 func Boolean[C any](section, key, def, help string, field func(*C) *bool) Setting[C] {
 	return Setting[C]{Section: section, Key: key, Default: def, Help: help, Set: func(c *C, value string) error {
 		b, err := strconv.ParseBool(value)
@@ -93,7 +93,7 @@ func Boolean[C any](section, key, def, help string, field func(*C) *bool) Settin
 	}}
 }
 
-// Choice is one of some words, which its help names.
+// Choice returns a setting that is one of several words, which its help lists.
 func Choice[C any](section, key, def string, of []string, help string, field func(*C) *string) Setting[C] {
 	return Setting[C]{Section: section, Key: key, Default: def, Help: help + ": " + strings.Join(of, ", "), Set: func(c *C, value string) error {
 		if !slices.Contains(of, value) {
@@ -104,10 +104,10 @@ func Choice[C any](section, key, def string, of []string, help string, field fun
 	}}
 }
 
-// Century is the longest duration that can be set.
+// Century is the maximum duration of a setting.
 const Century = 100 * 365 * 24 * time.Hour
 
-// Duration is a number of units from least to most, which may have a fraction.
+// Duration returns a setting for a number of units, which may have a fraction, from least to most.
 func Duration[C any](section, key, def string, unit, least, most time.Duration, help string, field func(*C) *time.Duration) Setting[C] {
 	return Setting[C]{Section: section, Key: key, Default: def, Help: help, Set: func(c *C, value string) error {
 		d, err := ParseDuration(value, unit, least, most)
@@ -119,10 +119,10 @@ func Duration[C any](section, key, def string, unit, least, most time.Duration, 
 	}}
 }
 
-// ParseDuration reads a number of units, which may have a fraction.
+// ParseDuration parses a number of units, which may have a fraction.
 func ParseDuration(value string, unit, least, most time.Duration) (time.Duration, error) {
 	n, err := strconv.ParseFloat(value, 64)
-	// Compared as numbers: a duration would overflow. NaN is neither, and what is too large for a number is infinite.
+	// Compare numbers, because durations could overflow. NaN fails both comparisons. A number that is too large is infinite.
 	length := n * float64(unit)
 	if err == nil && length >= float64(least) && length <= float64(most) {
 		return time.Duration(length), nil
@@ -144,7 +144,7 @@ func format(d, unit time.Duration) string {
 
 var unitNames = map[time.Duration]string{time.Second: "seconds", time.Minute: "minutes", 24 * time.Hour: "days"}
 
-// Seconds is a list of least or more numbers of seconds.
+// Seconds returns a setting for a list of numbers of seconds, with least or more elements.
 func Seconds[C any](section, key, def string, least int, help string, field func(*C) *[]time.Duration) Setting[C] {
 	return Setting[C]{Section: section, Key: key, Default: def, Help: help, Set: func(c *C, value string) error {
 		var all []time.Duration
@@ -163,7 +163,7 @@ func Seconds[C any](section, key, def string, least int, help string, field func
 	}}
 }
 
-// List is a list of words with commas between them, which check must accept.
+// List returns a setting for a comma-separated list of words that check accepts.
 func List[C any](section, key, def, help string, check func([]string) error, field func(*C) *[]string) Setting[C] {
 	return Setting[C]{Section: section, Key: key, Default: def, Help: help, Set: func(c *C, value string) error {
 		list := SplitList(value)
@@ -175,7 +175,7 @@ func List[C any](section, key, def, help string, check func([]string) error, fie
 	}}
 }
 
-// largestSize is the largest number of bytes that can be set, an exbibyte.
+// largestSize is the maximum number of bytes of a setting, an exbibyte.
 const largestSize = 1 << 60
 
 var byteUnits = []struct {
@@ -183,7 +183,7 @@ var byteUnits = []struct {
 	bytes float64
 }{{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}, {"", 1}}
 
-// Bytes is a number of bytes, such as 20GB.
+// Bytes returns a setting for a number of bytes, such as 20GB.
 func Bytes[C any](section, key, def, help string, field func(*C) *int64) Setting[C] {
 	return Setting[C]{Section: section, Key: key, Default: def, Help: help, Set: func(c *C, value string) error {
 		for _, unit := range byteUnits {
@@ -205,7 +205,7 @@ func Bytes[C any](section, key, def, help string, field func(*C) *int64) Setting
 	}}
 }
 
-// SplitList reads words with commas between them. Empty ones do not count.
+// SplitList splits a comma-separated list. It skips empty elements.
 func SplitList(value string) []string {
 	var list []string
 	for part := range strings.SplitSeq(value, ",") {

@@ -1,17 +1,15 @@
-// Package stored has the errors of a read from a store. A caller may treat a record as deleted only after ErrNotFound, not
-// after ErrUnavailable.
+// Package stored has the errors of reads from a store. A caller may treat a record as deleted only after ErrNotFound, not after ErrUnavailable.
 package stored
 
 import "errors"
 
 var (
-	// ErrNotFound says that the store has no such thing.
+	// ErrNotFound reports that the store does not have the record.
 	ErrNotFound = errors.New("not found")
-	// ErrConflict says that what was to be changed has changed meanwhile.
+	// ErrConflict reports that the record has changed meanwhile.
 	ErrConflict = errors.New("changed meanwhile")
-	// ErrUnavailable says that the store did not answer: it is not known whether something is there, or whether a change was
-	// made.
+	// ErrUnavailable reports that the store did not answer. It is unknown whether a record exists, or whether a change was made.
 	ErrUnavailable = errors.New("the store is not available, try again")
-	// ErrTooLarge says that the store takes nothing as large.
+	// ErrTooLarge reports that the record is larger than the store accepts.
 	ErrTooLarge = errors.New("too large")
 )

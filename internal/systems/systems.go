@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// The ends of the names of the broker's streams and of its bucket. Its setting [nats] name is what they begin with.
+// The suffixes of the names of the broker's streams and bucket. The prefix is its setting [nats] name.
 const (
 	BrokerMessages = "_messages"
 	BrokerJobs     = "_jobs"
@@ -16,7 +16,7 @@ const (
 	BrokerRegistry = "_registry"
 )
 
-// The relay's streams and buckets. Their names begin with its setting [nats] name and an underscore, their subjects with that setting and a dot.
+// The relay's streams and buckets. Their names have the prefix [nats] name and an underscore, their subjects [nats] name and a dot.
 const (
 	RelayFromSender   = "from_sender"
 	RelayToReceiver   = "to_receiver"
@@ -29,10 +29,10 @@ const (
 	RelayState   = "state"
 )
 
-// PartitionBucket begins the names of the buckets of package partition.
+// PartitionBucket is the prefix of the names of package partition's buckets.
 const PartitionBucket = "partition-"
 
-// streams are the ends of the streams' names, and of one of the subjects of each.
+// streams lists the suffixes of the streams' names, and of one subject of each.
 var streams = []struct{ system, name, subject string }{
 	{"broker", BrokerMessages, ".m.>"},
 	{"broker", BrokerJobs, ".j.>"},
@@ -45,12 +45,12 @@ var streams = []struct{ system, name, subject string }{
 	{"relay", "_" + RelayFailed, "." + RelayFailed + ".>"},
 }
 
-// buckets are the ends of the buckets' names.
+// buckets lists the suffixes of the buckets' names.
 var buckets = []struct{ system, name string }{
 	{"broker", BrokerRegistry}, {"relay", "_" + RelayConfig}, {"relay", "_" + RelayState}, {"relay", "_" + RelayRecords},
 }
 
-// OfStream returns the system that a stream with such subjects belongs to, or "". A bucket is recognized by its name alone, so one of another
+// OfStream returns the system to which a stream with these subjects belongs, or "". It recognizes a bucket by its name alone, so a bucket of another
 // program with such a name counts too.
 func OfStream(name string, subjects []string) (system string) {
 	if bucket, ok := strings.CutPrefix(name, "KV_"); ok {
@@ -64,7 +64,7 @@ func OfStream(name string, subjects []string) (system string) {
 	return ""
 }
 
-// OfSubject returns the system whose bucket has a subject, or "". A mirror of a bucket has another name, and the same subjects.
+// OfSubject returns the system whose bucket has a subject, or "". A mirror of a bucket has another name, but the same subjects.
 func OfSubject(subject string) (system string) {
 	if key, ok := strings.CutPrefix(subject, "$KV."); ok {
 		bucket, _, _ := strings.Cut(key, ".")

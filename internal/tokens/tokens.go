@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// Same compares two tokens in a time that depends on neither of them. An empty token equals nothing.
+// Same reports whether two tokens are equal, in a time that depends on neither. An empty token equals none.
 func Same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1 && a != ""
 }
 
-// Subject returns an ID as one token of a subject, which may also be part of a key. Letters, digits, - and _ stand for themselves, any
-// other byte is written as = and two hex digits. The empty ID is the caller's to write.
+// Subject returns an ID as one token of a subject, which may also be part of a key. Letters, digits, - and _ are unchanged. Any other byte becomes =
+// and two hex digits. The caller must handle the empty ID.
 func Subject(id string) string {
 	plain := 0
 	for plain < len(id) && isPlain(id[plain]) {
@@ -37,7 +37,7 @@ func Subject(id string) string {
 	return b.String()
 }
 
-// ParseSubject is the inverse of [Subject]. It refuses a token that Subject does not return.
+// ParseSubject is the inverse of [Subject]. It refuses a token that Subject cannot return.
 func ParseSubject(token string) (string, error) {
 	id, err := url.PathUnescape(strings.ReplaceAll(token, "=", "%"))
 	if err != nil || token == "" || Subject(id) != token {

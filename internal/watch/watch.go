@@ -1,4 +1,4 @@
-// Package watch checks for a problem periodically, and stores the last result. It also waits for a time or the end of a context.
+// Package watch periodically checks for a problem and stores the last result. It also waits for a time or the end of a context.
 package watch
 
 import (
@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// Condition is a problem that lasts until a check finds it gone. The zero Condition has none. It may be used by several goroutines.
+// Condition is a problem that lasts until a check finds that it has ended. The zero Condition has none. It is safe for concurrent use.
 type Condition struct {
 	problem atomic.Pointer[error]
 }
 
-// Err is the problem, or nil.
+// Err returns the problem, or nil.
 func (c *Condition) Err() error {
 	if p := c.problem.Load(); p != nil {
 		return *p
@@ -20,7 +20,7 @@ func (c *Condition) Err() error {
 	return nil
 }
 
-// Set stores the result of a check, and reports whether a problem has begun or ended. One goroutine at a time may call it.
+// Set stores the result of a check, and reports whether a problem has begun or ended. It must not be called concurrently.
 func (c *Condition) Set(err error) (begun, ended bool) {
 	was := c.problem.Load() != nil
 	if err == nil {
@@ -31,7 +31,7 @@ func (c *Condition) Set(err error) (begun, ended bool) {
 	return err != nil && !was, err == nil && was
 }
 
-// Sleep returns after d, or when ctx ends with its cause.
+// Sleep returns nil after d, or ctx's cause if ctx ends first.
 func Sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 || ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -46,7 +46,7 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Every calls f at once and then after each pause, until ctx ends.
+// Every calls f at once, and then after each pause, until ctx ends.
 func Every(ctx context.Context, pause time.Duration, f func()) {
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()

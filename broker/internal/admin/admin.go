@@ -1,5 +1,5 @@
-// Package admin stores the objects that operators create: producers, channels, consumers and access tokens. They are in a
-// key-value bucket. Every node follows the bucket and holds the objects in memory.
+// Package admin stores the objects that operators create: producers, channels, consumers and access tokens. They are in a key-value bucket. Every
+// node watches the bucket and holds the objects in memory.
 package admin
 
 import (
@@ -19,25 +19,25 @@ import (
 // Config configures a Directory.
 type Config struct {
 	Registry *registry.Registry
-	// Writes tracks the writes to the bucket.
+	// Writes syncs the writes to the bucket.
 	Writes   Writes
 	Messages Messages
 	// Changed is called when a consumer was created, changed or removed, in the order of the revisions.
 	Changed func(c domain.Consumer, removed bool)
 	// Ready returns why the store cannot be used now, or nil.
 	Ready func() error
-	// Now returns the time by the store's clock.
+	// Now returns the time of the store's clock.
 	Now func() time.Time
-	// Shared says that other processes write to the bucket too.
+	// Shared specifies whether other processes also write to the bucket.
 	Shared bool
-	// HashTokens stores the tokens of producers and channels as hashes.
+	// HashTokens specifies whether to store the tokens of producers and channels as hashes.
 	HashTokens bool
 }
 
 // Writes reports when writes are on disk.
 type Writes interface {
 	Failure() error
-	// DurableAt waits for one write, or for all with 0.
+	// DurableAt waits until a revision is on disk. With 0, it waits for all writes.
 	DurableAt(ctx context.Context, revision uint64) error
 }
 
@@ -45,9 +45,9 @@ type Writes interface {
 type Messages interface {
 	// Stored returns the sequences of the first and the last message, once they are on disk.
 	Stored(ctx context.Context) (first, last uint64, err error)
-	// ForgetConsumer deletes the records of a consumer's jobs. The removal of the consumer is on disk by then.
+	// ForgetConsumer deletes the records of a consumer's jobs. The caller ensures that the consumer's removal is on disk.
 	ForgetConsumer(ctx context.Context, c domain.Consumer) error
-	// CountPending counts the schedules of a channel that wait for their time. [domain.ErrUnavailable]: their number is not known now.
+	// CountPending counts the pending schedules of a channel. It returns [domain.ErrUnavailable] if the number is not known now.
 	CountPending(ctx context.Context, channel string) (int, error)
 	// ForgetChannel deletes the messages and schedules of a channel that has no consumers.
 	ForgetChannel(ctx context.Context, channel string) error
@@ -62,7 +62,7 @@ type Directory struct {
 	Accesses  *Kind[domain.AccessToken]
 }
 
-// New returns a directory of the objects in a registry, which is not open yet.
+// New returns a directory of the objects in cfg.Registry, which the caller opens later.
 func New(cfg Config) *Directory {
 	d := &Directory{Config: cfg}
 	d.Producers = &Kind[domain.Producer]{
@@ -98,20 +98,20 @@ func add[T any](k *Kind[T], prefix string, changed func(was, is *T)) {
 	})
 }
 
-// Kind holds the objects of one kind. An object created by another node is found at once. Changes and removals by other nodes are
-// seen a moment later.
+// Kind holds the objects of one kind. A node finds an object that another node has just created at once. It sees changes and removals by other nodes
+// a moment later.
 type Kind[T any] struct {
 	d     *Directory
 	table *registry.Table[T]
 	// Base returns the fields that all objects have.
 	Base func(*T) *domain.Stakeholder
-	// channel returns the channel field of an object, nil for kinds that do not belong to a channel.
+	// channel returns the channel field of an object. It is nil for kinds that do not belong to a channel.
 	channel func(*T) *string
-	// token returns what is stored of a token in place of the old one, which is empty for a new object. nil: the token itself.
+	// token returns what to store for a token that replaces old, which is empty for a new object. nil means the token itself.
 	token func(old, token string) string
-	// complete sets the fields that are known when the object is stored. nil: nothing to do.
+	// complete sets the fields that are known only when the object is stored. nil means nothing to do.
 	complete func(ctx context.Context, t *T) error
-	// forget deletes the data that belong to a removed object. nil: nothing to do.
+	// forget deletes the data that belong to a removed object. nil means nothing to do.
 	forget func(ctx context.Context, t T) error
 }
 
@@ -123,13 +123,13 @@ func (k *Kind[T]) id(t *T) registry.ID {
 	return id
 }
 
-// Find returns an object by its ID and that of its channel, if its kind has one.
+// Find returns an object by its ID and, if its kind has a channel, by the channel's ID.
 func (k *Kind[T]) Find(ctx context.Context, channel, id string) (T, error) {
 	return k.table.Find(ctx, registry.ID{Group: channel, Name: id})
 }
 
-// Refresh is like Find, but reads the bucket first. If the bucket does not answer, Refresh returns the object in memory: a change
-// based on it is checked against the bucket anyway. For an object that is not in memory it then returns [domain.ErrUnavailable].
+// Refresh is like Find, but reads the bucket first. If the bucket does not answer, Refresh returns the object in memory: a change based on it is
+// checked against the bucket anyway. If the object is not in memory, Refresh returns [domain.ErrUnavailable].
 func (k *Kind[T]) Refresh(ctx context.Context, channel, id string) (T, error) {
 	item, err := k.table.Fresh(ctx, registry.ID{Group: channel, Name: id})
 	if errors.Is(err, domain.ErrUnavailable) {
@@ -140,7 +140,7 @@ func (k *Kind[T]) Refresh(ctx context.Context, channel, id string) (T, error) {
 	return item, err
 }
 
-// List returns the objects of a channel, or all objects if channel is empty, newest first.
+// List returns the objects of a channel, newest first. An empty channel means all objects.
 func (k *Kind[T]) List(channel string) []T {
 	items := k.table.In(channel)
 	if channel == "" {
@@ -150,15 +150,15 @@ func (k *Kind[T]) List(channel string) []T {
 	return items
 }
 
-// Put creates or changes an object. A changed object must have the revision that was read. A call that changes nothing writes
-// nothing. When Put returns, the object is on disk.
+// Put creates or changes an object. To change an object, t must have the revision that was read. Put writes nothing if nothing changes. When it
+// returns, the object is on disk.
 func (k *Kind[T]) Put(ctx context.Context, t T) (T, error) {
 	id := k.id(&t)
 	old, err := k.table.Find(ctx, id)
 	if err != nil && !errors.Is(err, domain.ErrNotFound) {
 		return t, err
 	}
-	if s := k.Base(&t); k.token != nil && !domain.Hashed(s.Token) { // a hash is the one that is stored
+	if s := k.Base(&t); k.token != nil && !domain.Hashed(s.Token) { // a hash is the stored one
 		s.Token = k.token(k.Base(&old).Token, s.Token)
 	}
 	if err == nil && reflect.DeepEqual(old, t) {
@@ -167,8 +167,8 @@ func (k *Kind[T]) Put(ctx context.Context, t T) (T, error) {
 	return k.Save(ctx, t)
 }
 
-// Save writes an object unchanged, and returns once it is on disk. An object with revision 0 is created and gets its number,
-// revision and time of creation. Save fails with [domain.ErrConflict] if the stored revision is another.
+// Save writes an object unchanged, and returns once it is on disk. It creates an object that has revision 0, and sets its number, revision and
+// creation time. If the stored revision differs, Save returns [domain.ErrConflict].
 func (k *Kind[T]) Save(ctx context.Context, t T) (T, error) {
 	if err := k.d.Writes.Failure(); err != nil {
 		return t, err
@@ -179,7 +179,7 @@ func (k *Kind[T]) Save(ctx context.Context, t T) (T, error) {
 		}
 	}
 	s := k.Base(&t)
-	// Last-Modified has seconds, and must tell each change from the one before.
+	// Last-Modified has whole seconds, but must differ after each change.
 	before := s.ChangedAt
 	if s.ChangedAt = k.d.Now(); s.Revision == 0 {
 		s.CreatedAt = s.ChangedAt
@@ -202,8 +202,8 @@ func (k *Kind[T]) Delete(ctx context.Context, t T) error {
 	if err := k.d.Writes.Failure(); err != nil {
 		return err
 	}
-	// The removal must be completed even if the caller hangs up, because the object can no longer be named. For the same reason
-	// the deadline does not include the wait for a slow disk.
+	// The removal must be completed even if the caller hangs up, because nobody can name the object any more. For the same reason the deadline does
+	// not include the wait for a slow disk.
 	ctx = context.WithoutCancel(ctx)
 	removing, cancel := context.WithTimeout(ctx, jsstream.CommitTimeout)
 	defer cancel()
@@ -216,9 +216,8 @@ func (k *Kind[T]) Delete(ctx context.Context, t T) error {
 	return k.forget(ctx, t)
 }
 
-// DeleteChannel deletes a channel with its consumers, access tokens, messages and schedules. Unless it is forced it fails with
-// [domain.ErrWaiting] if there is anything to lose: jobs, which only consumers have, or a schedule. The channel goes last, so that a call
-// that failed can be repeated.
+// DeleteChannel deletes a channel with its consumers, access tokens, messages and schedules. If force is false and the channel has consumers, which
+// may have jobs, or pending schedules, DeleteChannel returns [domain.ErrWaiting]. It deletes the channel last, so that a failed call can be repeated.
 func (d *Directory) DeleteChannel(ctx context.Context, c domain.Channel, force bool) error {
 	if err := cmp.Or(d.Ready(), d.Consumers.table.UpToNow(ctx), d.Accesses.table.UpToNow(ctx)); err != nil {
 		return err
@@ -256,7 +255,7 @@ func deleteAll[T any](ctx context.Context, k *Kind[T], items []T) error {
 }
 
 func (d *Directory) consumerChanged(was, is *domain.Consumer) {
-	// It was deleted, or deleted and recreated before this node saw it.
+	// The consumer was deleted, or deleted and recreated before this node saw it.
 	if was != nil && (is == nil || is.Number != was.Number) {
 		d.Changed(*was, true)
 	}

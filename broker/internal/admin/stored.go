@@ -14,8 +14,8 @@ import (
 	"github.com/jetpull/jetpull/internal/registry"
 )
 
-// Seed creates the wanted objects that do not exist. Existing ones are left unchanged, as they may have been edited since, except
-// that plain tokens are hashed if HashTokens is set.
+// Seed creates the given objects that do not exist. It does not change existing objects, which may have been edited since, except that it hashes
+// their plain tokens if HashTokens is set.
 func (d *Directory) Seed(ctx context.Context, producers []domain.Producer, channels []domain.Channel, consumers []domain.Consumer) error {
 	if err := seed(ctx, d.Producers, "producer", append(d.Producers.List(""), producers...)); err != nil {
 		return err
@@ -35,8 +35,8 @@ func seed[T any](ctx context.Context, k *Kind[T], what string, wanted []T) error
 			t = stored
 		}
 		k.Base(&t).Token = cmp.Or(k.Base(&t).Token, domain.NewToken())
-		// It is repeated while the store does not answer, as at the start of a cluster. A conflict is passed over: an earlier attempt or
-		// another node has created the object.
+		// Insist retries while the store does not answer, as at the start of a cluster. A conflict is not an error: an earlier attempt or another
+		// node has created the object.
 		err := jsstream.Insist(ctx, func(ctx context.Context) error {
 			if _, err := k.Put(ctx, t); !errors.Is(err, domain.ErrConflict) {
 				return err
@@ -50,8 +50,8 @@ func seed[T any](ctx context.Context, k *Kind[T], what string, wanted []T) error
 	return nil
 }
 
-// RoleOf returns the highest role that a token has in a channel. An error says that the role is not known: another node may have
-// created the token, and the store cannot be read.
+// RoleOf returns the highest role that a token has in a channel. It returns an error if the role is unknown: another node may have created the token,
+// and the store cannot be read.
 func (d *Directory) RoleOf(channel, token string) (domain.Role, error) {
 	best := domain.RoleNone
 	if token == "" {
@@ -68,7 +68,7 @@ func (d *Directory) RoleOf(channel, token string) (domain.Role, error) {
 	return best, nil
 }
 
-// sameToken returns the token to store in place of an old one: the old one unchanged, if both are the same token.
+// sameToken returns the token to store in place of old. It returns old unchanged if both are the same token.
 func (d *Directory) sameToken(old, token string) string {
 	switch {
 	case domain.TokenMatches(old, token) && (domain.Hashed(old) || !d.HashTokens):
@@ -79,7 +79,7 @@ func (d *Directory) sameToken(old, token string) string {
 	return token
 }
 
-// key returns a key without the prefix of its kind.
+// key returns the key of an object, without the prefix of its kind.
 func key(id registry.ID) string {
 	if id.Group == "" {
 		return domain.SubjectToken(id.Name)
@@ -87,7 +87,7 @@ func key(id registry.ID) string {
 	return domain.SubjectToken(id.Group) + "." + domain.SubjectToken(id.Name)
 }
 
-// decode reads an entry. One that names another object than its key is not the broker's: it would take the place of that object.
+// decode reads an entry. It refuses an entry that names another object than its key does, because it would replace that object.
 func (k *Kind[T]) decode(e registry.Entry) (id registry.ID, t T, err error) {
 	err = json.Unmarshal(e.Value, &t)
 	b := k.Base(&t)
@@ -99,9 +99,8 @@ func (k *Kind[T]) decode(e registry.Entry) (id registry.ID, t T, err error) {
 	return id, t, err
 }
 
-// begin sets the sequence after which a new consumer gets jobs. The messages up to that sequence must be on disk first. Otherwise
-// a crash could lose them, their sequences would be assigned again, and the consumer would miss the new messages. The same holds
-// for a change of its event types.
+// begin sets the sequence after which a new consumer gets jobs. The messages up to that sequence must be on disk first. Otherwise a crash could lose
+// them and reassign their sequences, and the consumer would miss the new messages. The same applies to a change of its event types.
 func (d *Directory) begin(ctx context.Context, c *domain.Consumer) error {
 	if c.Revision != 0 && c.EventTypes == inForce(c.Filters) {
 		return nil
@@ -127,8 +126,7 @@ func inForce(filters []domain.EventFilter) string {
 // maxFilters bounds the changes of a consumer's event types that still apply to stored messages.
 const maxFilters = 100
 
-// filtered appends the event types that a consumer gets from now on to its filters, and drops the filters that no stored message
-// is subject to any more.
+// filtered appends the consumer's new event types to its filters. It drops the filters that no longer apply to any stored message.
 func filtered(c domain.Consumer, first, last uint64) ([]domain.EventFilter, error) {
 	filters := slices.Clone(c.Filters)
 	if c.EventTypes != inForce(filters) {

@@ -12,13 +12,13 @@ import (
 	"github.com/jetpull/jetpull/internal/tokens"
 )
 
-// Role is the set of rights of an access token in its channel. Each role includes the ones before it.
+// Role is the set of rights of an access token in its channel. Each role includes the lower ones.
 type Role int
 
 // The roles.
 const (
 	RoleNone    Role = iota
-	RoleRead         // read the channel, without tokens
+	RoleRead         // read the channel, except tokens
 	RolePublish      // also broadcast, in the name of any producer
 	RoleManage       // also change the channel, its consumers and its access tokens
 )
@@ -43,10 +43,10 @@ type AccessToken struct {
 	Role    Role
 }
 
-// HashPrefix begins the hash of a token.
+// HashPrefix is the prefix of the hash of a token.
 const HashPrefix = "sha256:"
 
-// HashToken returns the hash of a token for storage. There is no salt, because tokens are random.
+// HashToken returns the hash of a token for storage. It needs no salt, because tokens are random.
 func HashToken(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return HashPrefix + hex.EncodeToString(sum[:])
@@ -59,7 +59,7 @@ func Hashed(stored string) bool {
 	return ok && err == nil && len(sum) == sha256.Size && rest == strings.ToLower(rest)
 }
 
-// TokenMatches reports whether a token is the stored one, hashed or not.
+// TokenMatches reports whether a token equals the stored one, which may be a hash.
 func TokenMatches(stored, token string) bool {
 	if Hashed(stored) {
 		return token != "" && tokens.Same(stored, HashToken(token))
@@ -67,7 +67,7 @@ func TokenMatches(stored, token string) bool {
 	return tokens.Same(stored, token)
 }
 
-// CheckSent refuses a token, or the ID of a producer, that cannot be sent in an HTTP header.
+// CheckSent refuses a token, or the ID of a producer, that an HTTP header cannot carry.
 func CheckSent(text string) error {
 	if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
 		return errors.New("it has a control character, which no HTTP header can carry: leave it out")
@@ -78,7 +78,7 @@ func CheckSent(text string) error {
 	return nil
 }
 
-// CheckToken refuses a token that looks like a hash, and one that CheckSent refuses.
+// CheckToken refuses a token that looks like a hash, or that CheckSent refuses.
 func CheckToken(token string) error {
 	if Hashed(token) {
 		return fmt.Errorf("it has the form of a hash, %s and 64 hexadecimal digits: choose another", HashPrefix)

@@ -21,7 +21,7 @@ const (
 	Inflight  JobStatus = 1002
 	Delivered JobStatus = 1003
 	Dead      JobStatus = 1004
-	// Removed is the state of a job that was purged, from the queue or from the dead letters. No list, count or lookup shows it.
+	// Removed is the state of a job that was purged from the queue or the dead letters. No list, count or lookup shows it.
 	Removed JobStatus = 1005
 )
 
@@ -40,10 +40,10 @@ func (s JobStatus) String() string {
 	return strconv.Itoa(int(s))
 }
 
-// LogValue makes logs name a state as the HTTP interface does.
+// LogValue returns the name that the HTTP interface uses.
 func (s JobStatus) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// Settled reports whether a job stays in this state until it is requested otherwise.
+// Settled reports whether a job stays in this state until a request changes it.
 func (s JobStatus) Settled() bool { return s >= Delivered }
 
 // ParseJobStatus returns the state with this name in the HTTP contract.
@@ -59,14 +59,14 @@ func ParseJobStatus(name string) (JobStatus, bool) {
 // MessageStatus is the state of a message. The numbers are part of the HTTP contract.
 type MessageStatus int
 
-// The states of a message. A scheduled one is pending until its time. Any other is dispatched as soon as it is stored, because
-// storing it creates the jobs of all consumers.
+// The states of a message. A scheduled message is pending until its time. Any other message is dispatched as soon as it is stored, because storing it
+// creates the jobs of all consumers.
 const (
 	Pending    MessageStatus = 101
 	Dispatched MessageStatus = 102
 )
 
-// JobID identifies a job by its message and its consumer. No index is needed to find them.
+// JobID identifies a job by its message and its consumer, so that no index is needed to find either.
 type JobID struct {
 	Seq      uint64 // the message's sequence in the store
 	Consumer uint32 // the consumer's number
@@ -80,10 +80,10 @@ func (id JobID) String() string {
 	return raw.String()
 }
 
-// LogValue makes logs name a job as the HTTP interface does.
+// LogValue returns the form that the HTTP interface uses.
 func (id JobID) LogValue() slog.Value { return slog.StringValue(id.String()) }
 
-// ParseJobID is the inverse of [JobID.String]. It fails for an ID that no job can have.
+// ParseJobID is the inverse of [JobID.String]. It returns an error for an ID that no job can have.
 func ParseJobID(s string) (JobID, error) {
 	raw, err := xid.FromString(s)
 	if err != nil {
@@ -96,11 +96,10 @@ func ParseJobID(s string) (JobID, error) {
 	return id, nil
 }
 
-// NewID returns an ID for a message that was sent without one.
+// NewID returns an ID for a message that has none.
 func NewID() string { return xid.New().String() }
 
-// The pull state machine. Time and I/O are arguments, so that every step can
-// be tested as a table.
+// The pull state machine. Time and I/O are arguments, so that a table can test every step.
 //
 //	           claim, start processing
 //	   ┌──────────────────────────────────────┐
@@ -117,21 +116,21 @@ func NewID() string { return xid.New().String() }
 // Rules that the arrows do not show:
 //   - A request for the state that the job is in is accepted and changes nothing.
 //   - A timeout belongs to a request for INFLIGHT on a job that is not INFLIGHT.
-//   - A request that sends a claim token is refused when that claim is over, so
-//     that a worker that was too slow learns it. Repeating the request that
-//     ended the claim is accepted.
+//   - If a request has a claim token and that claim has ended, the request is
+//     refused, so that a slow worker learns that it was too slow. Repeating the
+//     request that ended the claim is accepted.
 
 // Request is a worker's request for a transition.
 type Request struct {
 	Next JobStatus
-	// Timeout is added to the limit of the claim. 0 means that none was sent.
+	// Timeout is added to the limit of the claim. 0 means that the request has none.
 	Timeout time.Duration
-	// Claim is the token of the claim that the worker believes to hold.
+	// Claim is the token of the claim that the worker believes it holds.
 	Claim string
 }
 
-// Transition decides a worker's request on a job. It returns the next job, and whether it differs. The limit is the duration of a
-// claim without an incremental timeout.
+// Transition applies a worker's request to a job. It returns the next job, and whether the job has changed. limit is the duration of a claim without
+// an incremental timeout.
 func Transition(job Job, req Request, now time.Time, limit time.Duration) (next Job, changed bool, err error) {
 	if req.Claim != "" && !holds(job, req) {
 		return job, false, ErrClaimLost
@@ -157,12 +156,12 @@ func Transition(job Job, req Request, now time.Time, limit time.Duration) (next 
 	return job, false, fmt.Errorf("%w: NextState %s, and the job is %s: give %s", ErrInvalidTransition, req.Next, job.Status, accepts[job.Status])
 }
 
-// accepts are the states that a worker may request, by the state of the job.
+// accepts lists, by state of a job, the states that a worker may request.
 var accepts = map[JobStatus]string{
 	Queued: "INFLIGHT", Inflight: "DELIVERED or DEAD", Dead: "INFLIGHT", Delivered: "none, a job that is DELIVERED stays so",
 }
 
-// Claim assigns a queued job to one worker, named by token. It fails if the job is no longer queued.
+// Claim assigns a queued job to one worker, identified by token. It returns an error if the job is no longer queued.
 func Claim(job Job, token string, timeout time.Duration, now time.Time, limit time.Duration) (Job, error) {
 	if job.Status != Queued {
 		return job, ErrConflict
@@ -170,7 +169,7 @@ func Claim(job Job, token string, timeout time.Duration, now time.Time, limit ti
 	return startClaim(job, token, timeout, now, limit), nil
 }
 
-// Extend renews the claim of an inflight job for a full limit from now, plus timeout. If the claim has a token, it must match.
+// Extend renews the claim of an inflight job for a full limit from now, plus timeout. If the claim has a token, token must match it.
 func Extend(job Job, token string, timeout time.Duration, now time.Time, limit time.Duration) (Job, error) {
 	if job.Status != Inflight {
 		if token != "" {
@@ -186,7 +185,7 @@ func Extend(job Job, token string, timeout time.Duration, now time.Time, limit t
 	return job, nil
 }
 
-// Expire ends a claim whose time is over, which its caller knows. It changes nothing if the claim was ended meanwhile.
+// Expire ends a claim that the caller knows to have expired. It changes nothing if the claim has ended meanwhile.
 func Expire(job Job, now time.Time, maxRetry int) (Job, bool) {
 	if job.Status != Inflight {
 		return job, false
@@ -238,14 +237,14 @@ func startClaim(job Job, token string, timeout time.Duration, now time.Time, lim
 	return job
 }
 
-// holds reports whether the claim that a request names is the job's. A worker that has completed its job and repeats the request,
-// because the answer was lost, still holds it.
+// holds reports whether a request names the job's claim. A worker that has completed its job still holds the claim, so that it can repeat the request
+// if the response was lost.
 func holds(job Job, req Request) bool {
 	return tokens.Same(job.Claim, req.Claim) && (job.Status == Inflight || job.Status == req.Next)
 }
 
-// Settle moves a job to a state without a holder. A delivered or dead job keeps the token of its last claim, so that a repeated
-// request is recognized.
+// Settle moves a job to a state in which no worker holds it. A delivered or dead job keeps the token of its last claim, so that a repeated request is
+// recognized.
 func Settle(job Job, status JobStatus, now time.Time) Job {
 	job.Status = status
 	job.ChangedAt = now
@@ -259,8 +258,8 @@ func Settle(job Job, status JobStatus, now time.Time) Job {
 // Backoff is a list of delays between the attempts of a callback.
 type Backoff []time.Duration
 
-// Delay returns the wait before retry n, counted from 1. That is the n-th delay. Past the end of the list it is the last delay
-// times 2, 3 and so on. An empty list means no delay.
+// Delay returns the wait before retry n, which counts from 1: the n-th delay of the list. Past the end of the list it is the last delay times 2, 3
+// and so on. An empty list means no delay.
 func (b Backoff) Delay(n int) time.Duration {
 	switch {
 	case len(b) == 0 || n < 1:
@@ -271,8 +270,8 @@ func (b Backoff) Delay(n int) time.Duration {
 	return time.Duration(n-len(b)+1) * b[len(b)-1]
 }
 
-// Attempted returns the job after a callback: delivered, queued for another attempt, or dead if its retries are used up. The next
-// attempt waits at least as long as the receiver has asked for.
+// Attempted returns the job after a callback: delivered, queued for another attempt, or dead if it has no retries left. The next attempt waits at
+// least as long as the receiver asked for.
 func Attempted(job Job, success bool, asked time.Duration, now time.Time, backoff Backoff, maxRetry int) Job {
 	switch {
 	case success:
@@ -288,15 +287,15 @@ func Attempted(job Job, success bool, asked time.Duration, now time.Time, backof
 
 // Attempt is one callback and its result.
 type Attempt struct {
-	// Number is counted from 1 over the life of a job.
+	// Number counts from 1 over the life of a job.
 	Number    int
 	StartedAt time.Time
 	Duration  time.Duration
-	// StatusCode is the status of the answer, 0 if there was none.
+	// StatusCode is the status of the answer, or 0 without one.
 	StatusCode int
 	Error      string // empty after a success
-	// Header and Body are the first 4 KiB of each, without secrets. If the first attempt at a job was a success, it has neither:
-	// such an attempt is part of the job's record.
+	// Header and Body are the first 4 KiB of each, without secrets. Both are empty if the first attempt at a job succeeded, because the job's record
+	// holds such an attempt.
 	Header map[string]string
 	Body   []byte
 }

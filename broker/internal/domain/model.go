@@ -1,6 +1,5 @@
-// Package domain defines producers, channels and consumers, messages and jobs, the state machine of a job, and the rules of
-// retries and event types. Time is an argument. The package knows neither configuration nor HTTP nor NATS, and starts no
-// goroutine.
+// Package domain defines producers, channels, consumers, messages and jobs, the state machine of a job, and the rules for retries and event types.
+// Time is an argument. The package does not depend on configuration, HTTP or NATS, and starts no goroutine.
 package domain
 
 import (
@@ -14,21 +13,21 @@ import (
 	"github.com/jetpull/jetpull/internal/tokens"
 )
 
-// Stakeholder has the fields that producers, channels and consumers share. The JSON form of each of these types is what is stored.
+// Stakeholder has the fields that producers, channels and consumers share. The store holds these types in their JSON form.
 type Stakeholder struct {
 	ID        string
 	Name      string
 	Token     string
 	CreatedAt time.Time
 	ChangedAt time.Time
-	// Number is assigned by the store when the object is created. It is unique and never changes. Younger objects have larger
-	// numbers. The first stored value has 0, because the number is the revision of that write.
+	// Number is assigned by the store when the object is created. It is unique, never changes, and is larger for younger objects. The first stored
+	// JSON has 0, because the number is the revision of that write.
 	Number uint32
-	// Revision is the store's revision of the object, 0 for one not stored yet.
+	// Revision is the store's revision of the object, or 0 if it is not stored yet.
 	Revision uint64 `json:"-"`
 }
 
-// At returns s as stored at a revision. The first revision of an object is its number.
+// At returns s with the revision at which it is stored. The first revision of an object is its number.
 func (s Stakeholder) At(revision uint64) Stakeholder {
 	s.Revision = revision
 	s.Number = cmp.Or(s.Number, uint32(revision))
@@ -38,7 +37,7 @@ func (s Stakeholder) At(revision uint64) Stakeholder {
 // Producer may broadcast to every channel.
 type Producer struct{ Stakeholder }
 
-// Channel is what producers broadcast to and consumers listen on.
+// Channel is a topic: producers broadcast to it, and its consumers get the messages.
 type Channel struct{ Stakeholder }
 
 // ConsumerType is how jobs reach a consumer.
@@ -61,13 +60,13 @@ func ParseConsumerType(s string) (ConsumerType, error) {
 	return "", fmt.Errorf("consumer type %q is not known: use push or pull", s)
 }
 
-// Consumer gets a job for every message that is stored in its channel after the consumer was created.
+// Consumer gets a job for every message that its channel stores after the consumer was created.
 type Consumer struct {
 	Stakeholder
 	Channel     string
 	CallbackURL string
 	Type        ConsumerType
-	// Since is the sequence of the last message that precedes the consumer. It has no jobs up to there.
+	// Since is the sequence of the last message before the consumer was created. The consumer has no jobs up to it.
 	Since uint64 `json:",omitempty"`
 	// Concurrency bounds the callbacks in progress. 0 means the broker's default.
 	Concurrency int `json:",omitempty"`
@@ -75,25 +74,25 @@ type Consumer struct {
 	RateLimit float64 `json:",omitempty"`
 	// EventTypes selects future messages: a comma-separated list of names, or prefixes followed by an asterisk. Empty means all.
 	EventTypes string `json:",omitempty"`
-	// Filters is the history of EventTypes, maintained by the store. The last one is in force.
+	// Filters is the history of EventTypes, which the store maintains. The last one is in force.
 	Filters []EventFilter `json:",omitempty"`
-	// SigningSecret turns on Standard Webhooks signatures, if not empty.
+	// SigningSecret turns on Standard Webhooks signatures if it is not empty.
 	SigningSecret string `json:",omitempty"`
 	// Headers are sent with each callback. Their values may be secret.
 	Headers map[string]string `json:",omitempty"`
-	// Pause makes the jobs wait, if it has a reason.
+	// Pause holds the jobs back if it has a reason.
 	Pause Pause `json:",omitzero"`
 }
 
 // The reasons why the jobs of a consumer wait.
 const (
-	// PausedByOperator is the reason after POST …/pause.
+	// PausedByOperator means that a request to POST …/pause paused the consumer.
 	PausedByOperator = "operator"
-	// PausedFailing is the reason after callbacks have failed for the configured time.
+	// PausedFailing means that all callbacks failed for the configured time.
 	PausedFailing = "failing"
 )
 
-// Pause is why and since when the jobs of a consumer wait. It is zero if they do not.
+// Pause is the reason for a consumer's pause and the time at which it began. It is zero if the consumer is not paused.
 type Pause struct {
 	Reason string
 	At     time.Time
@@ -104,24 +103,24 @@ func (c Consumer) Paused() bool { return c.Pause.Reason != "" }
 
 // Message is a broadcast.
 type Message struct {
-	// Seq is the position in the store, 0 for a message not stored yet.
+	// Seq is the position in the store, or 0 if the message is not stored yet.
 	Seq         uint64
 	ID          string
 	Channel     string
 	Producer    string
 	ContentType string
-	// EventType is matched by the filters of consumers. It may be empty.
+	// EventType is the type that consumers filter by. It may be empty.
 	EventType string
 	// Priority is 0 or more. Jobs with a higher priority go first.
 	Priority   int
 	Headers    map[string]string
 	Payload    []byte
 	ReceivedAt time.Time
-	// Trace is the W3C trace parent of the broadcast, if it had one.
+	// Trace is the W3C trace parent of the broadcast, or empty.
 	Trace string
 }
 
-// Scheduled is a message to be broadcast at a later time.
+// Scheduled is a message to broadcast at a later time.
 type Scheduled struct {
 	Message
 	For          time.Time
@@ -136,21 +135,19 @@ type Job struct {
 	Priority int
 	// ChangedAt is when the job entered its status.
 	ChangedAt time.Time
-	// Due is when a timer acts on the job: the end of the claim of an Inflight job, the next attempt of a Queued one. Zero means
-	// never.
+	// Due is when a timer acts on the job: the end of an Inflight job's claim, or the next attempt at a Queued job. Zero means never.
 	Due time.Time
 	// IncrementalTimeout is the timeout that the last claim added to the limit, in whole seconds.
 	IncrementalTimeout time.Duration
-	// Claim is the token of an exclusive claim, empty if there is none.
+	// Claim is the token of an exclusive claim, or empty.
 	Claim string
-	// Attempts is how many callbacks have ended. Took and Code are the duration and the status of the last one. Code is 0 if
-	// there was no answer.
+	// Attempts is the number of ended callbacks. Took and Code are the duration and status of the last one. Code is 0 if it had no answer.
 	Attempts int
 	Took     time.Duration
 	Code     int
-	// Replay is the ID of the last replay that queued the job again, empty if there is none.
+	// Replay is the ID of the last replay that queued the job again, or empty.
 	Replay string
-	// Revision is the store's revision of the job's record. 0 means that the job has no record: it is queued and was never tried.
+	// Revision is the store's revision of the job's record. 0 means that the job has no record, because it is queued and was never tried.
 	Revision uint64
 }
 
@@ -168,7 +165,7 @@ type EventFilter struct {
 	Types string // as [Consumer.EventTypes]
 }
 
-// Wants reports whether the consumer gets a message. A change of its event types applies to messages stored after it.
+// Wants reports whether the consumer gets a message. A change of event types applies to messages that are stored after it.
 func (c Consumer) Wants(seq uint64, eventType string) bool {
 	types := ""
 	for _, f := range c.Filters {
@@ -179,7 +176,7 @@ func (c Consumer) Wants(seq uint64, eventType string) bool {
 	return seq > c.Since && MatchesEventType(types, eventType)
 }
 
-// MatchesEventType reports whether one of the patterns of a list that [ParseEventTypes] has read fits. An empty list fits all.
+// MatchesEventType reports whether eventType matches a pattern of types, a list from [ParseEventTypes]. An empty list matches all.
 func MatchesEventType(types, eventType string) bool {
 	if types == "" {
 		return true
@@ -193,8 +190,7 @@ func MatchesEventType(types, eventType string) bool {
 	return false
 }
 
-// ParseEventTypes parses a comma-separated list of event types. Each may end in an asterisk, which matches any suffix. An empty
-// list means all.
+// ParseEventTypes parses a comma-separated list of event types. A type may end in an asterisk, which matches any suffix. An empty list matches all.
 func ParseEventTypes(s string) (string, error) {
 	var patterns []string
 	for pattern := range strings.SplitSeq(s, ",") {
@@ -214,7 +210,7 @@ func ParseEventTypes(s string) (string, error) {
 	return list, nil
 }
 
-// CheckEventType refuses an event type with characters that lists, patterns or stored headers use as separators.
+// CheckEventType refuses an event type with characters that separate items in lists, patterns or stored headers.
 func CheckEventType(s string) error {
 	if len(s) > maxEventType {
 		return fmt.Errorf("event type of %d bytes, at most %d are allowed", len(s), maxEventType)
@@ -227,12 +223,11 @@ func CheckEventType(s string) error {
 	return nil
 }
 
-// Values that are stored permanently, and held in memory on every node, are bounded in bytes.
+// Limits in bytes for values that are stored permanently and that every node holds in memory.
 const (
-	// MaxText bounds an ID, a name, a token, a message ID, a content type and the fields of a form that have no limit of their
-	// own.
+	// MaxText is the limit for an ID, name, token, message ID, content type, or form field without a limit of its own.
 	MaxText = 1 << 10
-	// MaxLongText bounds a callback URL, a list of event types and a metadata header.
+	// MaxLongText is the limit for a callback URL, a list of event types, or a metadata header.
 	MaxLongText = 4 << 10
 )
 
@@ -244,14 +239,13 @@ func CheckSize(text string, limit int) error {
 	return nil
 }
 
-// maxTokenLen is the longest token made by escaping. A subject with two of them stays well below the server's limit for a
-// protocol line.
+// maxTokenLen is the maximum length of an escaped token. With it, a subject with two tokens stays well below the server's limit for a protocol line.
 const maxTokenLen = 200
 
 var hashEncoding = base32.HexEncoding.WithPadding(base32.NoPadding)
 
-// SubjectToken returns an ID as one token of a subject, like [tokens.Subject]. An ID that would become too long is replaced by ==
-// and its hash, an empty ID by ==.
+// SubjectToken returns an ID as one token of a subject, like [tokens.Subject]. It returns == and a hash for an ID that would become too long, and ==
+// for an empty ID.
 func SubjectToken(id string) string {
 	token := tokens.Subject(id)
 	switch {
@@ -264,12 +258,11 @@ func SubjectToken(id string) string {
 	return token
 }
 
-// Page selects a part of a list. Lists run from the newest to the oldest. At most one of After and Before is set. A zero Page is
-// the first page.
+// Page selects a part of a list, which runs from newest to oldest. At most one of After and Before is set. The zero Page is the first page.
 type Page struct {
-	// After selects the items that follow this position, on the older side.
+	// After selects the items that follow this position. They are older.
 	After *Position
-	// Before selects the items just before this position, on the newer side.
+	// Before selects the items just before this position. They are newer.
 	Before *Position
 	// Limit is the number of items, at least 1.
 	Limit int
@@ -277,7 +270,7 @@ type Page struct {
 
 // Position is a place in a list.
 type Position struct {
-	At  int64  // the item's time or number, by which the list is ordered
+	At  int64  // the item's time or number, which orders the list
 	Seq uint64 // orders items with the same At
 }
 
@@ -293,7 +286,7 @@ type StatusCount struct {
 type Backlog struct {
 	Consumer               Consumer
 	Queued, Inflight, Dead int
-	// Oldest is the time of receipt of the oldest message with outstanding work, zero if there is none.
+	// Oldest is when the oldest message with outstanding work was received. It is zero if there is none.
 	Oldest time.Time
 }
 
@@ -301,5 +294,5 @@ type Backlog struct {
 type ScheduledCounts struct {
 	Pending    int
 	Dispatched int
-	Next       time.Time // when the next one is broadcast, zero if there is none
+	Next       time.Time // when the next one will be broadcast; zero if there is none
 }

@@ -21,7 +21,7 @@ func adminToken(r *http.Request) string {
 	return httpserve.Bearer(r)
 }
 
-// roleOf returns the role of a request in its channel. The admin token has all rights, and so has any request if there is none.
+// roleOf returns the role of a request in its channel. The admin token has all rights. If none is configured, every request has.
 func (a *API) roleOf(r *http.Request) (domain.Role, error) {
 	if a.opts.AdminToken == "" || a.isAdmin(r) {
 		return domain.RoleManage, nil
@@ -59,17 +59,17 @@ func (a *API) checkAccess(r *http.Request, needs int) error {
 	return a.logins.Refuse(r, adminToken(r), errNoAdmin)
 }
 
-// manages reports whether a request may change its channel, as far as this node knows.
+// manages reports whether a request may change its channel, as far as this node knows. If the role is unknown, it may not.
 func (a *API) manages(r *http.Request) bool {
 	role, err := a.roleOf(r)
 	return err == nil && role >= domain.RoleManage
 }
 
-// managesByToken reports whether a request has the admin token, or an access token that may change its channel. Either stands for the
-// tokens of the channel, its producers and consumers.
+// managesByToken reports whether a request has the admin token, or an access token that may change its channel. Either replaces the tokens of the
+// channel and of its producers and consumers.
 func (a *API) managesByToken(r *http.Request) bool { return a.opts.AdminToken != "" && a.manages(r) }
 
-// shownURL returns a callback URL. Its query and user may be secret, and are masked for requests that may not see them.
+// shownURL returns a callback URL. It masks the URL's query and user, which may be secret, for requests that may not see them.
 func (a *API) shownURL(r *http.Request, callback string) string {
 	if !a.manages(r) {
 		return mask.URL(callback)
@@ -77,7 +77,7 @@ func (a *API) shownURL(r *http.Request, callback string) string {
 	return callback
 }
 
-// who names the holder of a request's rights, for records of operations.
+// who returns the name of the holder of a request's rights, for records of operations.
 func (a *API) who(r *http.Request) string {
 	switch {
 	case a.opts.AdminToken == "":
@@ -88,17 +88,17 @@ func (a *API) who(r *http.Request) string {
 	return "access token of " + r.PathValue("channel")
 }
 
-// noncesMost bounds the remembered nonces, at some 50 bytes each.
+// noncesMost is the maximum number of remembered nonces, of about 50 bytes each.
 const noncesMost = 1 << 20
 
 // Gateway checks the signatures of requests.
 type Gateway struct {
 	Key []byte
-	// Scheme is the scheme that requests must fulfil: signature.V1, which accepts both, or V2.
+	// Scheme is the scheme that requests must use: signature.V1, which accepts both, or V2.
 	Scheme string
-	// Tolerance is the allowed deviation of a signature's time.
+	// Tolerance is the maximum difference between a signature's time and the clock.
 	Tolerance time.Duration
-	// Exempt are prefixes of paths that need no signature, in addition to /healthz and /readyz.
+	// Exempt lists prefixes of paths that need no signature, in addition to /healthz and /readyz.
 	Exempt []string
 }
 
@@ -113,7 +113,7 @@ var (
 		"too many signed requests within the tolerance of their time: try again later, or lower hmac-timestamp-tolerance-seconds")
 )
 
-// verifyGateway checks the signature that a gateway puts on requests. It reads the body and puts it back.
+// verifyGateway checks the signature that a gateway adds to a request. It reads the body and restores it.
 func (a *API) verifyGateway(r *http.Request) error {
 	g := a.opts.Gateway
 	// Health probes, such as those of Kubernetes, cannot sign.

@@ -1,5 +1,5 @@
-// Package httpapi is the HTTP interface of the broker: routes, the order of checks, and the texts and codes of answers.
-// openapi.json documents it. A test compares the document with the routes and their answers.
+// Package httpapi is the HTTP interface of the broker: its routes, the order of checks, and the texts and codes of responses. openapi.json documents
+// it. A test compares the document with the routes and their responses.
 package httpapi
 
 import (
@@ -23,7 +23,7 @@ import (
 //go:embed openapi.json
 var openAPI []byte
 
-// The access that routes need, in addition to the tokens that they check themselves.
+// The access that a route requires, in addition to the tokens that its handler checks.
 const (
 	open    = httpserve.Open // nothing
 	admin   = iota           // the admin token, if there is one
@@ -39,47 +39,46 @@ type API struct {
 	opts  Options
 	log   *slog.Logger
 	frame *httpserve.Frame
-	// logins limits wrong admin tokens.
+	// logins limits attempts with wrong admin tokens.
 	logins *httpserve.Logins
-	// nonces are those of signed requests.
+	// nonces remembers the nonces of signed requests.
 	nonces *signature.Nonces
 }
 
-// The handlers are grouped by their users. kind has those of the registry.
+// The handlers are grouped by their users. kind has the handlers of the registry.
 type (
 	messages  struct{ *API } // of broadcasts
 	workers   struct{ *API } // of the jobs of pull consumers
 	operators struct{ *API } // of pauses, access tokens, dead jobs, counts and backups
 )
 
-// Options change how an API works.
+// Options configure an API.
 type Options struct {
 	// Logger gets an entry for each request.
 	Logger *slog.Logger
-	// Stopping ends when long polls are to end, before the server waits for them.
+	// Stopping ends when long polls must end, before the server waits for requests in progress.
 	Stopping context.Context
-	// Backup copies the store. Nil means that the store is not this process's.
+	// Backup copies the store. Nil means that the store belongs to another process.
 	Backup *Backup
-	// AdminToken is required by routes that change or show more than one channel. It may be a hash. Empty means that no token is
-	// required.
+	// AdminToken is required by routes that change or show more than one channel. It may be a hash. If it is empty, no token is required.
 	AdminToken string
-	// FailedLogins is how many wrong admin tokens are accepted from an address per minute. 0 means any number.
+	// FailedLogins is how many wrong admin tokens an address may send per minute. 0 means no limit.
 	FailedLogins int
 	// OpenMetrics serves the metrics without a token.
 	OpenMetrics bool
-	// Gateway checks the signatures of requests. Nil means that they need none.
+	// Gateway checks the signatures of requests. Nil means that requests need none.
 	Gateway *Gateway
-	// Loopback says that only this machine can reach the listener.
+	// Loopback specifies whether only this machine can reach the listener.
 	Loopback bool
 	// MaxBody is the largest request body, in bytes.
 	MaxBody int64
-	// WriteTimeout bounds an answer, including long polls. 0 means no bound.
+	// WriteTimeout is the time limit of a response, including a long poll. 0 means none.
 	WriteTimeout time.Duration
-	// Seed is the configured seed, to be shown.
+	// Seed is the configured seed, for display.
 	Seed any
 }
 
-// Backup copies the streams of a store, in their order.
+// Backup copies the streams of a store in the given order.
 type Backup struct {
 	Streams []string
 	Copy    func(ctx context.Context, stream string, to io.Writer) error
@@ -182,7 +181,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.frame.ServeHTTP(w, r)
 }
 
-// withoutSlash returns the path of a route without the trailing slash of the request, to which the original redirects, relative to the request's.
+// withoutSlash returns the path to which the original redirects a request with a trailing slash. The path is relative to the request's.
 func (a *API) withoutSlash(r *http.Request) (to string, ok bool) {
 	escaped, ok := strings.CutSuffix(r.URL.EscapedPath(), "/")
 	if !ok || path.Clean(escaped) != escaped {
@@ -204,7 +203,7 @@ func (a *API) check(w http.ResponseWriter, r *http.Request, route httpserve.Rout
 	return a.checkAccess(r, route.Access)
 }
 
-// saidElsewhere reports whether the cause of a failure is already logged. During an outage each request would log it again.
+// saidElsewhere reports whether the cause of a failure is already logged. During an outage, every request would log it again.
 func (a *API) saidElsewhere(r *http.Request, status int) bool {
 	return status == http.StatusServiceUnavailable && (r.URL.Path == "/readyz" || a.b.Ready() != nil)
 }
@@ -219,7 +218,7 @@ func (a *API) ready(http.ResponseWriter, *http.Request) error {
 	return nil
 }
 
-// link builds the path by which the client of a request reaches something. Every second part is an ID.
+// link returns the path of a resource as the client of a request must use it. Every second part is an ID.
 func link(r *http.Request, parts ...string) string {
 	var b strings.Builder
 	for i, part := range parts {
@@ -234,7 +233,7 @@ func link(r *http.Request, parts ...string) string {
 
 func refuse(status int, text string) error { return &httpserve.Error{Status: status, Message: text} }
 
-// The answers of the contract that several checks give.
+// The responses of the contract that several checks use.
 var (
 	errNotFound     = refuse(http.StatusNotFound, "Request resource not found")
 	errNoJob        = refuse(http.StatusNotFound, "job could not be found")
@@ -242,7 +241,7 @@ var (
 	errPrecondition = refuse(http.StatusPreconditionFailed, "Precondition Failed")
 )
 
-// known are the answers to the errors of the domain.
+// known maps the errors of the domain to responses.
 var known = []httpserve.Known{
 	{Err: domain.ErrDuplicateMessage, Status: http.StatusConflict},
 	{Err: domain.ErrDuplicateScheduled, Status: http.StatusConflict},
@@ -259,7 +258,7 @@ var known = []httpserve.Known{
 	{Err: domain.ErrUnavailable, Status: http.StatusServiceUnavailable, Message: "the store is not available, try again"},
 }
 
-// describe returns the answer to an error, with the texts of the contract.
+// describe returns the response to an error, with the texts of the contract.
 func describe(err error) *httpserve.Error {
 	e := httpserve.Describe(err, known)
 	switch {

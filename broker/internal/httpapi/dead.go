@@ -14,12 +14,12 @@ import (
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
-// anyDead is a dead job in the list of all consumers' dead jobs.
+// anyDead is an item in the list of all consumers' dead jobs.
 type anyDead struct {
 	ID, ChannelID, ConsumerID, MessageID, ProducedBy string
 	DeadSince                                        time.Time
 	Reason                                           string
-	// StatusCode and Attempts are those of callbacks.
+	// StatusCode and Attempts are set for jobs with callbacks.
 	StatusCode int `json:",omitempty"`
 	Attempts   int `json:",omitempty"`
 }
@@ -29,7 +29,7 @@ type anyDeadList struct {
 	Next   time.Time `json:",omitzero"`
 }
 
-// deadRequest selects dead jobs of all consumers for an operation.
+// deadRequest selects dead jobs, of all consumers, for an operation.
 type deadRequest struct {
 	Consumer, Producer, Message, Reason string
 	Since, Until                        string
@@ -37,7 +37,7 @@ type deadRequest struct {
 	Rate                                *float64
 }
 
-// filter validates the fields, of which it also returns the rate.
+// filter validates the fields. It also returns the rate.
 func (q deadRequest) filter() (domain.DeadFilter, float64, error) {
 	f := domain.DeadFilter{Consumer: q.Consumer, Producer: q.Producer, Message: q.Message, Reason: q.Reason}
 	if q.Reason != "" && !slices.Contains(domain.DeadReasons, q.Reason) {
@@ -48,7 +48,7 @@ func (q deadRequest) filter() (domain.DeadFilter, float64, error) {
 	return f, s.Rate, err
 }
 
-// listAllDead lists dead jobs of all consumers, newest first. A page may have fewer than the limit, even none, and still a next one.
+// listAllDead lists dead jobs of all consumers, newest first. A page may have fewer items than the limit, even none, although a next page exists.
 func (a operators) listAllDead(r *http.Request) (any, error) {
 	query := r.URL.Query()
 	q := deadRequest{
@@ -72,7 +72,7 @@ func (a operators) listAllDead(r *http.Request) (any, error) {
 		for _, w := range found {
 			k, known := a.b.Index.Consumer(w.Job.ID.Consumer)
 			if !known {
-				continue // it was just deleted
+				continue // it has just been deleted
 			}
 			list.Result = append(list.Result, anyDead{
 				w.Job.ID.String(), k.Channel, k.ID, w.Message.ID, w.Message.Producer, w.Job.ChangedAt, domain.DeadReason(w.Job, k), w.Job.Code, w.Job.Attempts,
@@ -87,7 +87,7 @@ func (a operators) listAllDead(r *http.Request) (any, error) {
 
 const deadOperations = "/dead-jobs/operations/"
 
-// changeDead begins an operation on dead jobs of all consumers, or counts them.
+// changeDead starts an operation on dead jobs of all consumers, or counts them.
 func (a operators) changeDead(kind string) httpserve.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var req deadRequest

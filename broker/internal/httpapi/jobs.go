@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// maxIncrement bounds the timeout that a request adds to a claim, in seconds.
+	// maxIncrement is the maximum timeout that a request may add to a claim, in seconds.
 	maxIncrement = 7 * 24 * 3600
-	// maxWait bounds a long poll, so that proxies do not cut it off.
+	// maxWait is the maximum duration of a long poll. It is short enough that proxies do not cut the poll off.
 	maxWait = 60 * time.Second
 )
 
@@ -42,8 +42,7 @@ type queuedJob struct {
 	ClaimExpiresAt     *time.Time `json:",omitempty"`
 }
 
-// checkConsumer checks both tokens of a request in the contract's order. unknown is the error for an unknown consumer, which
-// depends on the route.
+// checkConsumer checks both tokens of a request in the contract's order. unknown is the error for an unknown consumer, which depends on the route.
 func (a *API) checkConsumer(r *http.Request, unknown error) (domain.Consumer, error) {
 	if _, err := a.checkChannelToken(r); err != nil {
 		return domain.Consumer{}, err
@@ -61,7 +60,7 @@ func (a *API) checkConsumer(r *http.Request, unknown error) (domain.Consumer, er
 	return k, nil
 }
 
-// checkOwner makes the checks of a request that deletes dead jobs.
+// checkOwner makes the checks for requests that delete dead jobs.
 func (a *API) checkOwner(r *http.Request) (domain.Consumer, error) {
 	if a.managesByToken(r) {
 		return a.consumer(r)
@@ -115,15 +114,15 @@ func limitOf(r *http.Request, least int) (limit int, err error) {
 	return min(limit, maxPageSize), nil
 }
 
-// pollContext returns a context that also ends when the server is to stop.
+// pollContext returns a context that also ends when the server stops.
 func (a *API) pollContext(r *http.Request) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
 	stay := context.AfterFunc(a.opts.Stopping, cancel)
 	return ctx, func() { stay(); cancel() }
 }
 
-// poll answers a request for jobs with those that find returns. The wait ends before the server's write timeout, so that the answer is
-// sent. There are none if a stop has ended the wait.
+// poll answers a request for jobs with the result of find. The wait ends before the server's write timeout, so that the response can be sent. If a
+// stop ends the wait, the response has no jobs.
 func (a workers) poll(find func(ctx context.Context, r *http.Request, k domain.Consumer, limit int, wait time.Duration) ([]work.Work,
 	error),
 ) httpserve.Handler {
@@ -221,7 +220,7 @@ func (a workers) getJob(r *http.Request, j domain.Job) (any, error) {
 	return detail, nil
 }
 
-// transitionRequest is the body of a worker's request. Numbers must be integers of 0 or more.
+// transitionRequest is the body of a worker's request. Its numbers must be integers of 0 or more.
 type transitionRequest struct {
 	NextState          string
 	IncrementalTimeout uint32
@@ -256,7 +255,7 @@ func increment(seconds uint32) (time.Duration, error) {
 	return time.Duration(seconds) * time.Second, nil
 }
 
-// jobGone converts the error for a deleted job to that for one that never existed.
+// jobGone converts the error for a deleted job to the error for a job that never existed.
 func jobGone(err error) error {
 	if errors.Is(err, domain.ErrNotFound) {
 		return errNoJob
@@ -305,15 +304,15 @@ type batchTransition struct {
 	transitionRequest
 }
 
-// batchResult is the answer that the transition would have got alone.
+// batchResult is the response that the transition would have got as a request of its own.
 type batchResult struct {
 	ID     string
 	Status int
 	Error  string `json:",omitempty"`
 }
 
-// transitionJobs makes several transitions, each as in a request of its own. They wait for the disk together, which makes a
-// worker faster than completing one job after the other.
+// transitionJobs makes several transitions, each as in a request of its own. They wait for the disk together, which is faster than completing one job
+// after the other.
 func (a workers) transitionJobs(r *http.Request, k domain.Consumer) (any, error) {
 	var req struct{ Transitions []batchTransition }
 	if err := httpserve.ReadJSON(r, &req); err != nil {
@@ -331,8 +330,8 @@ func (a workers) transitionJobs(r *http.Request, k domain.Consumer) (any, error)
 	return map[string][]batchResult{"Result": results}, nil
 }
 
-// checkBatch refuses an empty batch, one with too many transitions, and two transitions of one job: they run in parallel, without
-// an order.
+// checkBatch refuses an empty batch, too many transitions, and two transitions of the same job, because transitions run in parallel, without an
+// order.
 func checkBatch(transitions []batchTransition) error {
 	if len(transitions) == 0 {
 		return httpserve.BadRequest("Transitions is empty: give 1 to %d of them", maxPageSize)
@@ -350,7 +349,7 @@ func checkBatch(transitions []batchTransition) error {
 	return nil
 }
 
-// transitionOne runs in its own goroutine. It recovers a panic, which would otherwise end the process.
+// transitionOne runs in its own goroutine, so it recovers from a panic, which would otherwise end the process.
 func (a workers) transitionOne(ctx context.Context, k domain.Consumer, t batchTransition) (result batchResult) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -41,7 +41,7 @@ type messageModel struct {
 	Headers         map[string]string
 }
 
-// payloadText returns a payload as text for JSON. A payload that JSON cannot carry is encoded in base64, and encoding says so.
+// payloadText returns a payload as text for JSON. A payload that JSON cannot carry is encoded in base64, as encoding indicates.
 func payloadText(payload []byte) (text, encoding string) {
 	if utf8.Valid(payload) {
 		return string(payload), ""
@@ -49,7 +49,7 @@ func payloadText(payload []byte) (text, encoding string) {
 	return base64.StdEncoding.EncodeToString(payload), "base64"
 }
 
-// shownHeaders returns a map that is not nil, for JSON.
+// shownHeaders returns headers, or an empty map if it is nil, for JSON.
 func shownHeaders(headers map[string]string) map[string]string {
 	if headers == nil {
 		return map[string]string{}
@@ -61,7 +61,7 @@ func shownHeaders(headers map[string]string) map[string]string {
 func (a *API) checkChannelToken(r *http.Request) (domain.Channel, error) {
 	c, err := a.channel(r)
 	if errors.Is(err, domain.ErrNotFound) && a.opts.AdminToken != "" && !a.isAdmin(r) {
-		return c, errChannelToken // without a token the answer does not reveal the channel
+		return c, errChannelToken // without a token, the response must not reveal that the channel exists
 	}
 	if err != nil {
 		return c, err
@@ -72,8 +72,8 @@ func (a *API) checkChannelToken(r *http.Request) (domain.Channel, error) {
 	return c, nil
 }
 
-// checkProducer makes the checks of a broadcast in their order. An access token with the role publish replaces the tokens of the
-// channel and the producer.
+// checkProducer checks a broadcast in the contract's order. An access token with the role publish replaces the tokens of the channel and the
+// producer.
 func (a messages) checkProducer(r *http.Request) (domain.Channel, domain.Producer, error) {
 	role, unknown := a.Directory.RoleOf(r.PathValue("channel"), adminToken(r))
 	publishes := role >= domain.RolePublish
@@ -160,15 +160,14 @@ func priorityOf(r *http.Request) (int, error) {
 	return int(p), nil
 }
 
-// notMetadata are headers that are never stored, even if a producer names them: secrets, which every reader and consumer would
-// see.
+// notMetadata lists headers that are never stored, even if a producer names them. They contain secrets that every reader and consumer would see.
 var notMetadata = map[string]bool{
 	"X-Broker-Channel-Token": true, "X-Broker-Producer-Token": true, "X-Broker-Consumer-Token": true,
 	"X-Broker-Admin-Token": true, "X-Broker-Signature": true, "Authorization": true, "Cookie": true,
 }
 
-// metadataOf returns the headers that the request names as metadata, without secrets and headers of the connection. Without the encoding of its
-// content a consumer cannot read the payload, so that need not be named.
+// metadataOf returns the headers that the request names as metadata, except secrets and headers of the connection. It includes the content encoding
+// even if the request does not name it, because a consumer cannot read the payload without it.
 func metadataOf(r *http.Request) map[string]string {
 	names := strings.Join(r.Header.Values("X-Broker-Metadata-Headers"), ",")
 	if r.Header.Get("Content-Encoding") != "" && !strings.Contains(strings.ToLower(names), "content-encoding") {
@@ -202,11 +201,11 @@ func (a messages) getMessage(r *http.Request, c domain.Channel) (any, error) {
 	return model, err
 }
 
-// messageJob is a job as listed with its message.
+// messageJob is a job in the list of a message's jobs.
 type messageJob struct {
 	jobModel
 	ConsumerURL string
-	// Attempts and AttemptsURL are for push consumers.
+	// Attempts and AttemptsURL are set for push consumers only.
 	Attempts    *int   `json:",omitempty"`
 	AttemptsURL string `json:",omitempty"`
 }
@@ -250,7 +249,7 @@ func (a messages) listMessages(r *http.Request, c domain.Channel) (any, error) {
 		return nil, err
 	}
 	var list []domain.Message
-	if status != domain.Pending { // all are dispatched
+	if status != domain.Pending { // every message is dispatched
 		if slices.ContainsFunc(searchFields, r.URL.Query().Has) {
 			return a.searchMessages(r, c, page)
 		}
@@ -272,7 +271,7 @@ type countModel struct {
 	Links map[string]string
 }
 
-// messagesStatus answers 0 for a channel that does not exist, as the original does.
+// messagesStatus returns counts of 0 for a channel that does not exist, as the original does.
 func (a messages) messagesStatus(r *http.Request) (any, error) {
 	id := r.PathValue("channel")
 	counts := map[string]countModel{}
@@ -313,7 +312,7 @@ func (a messages) getScheduled(r *http.Request, c domain.Channel) (any, error) {
 		return nil, err
 	}
 	model := scheduledModel{
-		// A consumer number that no consumer has turns the sequence into an xid.
+		// The ID is an xid of the sequence and the number 0, which no consumer has.
 		ID: domain.JobID{Seq: s.Seq}.String(), MessageID: s.ID, ContentType: s.ContentType, EventType: s.EventType, Priority: s.Priority,
 		ProducedBy: s.Producer, DispatchSchedule: s.For, Status: "SCHEDULED", Headers: shownHeaders(s.Headers),
 	}
@@ -337,7 +336,7 @@ func (a messages) listScheduled(r *http.Request, c domain.Channel) (any, error) 
 	return map[string]any{"result": list.Result, "pages": list.Pages}, nil
 }
 
-// cancelScheduled needs what a broadcast needs, or the right to change the channel.
+// cancelScheduled requires the same tokens as a broadcast, or the right to change the channel.
 func (a messages) cancelScheduled(w http.ResponseWriter, r *http.Request) error {
 	if !a.managesByToken(r) {
 		if _, _, err := a.checkProducer(r); err != nil {

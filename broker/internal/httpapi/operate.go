@@ -58,8 +58,8 @@ type jobList struct {
 	Pages  map[string]string
 }
 
-// listJobs returns the jobs of a consumer in a status, or that of one message, newest message first. A page may have fewer than the
-// limit, even none, and still a next one.
+// listJobs lists the jobs of a consumer in a status, or the job of one message, newest message first. A page may have fewer items than the limit,
+// even none, although a next page exists.
 func (a operators) listJobs(r *http.Request, k domain.Consumer) (any, error) {
 	jobs, next, err := a.findJobs(r, k)
 	if err != nil {
@@ -99,7 +99,7 @@ func (a operators) findJobs(r *http.Request, k domain.Consumer) (jobs []domain.J
 	if query.Get("status") != "" && !known {
 		return nil, 0, httpserve.BadQuery(r, "status", "QUEUED, INFLIGHT, DELIVERED or DEAD")
 	}
-	if id := query.Get("message"); id != "" { // one job at most
+	if id := query.Get("message"); id != "" { // at most one job
 		m, err := a.b.Messages.Message(r.Context(), k.Channel, id)
 		if err != nil {
 			return nil, 0, err
@@ -130,7 +130,7 @@ type attemptModel struct {
 	ResponseBodyEncoding string `json:",omitempty"`
 }
 
-// listAttempts lists the last callbacks of a job and their answers, newest first.
+// listAttempts lists the last callbacks of a job and the answers to them, newest first.
 func (a workers) listAttempts(r *http.Request, k domain.Consumer) (any, error) {
 	id, err := domain.ParseJobID(r.PathValue("job"))
 	if err != nil || id.Consumer != k.Number {
@@ -229,11 +229,11 @@ func (a operators) deadStatus(r *http.Request) (any, error) {
 type consumerState struct {
 	ChannelID, ConsumerID, Type string
 	stateModel
-	// The numbers of jobs.
+	// The counts of jobs by state.
 	Queued, Inflight, Delivered, Dead int
 }
 
-// consumerStates returns the state of all consumers, and the channels that have none.
+// consumerStates returns the state of each consumer, and the channels without consumers.
 func (a operators) consumerStates(*http.Request) (any, error) {
 	list, used, unused := []consumerState{}, map[string]bool{}, []string{}
 	for _, c := range a.Directory.Consumers.List("") {
@@ -250,7 +250,7 @@ func (a operators) consumerStates(*http.Request) (any, error) {
 	return map[string]any{"Result": list, "Unused": unused}, nil
 }
 
-// initialized is the status value that clients of _status wait for.
+// initialized is the value of status that clients of _status wait for.
 const initialized = 3
 
 func (a operators) status(_ *http.Request) (any, error) {
@@ -267,7 +267,7 @@ func (a operators) listBackup(_ *http.Request) (any, error) {
 	return map[string][]string{"Streams": a.opts.Backup.Streams}, nil
 }
 
-// copyStream sends the copy of a stream. After an error the copy has no end mark.
+// copyStream sends the copy of a stream. If it fails, the copy has no end mark.
 func (a operators) copyStream(w http.ResponseWriter, r *http.Request) error {
 	stream := r.PathValue("stream")
 	if a.opts.Backup == nil || !slices.Contains(a.opts.Backup.Streams, stream) {

@@ -17,14 +17,14 @@ const (
 	maxPageSize = 100
 )
 
-// listResult is the form of most lists.
+// listResult is the JSON form of most lists.
 type listResult struct {
 	Result []string
 	Pages  map[string]string
 	Links  map[string]string
 }
 
-// cursor is a position as clients see it: base64 of two numbers.
+// cursor returns a position as clients see it: base64 of two numbers.
 func cursor(p domain.Position) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(p.At, 36) + "|" + strconv.FormatUint(p.Seq, 36)))
 }
@@ -38,12 +38,11 @@ func parseCursor(s string) (domain.Position, bool) {
 	at, err1 := strconv.ParseInt(first, 36, 64)
 	seq, err2 := strconv.ParseUint(second, 36, 64)
 	p := domain.Position{At: at, Seq: seq}
-	// A cursor in another form than this broker's is refused, so that a position has one cursor.
+	// Another encoding of the same cursor is refused, so that each position has one cursor.
 	return p, ok && err1 == nil && err2 == nil && cursor(p) == s
 }
 
-// pageOf returns the page that a request asks for. An invalid cursor is an error: with the first page instead, a client would
-// loop.
+// pageOf returns the page that a request asks for. An invalid cursor is an error, because a client that got the first page instead would loop.
 func pageOf(r *http.Request) (domain.Page, error) {
 	page := domain.Page{Limit: pageSize}
 	query := r.URL.Query()
@@ -62,7 +61,7 @@ func pageOf(r *http.Request) (domain.Page, error) {
 	return page, nil
 }
 
-// paged returns a page of a list in memory that is ordered by number, newest first.
+// paged returns a page of an in-memory list that is ordered by number, newest first.
 func paged[T any](items []T, number func(T) uint32, page domain.Page) []T {
 	switch {
 	case page.After != nil:
@@ -83,7 +82,7 @@ func listOf[T any](r *http.Request, items []T, url func(*http.Request, T) string
 	return result
 }
 
-// pageLinks returns the links to the neighbours of a page that is not empty. They keep the filter.
+// pageLinks returns the links to the pages before and after a page that is not empty. They keep the filter.
 func pageLinks[T any](r *http.Request, items []T, position func(T) domain.Position) map[string]string {
 	pages := map[string]string{}
 	if len(items) == 0 {
@@ -95,7 +94,7 @@ func pageLinks[T any](r *http.Request, items []T, position func(T) domain.Positi
 	return pages
 }
 
-// pageLink is a page with the filter of a request.
+// pageLink returns the link to a page, with the filter of a request.
 func pageLink(r *http.Request, name string, p domain.Position) string {
 	query := r.URL.Query()
 	query.Del("next")
@@ -104,7 +103,7 @@ func pageLink(r *http.Request, name string, p domain.Position) string {
 	return httpserve.Link(r, (&url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: query.Encode()}).String())
 }
 
-// listed returns the page and the status that a request for a list of messages asks for. Status 0 is any.
+// listed returns the page and the status that a request for a list of messages asks for. Status 0 means any.
 func listed(r *http.Request) (page domain.Page, status domain.MessageStatus, err error) {
 	switch s := r.URL.Query().Get("status"); s {
 	case "":

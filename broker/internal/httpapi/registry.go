@@ -20,19 +20,19 @@ import (
 	"github.com/jetpull/jetpull/internal/service/webhook"
 )
 
-// kind has the handlers of one kind of object: producers, channels, consumers or access tokens.
+// kind has the handlers for one kind of object: producers, channels, consumers or access tokens.
 type kind[T any] struct {
 	*API
-	// segment is the name of the path value with the ID.
+	// segment is the name of the path value that contains the ID.
 	segment string
-	// inChannel says that objects belong to the channel in the path.
+	// inChannel specifies whether objects belong to the channel in the path.
 	inChannel bool
 	// of holds all objects of the kind.
 	of *directory.Kind[T]
-	// fill reads the form fields that only some kinds have.
+	// fill reads the form fields that only this kind has.
 	fill func(*http.Request, form, *T) error
 	view func(*http.Request, T) any
-	// remove deletes one. Nil: nothing belongs to it that would be in the way.
+	// remove deletes an object. Nil means that nothing belongs to the object that could prevent its deletion.
 	remove func(*http.Request, T) error
 }
 
@@ -112,8 +112,8 @@ func (k kind[T]) get(w http.ResponseWriter, r *http.Request) error {
 	return k.write(w, r, t)
 }
 
-// put creates an object, or changes one that meets the request's precondition. With keep=true, it changes the given fields alone. A token
-// that is stored as a hash is shown for the last time.
+// put creates an object, or changes one that meets the request's precondition. With keep=true, it changes only the given fields. If the token is
+// stored as a hash, put shows it for the last time.
 func (k kind[T]) put(w http.ResponseWriter, r *http.Request) error {
 	keep, err := isTrue(r, "keep")
 	if err := cmp.Or(err, checkForm(r)); err != nil {
@@ -145,7 +145,7 @@ func (k kind[T]) put(w http.ResponseWriter, r *http.Request) error {
 	if t, err = k.of.Put(r.Context(), t); err != nil {
 		return preconditioned(err)
 	}
-	if k.of.Base(&t).Token = token; domain.Hashed(token) { // the one that is kept
+	if k.of.Base(&t).Token = token; domain.Hashed(token) { // the stored hash, which was kept
 		k.of.Base(&t).Token = ""
 	}
 	return k.write(w, r, t)
@@ -174,7 +174,7 @@ func (k kind[T]) listAll(r *http.Request) (any, error) {
 	return listOf(r, paged(k.of.List(r.PathValue("channel")), number, page), k.link, position), nil
 }
 
-// delete removes an object that meets the request's precondition. An access token can be withdrawn whatever else has changed.
+// delete removes an object that meets the request's precondition. It removes an access token whatever else has changed.
 func (k kind[T]) delete(w http.ResponseWriter, r *http.Request) error {
 	t, err := k.find(r)
 	if err == nil && k.segment != "access" {
@@ -211,7 +211,7 @@ func (a operators) listAccesses(_ *http.Request, channel domain.Channel) (any, e
 	return map[string]any{"Result": models}, nil
 }
 
-// setPause returns the handler of a request that pauses a consumer for a reason, or resumes it without one.
+// setPause returns a handler that pauses a consumer with a reason, or resumes it if reason is empty.
 func (a operators) setPause(reason string) httpserve.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		c, err := a.b.Dispatch.SetPause(r.Context(), r.PathValue("channel"), r.PathValue("consumer"), 0, reason)
@@ -222,7 +222,7 @@ func (a operators) setPause(reason string) httpserve.Handler {
 	}
 }
 
-// isTrue reads a parameter that is true or false.
+// isTrue parses a parameter that is true or false.
 func isTrue(r *http.Request, name string) (bool, error) {
 	switch r.URL.Query().Get(name) {
 	case "true":
@@ -233,8 +233,8 @@ func isTrue(r *http.Request, name string) (bool, error) {
 	return false, httpserve.BadQuery(r, name, "true or false")
 }
 
-// preconditioned converts a conflict in the registry: another request has created or changed the object between the check and the
-// write.
+// preconditioned converts a conflict in the registry to a failed precondition: another request created or changed the object between the check and
+// the write.
 func preconditioned(err error) error {
 	if errors.Is(err, domain.ErrConflict) {
 		return errPrecondition
@@ -242,7 +242,7 @@ func preconditioned(err error) error {
 	return err
 }
 
-// badField refuses a field for a reason. Without a reason it returns nil.
+// badField returns the error that refuses a field because of err. If err is nil, it returns nil.
 func badField(name string, err error) error {
 	if err == nil {
 		return nil
@@ -253,13 +253,13 @@ func badField(name string, err error) error {
 // form has the fields of a PUT.
 type form struct {
 	url.Values
-	keeps bool // a field that is left out keeps its value
+	keeps bool // an omitted field keeps its value
 }
 
-// sets reports whether a field gets a value, which is the default one if it is left out.
+// sets reports whether a field gets a value. An omitted field gets its default, unless keeps is set.
 func (f form) sets(name string) bool { return !f.keeps || f.Has(name) }
 
-// checkForm checks the content type first.
+// checkForm checks the content type, before anything else.
 func checkForm(r *http.Request) error {
 	const encoded = "application/x-www-form-urlencoded"
 	given := r.Header.Get("Content-Type")
@@ -292,7 +292,7 @@ func readForm(r *http.Request) error {
 	return nil
 }
 
-// fieldSizes are the limits in bytes of the form fields that are stored.
+// fieldSizes are the limits of the stored form fields, in bytes.
 var fieldSizes = map[string]int{
 	"name": domain.MaxText, "token": domain.MaxText, "signingSecret": domain.MaxText, "callbackUrl": domain.MaxLongText,
 	"eventTypes": domain.MaxLongText, "headers": domain.MaxLongText,
@@ -300,7 +300,7 @@ var fieldSizes = map[string]int{
 
 func lastModified(s domain.Stakeholder) string { return s.ChangedAt.UTC().Format(http.TimeFormat) }
 
-// entityTag changes with each change of an object, also if it is deleted and created again.
+// entityTag returns a tag that changes with each change of an object, also if the object is deleted and recreated.
 func entityTag(s domain.Stakeholder) string { return `"` + strconv.FormatUint(s.Revision, 10) + `"` }
 
 // checkUnmodified checks the precondition of a change to an existing object: If-Match, or else If-Unmodified-Since.

@@ -20,7 +20,7 @@ const (
 	// defaultReplayRate leaves capacity for new broadcasts.
 	defaultReplayRate = 100
 	maxReplayRate     = 100_000
-	// defaultPurgeRate is higher, because a purge is for a backlog that is to be gone.
+	// defaultPurgeRate is higher, because the purpose of a purge is to get rid of a backlog.
 	defaultPurgeRate = 10_000
 )
 
@@ -33,7 +33,7 @@ type replayRequest struct {
 	Rate         *float64
 }
 
-// operationModel has the fields of all operations.
+// operationModel has the fields that all operations share.
 type operationModel struct {
 	ID, Kind, State        string
 	Count, Skipped, Failed int
@@ -58,7 +58,7 @@ type replayModel struct {
 	Message  string            `json:",omitempty"`
 }
 
-// spec parses the selection of a request.
+// spec parses the selection of jobs in a request.
 func (q replayRequest) spec() (domain.ReplaySpec, error) {
 	s := domain.ReplaySpec{Metadata: q.Metadata, Message: q.Message, Rate: defaultReplayRate}
 	for _, field := range []struct {
@@ -96,7 +96,7 @@ func checkRate(rate float64) error {
 	return nil
 }
 
-// startPurge removes the jobs of a consumer that are queued now, or counts them.
+// startPurge starts to remove the jobs of a consumer that are queued now, or counts them.
 func (a operators) startPurge(w http.ResponseWriter, r *http.Request, k domain.Consumer) error {
 	req := struct {
 		DryRun bool
@@ -115,12 +115,12 @@ func (a operators) startPurge(w http.ResponseWriter, r *http.Request, k domain.C
 	return a.begin(w, r, purge, req.DryRun, "replay or purge", replaysURL(r, k))
 }
 
-// replaysURL begins the paths of the replays of a consumer.
+// replaysURL returns the prefix of the paths of a consumer's replays.
 func replaysURL(r *http.Request, k domain.Consumer) string {
 	return link(r, "channel", k.Channel, "consumer", k.ID) + "/replay/"
 }
 
-// startReplay queues dead or delivered jobs again, or counts them.
+// startReplay starts to queue dead or delivered jobs again, or counts them.
 func (a *API) startReplay(w http.ResponseWriter, r *http.Request, k domain.Consumer) error {
 	var req replayRequest
 	if err := httpserve.ReadJSON(r, &req); err != nil {
@@ -147,7 +147,7 @@ func (a *API) startReplay(w http.ResponseWriter, r *http.Request, k domain.Consu
 	return a.begin(w, r, replay, req.DryRun, "replay or purge", replaysURL(r, k))
 }
 
-// begin begins an operation and answers with its path, which is at and its ID, or counts its items. what names its kind in errors.
+// begin starts an operation and responds with its path, which is at + ID. With dryRun, it counts the items. what names the kind in errors.
 func (a *API) begin(w http.ResponseWriter, r *http.Request, o bulk.Operation, dryRun bool, what, at string) error {
 	if dryRun {
 		count, err := a.b.Replays.Operations.Count(r.Context(), o)
@@ -197,13 +197,13 @@ func modelOfReplay(replay bulk.Operation) replayModel {
 	return model
 }
 
-// replayOf is a replay in the list of all consumers' replays.
+// replayOf is an item in the list of all consumers' replays.
 type replayOf struct {
 	replayModel
 	ChannelID, ConsumerID, URL string
 }
 
-// maxReplays bounds the list of replays.
+// maxReplays is the maximum length of the list of replays.
 const maxReplays = 1000
 
 func (a operators) listReplays(r *http.Request) (any, error) {
@@ -219,7 +219,7 @@ func (a operators) listReplays(r *http.Request) (any, error) {
 	return map[string]any{"Result": list[:min(len(list), maxReplays)]}, nil
 }
 
-// operations returns the operations on the jobs of one consumer, or the others, newest first.
+// operations returns the operations on one consumer's jobs, or all others, newest first.
 func (a operators) operations(ofConsumer bool) []bulk.Operation {
 	all := slices.DeleteFunc(a.b.Parts.Replays.All(), func(o bulk.Operation) bool { return domain.OfConsumer(o.Kind) != ofConsumer })
 	slices.SortFunc(all, func(x, y bulk.Operation) int {
@@ -228,7 +228,7 @@ func (a operators) operations(ofConsumer bool) []bulk.Operation {
 	return all
 }
 
-// cancel cancels an operation, also one on dead jobs.
+// cancel cancels an operation, which may be on dead jobs.
 func (a *API) cancel(w http.ResponseWriter, r *http.Request, o bulk.Operation) error {
 	_, err := a.b.Replays.Operations.Cancel(r.Context(), o.ID)
 	return httpserve.Done(w, http.StatusNoContent, err)

@@ -11,10 +11,10 @@ import (
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
-// searchFields are the query parameters that make a list of messages a search.
+// searchFields are the query parameters that turn a list of messages into a search.
 var searchFields = []string{"id", "eventType", "metadata", "since", "until", "limit"}
 
-// A request stops after so many looks into the index and messages read. The next page continues there.
+// A request stops after this many index lookups or message reads. The next page continues there.
 const (
 	maxSearchLooks = 1000
 	maxSearchReads = 1000
@@ -46,7 +46,7 @@ func (a messages) search(r *http.Request, page domain.Page) (s domain.ReplaySpec
 	return s, eventTypes, limit, err
 }
 
-// searchMessages lists the messages that match, newest first. A page may have fewer than the limit, even none, and still a next one.
+// searchMessages lists matching messages, newest first. A page may have fewer items than the limit, even none, although a next page exists.
 func (a messages) searchMessages(r *http.Request, c domain.Channel, page domain.Page) (any, error) {
 	s, eventTypes, limit, err := a.search(r, page)
 	if err != nil {

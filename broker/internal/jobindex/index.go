@@ -1,8 +1,8 @@
-// Package jobindex is a node's index of messages, schedules and jobs in memory. It does not use NATS: the store passes the contents of the
-// streams to it.
+// Package jobindex is a node's in-memory index of messages, schedules and jobs. It does not use NATS: the store passes the contents of the streams to
+// it.
 //
-// An [Index] has the messages of each channel, the scheduled ones (schedules.go), and the states of each consumer's jobs (index.go,
-// settled.go). Its [Queue] has the jobs that can be taken, and the timers of jobs.
+// An [Index] has the messages of each channel, its scheduled messages (schedules.go), and the states of each consumer's jobs (index.go, settled.go).
+// Its [Queue] has the available jobs, and the timers of jobs.
 package jobindex
 
 import (
@@ -15,49 +15,48 @@ import (
 	"github.com/jetpull/jetpull/internal/clock"
 )
 
-// Index is what this node knows: the messages of each channel, and the jobs of
-// each consumer that follow from them and from the records. The same news may
-// come twice and in any order, from this node's own writes and from the
-// streams; a record is only taken if its revision is newer.
+// Index holds what this node knows: the messages of each channel, and the jobs of each consumer, which follow from the messages and the records. The
+// same update may arrive twice and in any order, from this node's own writes and from the streams. Index applies a record only if its revision is
+// newer than that of the known one.
 type Index struct {
-	// Clock is the store's. Times of jobs and messages are by it.
+	// Clock is the store's clock. The times of jobs and messages are times of this clock.
 	Clock     *clock.Clock
 	mu        sync.RWMutex
 	channels  map[string]*channelIndex // by token
 	consumers consumerIndexes
-	orphans   map[uint32][]domain.Job // records that came before their consumer
+	orphans   map[uint32][]domain.Job // records that arrived before their consumer
 	Queue     *Queue
 }
 
-// maxOrphans bounds what is kept for one consumer that is not known yet.
+// maxOrphans is the maximum number of records to hold for one consumer that is not known yet.
 const maxOrphans = 100_000
 
 type channelIndex struct {
 	messages  orderedSet[Entry] // by sequence
 	consumers []*consumerIndex
 	scheduled orderedSet[scheduled] // by sequence
-	waiting   map[string]uint64     // sequences of the schedules that wait for their time, by subject
+	waiting   map[string]uint64     // sequences of pending schedules, by subject
 }
 
-// Entry is a message as far as lists and jobs need it.
+// Entry has the properties of a message that lists and jobs need.
 type Entry struct {
 	Seq      uint64
-	At       int64 // time of receipt, ns
+	At       int64 // time of receipt, in ns
 	Priority int32
-	// eventType is shared by the messages that have it.
+	// eventType is shared by all messages of that type.
 	eventType unique.Handle[string]
 }
 
 func (e Entry) less(o Entry) bool { return e.Seq < o.Seq }
 
-// New makes an index of nothing.
+// New returns an empty index.
 func New() *Index {
 	x := &Index{Clock: &clock.Clock{}, channels: map[string]*channelIndex{}, consumers: consumerIndexes{}, orphans: map[uint32][]domain.Job{}}
 	x.Queue = newQueue(x)
 	return x
 }
 
-// channel returns the index of a channel, made if need be. mu is held.
+// channel returns the index of a channel. It creates a missing one. mu is held.
 func (x *Index) channel(token string) *channelIndex {
 	c := x.channels[token]
 	if c == nil {
@@ -67,23 +66,23 @@ func (x *Index) channel(token string) *channelIndex {
 	return c
 }
 
-// noChannel and noConsumer stand for those that are not known. They are empty.
+// noChannel and noConsumer are the empty indexes of unknown channels and consumers.
 var (
 	noChannel  = &channelIndex{}
 	noConsumer = &consumerIndex{channel: noChannel}
 )
 
-// at returns the index of a channel to read, given by its token. mu is held.
+// at returns the index of a channel, given by its token, for reading. mu is held.
 func (x *Index) at(token string) *channelIndex { return cmp.Or(x.channels[token], noChannel) }
 
 type consumerIndexes map[uint32]*consumerIndex // by number
 
-// of returns the index of a consumer to read.
+// of returns the index of a consumer, for reading.
 func (c consumerIndexes) of(number uint32) *consumerIndex { return cmp.Or(c[number], noConsumer) }
 
 func (c *channelIndex) find(seq uint64) (Entry, bool) { return c.messages.get(Entry{Seq: seq}) }
 
-// AddMessage takes a stored message into the index and queues its jobs.
+// AddMessage adds a stored message to the index and queues its jobs.
 func (x *Index) AddMessage(token string, e Entry, eventType string) {
 	e.eventType = unique.Make(eventType)
 	x.change(func() { x.channel(token).add(e) })
@@ -103,8 +102,7 @@ func (c *channelIndex) add(e Entry) {
 	}
 }
 
-// RemoveMessages forgets messages and their jobs, and schedules. Requests get their turn between any two
-// of them.
+// RemoveMessages removes messages or schedules, and the jobs of the messages. It releases the lock after each, so that requests do not wait for all.
 func (x *Index) RemoveMessages(token string, seqs []uint64) {
 	for _, seq := range seqs {
 		x.change(func() { x.channel(token).remove(seq) })
@@ -119,7 +117,7 @@ func (c *channelIndex) remove(seq uint64) {
 	}
 }
 
-// Consumer returns a consumer.
+// Consumer returns a consumer by its number.
 func (x *Index) Consumer(number uint32) (domain.Consumer, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -127,7 +125,7 @@ func (x *Index) Consumer(number uint32) (domain.Consumer, bool) {
 	return k.consumer, k != noConsumer
 }
 
-// PutConsumer adds a consumer, or takes over its new settings.
+// PutConsumer adds a consumer, or applies its new settings.
 func (x *Index) PutConsumer(token string, consumer domain.Consumer) {
 	x.change(func() {
 		if consumer.Type == domain.Push {
@@ -153,7 +151,7 @@ func (x *Index) PutConsumer(token string, consumer domain.Consumer) {
 	})
 }
 
-// reconfigure takes over new settings. Index.mu is held.
+// reconfigure applies new settings. Index.mu is held.
 func (k *consumerIndex) reconfigure(consumer domain.Consumer) {
 	became, resumed := consumer.Type != k.consumer.Type, k.consumer.Paused() && !consumer.Paused()
 	k.refilter(consumer)
@@ -162,14 +160,14 @@ func (k *consumerIndex) reconfigure(consumer domain.Consumer) {
 	}
 	if became {
 		k.index.Queue.ready[consumer.Number] = struct{}{}
-		for _, j := range k.records { // workers do not wait for the time of a callback
+		for _, j := range k.records { // workers do not wait for the time of the next callback
 			k.enqueue(j)
 		}
 		k.wake()
 	}
 }
 
-// RemoveConsumer forgets a consumer, its jobs and their records.
+// RemoveConsumer removes a consumer, its jobs and their records.
 func (x *Index) RemoveConsumer(number uint32) {
 	x.change(func() {
 		delete(x.orphans, number)
@@ -183,11 +181,11 @@ func (x *Index) RemoveConsumer(number uint32) {
 	})
 }
 
-// PutRecord takes a record into the index, if it is news.
+// PutRecord applies a record if it is newer than the known one.
 func (x *Index) PutRecord(j domain.Job) { x.SeeRecord(j, 0) }
 
-// SeeRecord is like PutRecord when all messages up to a sequence are known. It ignores a record whose message is one of them and not
-// in the index: the message was deleted.
+// SeeRecord is like PutRecord when the index has all messages up to the sequence known. If the message of j is one of them but is not in the index,
+// SeeRecord ignores j, because the message was deleted.
 func (x *Index) SeeRecord(j domain.Job, known uint64) {
 	x.change(func() {
 		if k := x.consumers[j.ID.Consumer]; k != nil {
@@ -203,7 +201,7 @@ func (x *Index) SeeRecord(j domain.Job, known uint64) {
 	})
 }
 
-// apply replaces what is known of a job, if the record is news. Index.mu is held.
+// apply replaces the known state of a job if the record is newer. Index.mu is held.
 func (k *consumerIndex) apply(j domain.Job) {
 	if old, ok := k.recorded(j.ID.Seq); ok && old.Revision >= j.Revision {
 		return
@@ -217,7 +215,7 @@ func (k *consumerIndex) apply(j domain.Job) {
 	k.enter(j)
 }
 
-// recorded returns what the last record that is known said of a job.
+// recorded returns a job as of the last known record.
 func (k *consumerIndex) recorded(seq uint64) (domain.Job, bool) {
 	if j, ok := k.records[seq]; ok {
 		return j, true
@@ -228,7 +226,7 @@ func (k *consumerIndex) recorded(seq uint64) (domain.Job, bool) {
 	return domain.Job{}, false
 }
 
-// fresh is the job of a message that has no record.
+// fresh returns the job of a message, as it is without a record.
 func (k *consumerIndex) fresh(e Entry) domain.Job {
 	return domain.Job{
 		ID:     domain.JobID{Seq: e.Seq, Consumer: k.consumer.Number},
@@ -236,13 +234,13 @@ func (k *consumerIndex) fresh(e Entry) domain.Job {
 	}
 }
 
-// wants reports whether a message makes a job, if the job has no record.
+// wants reports whether a message without a record has a job.
 func (k *consumerIndex) wants(e Entry) bool { return k.consumer.Wants(e.Seq, e.eventType.Value()) }
 
 func queueKey(j domain.Job) key  { return key{-int64(j.Priority), j.ID.Seq} }
 func statusKey(j domain.Job) key { return key{j.ChangedAt.UnixNano(), j.ID.Seq} }
 
-// Lookup returns a job, removed ones too. Of one that is settled it has only the state, the revision and the time.
+// Lookup returns a job, also if it is removed. A settled job has only its state, revision and time.
 func (x *Index) Lookup(id domain.JobID) (j domain.Job, ok bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -253,22 +251,22 @@ func (x *Index) Lookup(id domain.JobID) (j domain.Job, ok bool) {
 	return k.job(id.Seq)
 }
 
-// consumerIndex is what is known of the jobs of one consumer. Index.mu guards it.
+// consumerIndex holds the known jobs of one consumer. Index.mu guards it.
 type consumerIndex struct {
 	consumer domain.Consumer
 	channel  *channelIndex
-	queue    orderedSet[key]       // those to take: by priority, highest first, then sequence
-	taken    map[uint64]struct{}   // sequences of those that were, and are queued still
-	open     orderedSet[seqKey]    // those that are queued or in flight
-	inflight orderedSet[key]       // by the time of the claim
-	records  map[uint64]domain.Job // of those that are queued or in flight, if they have one
+	queue    orderedSet[key]       // available jobs: by priority, highest first, then by sequence
+	taken    map[uint64]struct{}   // sequences of jobs that were taken and are still queued
+	open     orderedSet[seqKey]    // queued and inflight jobs
+	inflight orderedSet[key]       // by the start of the claim
+	records  map[uint64]domain.Job // of queued and inflight jobs that have one
 	settled  settledJobs
-	signal   chan struct{} // closed at the next queued job; nil if nobody waits
-	woken    bool          // it is in Queue.woken
+	signal   chan struct{} // closed when a job is queued; nil if nobody waits
+	woken    bool          // this index is in Queue.woken
 	index    *Index
 }
 
-// forget takes a job out, whatever is known of it.
+// forget removes everything that is known of a job.
 func (k *consumerIndex) forget(seq uint64) {
 	delete(k.taken, seq)
 	if e, ok := k.settled.get(seq); ok {
@@ -281,7 +279,7 @@ func (k *consumerIndex) forget(seq uint64) {
 	delete(k.records, seq)
 }
 
-// job returns a job that is not removed.
+// job returns a job, unless it is removed.
 func (k *consumerIndex) job(seq uint64) (domain.Job, bool) {
 	if j, ok := k.recorded(seq); ok {
 		return j, j.Status != domain.Removed
@@ -293,8 +291,7 @@ func (k *consumerIndex) job(seq uint64) (domain.Job, bool) {
 	return k.fresh(e), true
 }
 
-// refilter takes over a consumer's new settings. News of a change of its event types may come after the first
-// messages that it is for.
+// refilter applies a consumer's new settings. A change of its event types may become known after the first messages to which it applies.
 func (k *consumerIndex) refilter(consumer domain.Consumer) {
 	old := k.consumer
 	k.consumer = consumer

@@ -10,7 +10,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// JobsOf returns the jobs of a message, one per consumer.
+// JobsOf returns the jobs of a message, at most one per consumer.
 func (x *Index) JobsOf(channel string, seq uint64) []domain.Job {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -38,8 +38,8 @@ func (x *Index) ListDead(number uint32, page domain.Page) []domain.Job {
 	return jobs
 }
 
-// ListJobs returns up to limit jobs of a consumer in a status, of messages before one, newest first. Status 0 is any. It looks at
-// finishedPage messages at most, and returns where to continue; 0 is the end.
+// ListJobs returns up to limit jobs of a consumer in a status, newest message first, for messages before the sequence before. Status 0 means any. It
+// looks at no more than finishedPage messages. next is where to continue; 0 means the end.
 func (x *Index) ListJobs(number uint32, status domain.JobStatus, before uint64, limit int) (jobs []domain.Job, next uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -55,8 +55,8 @@ func (x *Index) ListJobs(number uint32, status domain.JobStatus, before uint64, 
 	return jobs, next
 }
 
-// walk calls take with the messages before one, newest first, until it has taken limit of them or was called finishedPage times. It
-// returns where to continue; 0 is the end.
+// walk calls take for the messages before a sequence, newest first, until take has accepted limit messages or was called finishedPage times. next is
+// where to continue; 0 means the end.
 func (c *channelIndex) walk(before uint64, limit int, take func(Entry) bool) (next uint64) {
 	looked, taken := 0, 0
 	for e := range c.messages.descend(&Entry{Seq: before}) {
@@ -70,7 +70,7 @@ func (c *channelIndex) walk(before uint64, limit int, take func(Entry) bool) (ne
 	return 0
 }
 
-// pageOf returns a page of a set, newest first, of the elements that take accepts. A nil take accepts all.
+// pageOf returns a page of the elements of a set that take accepts, newest first. A nil take accepts all.
 func pageOf[K ordered[K]](s *orderedSet[K], page domain.Page, at func(domain.Position) K, take func(K) bool) []K {
 	keys, all := make([]K, 0, min(page.Limit, s.len())), s.descend(nil)
 	switch {
@@ -95,7 +95,7 @@ func pageOf[K ordered[K]](s *orderedSet[K], page domain.Page, at func(domain.Pos
 	return keys
 }
 
-// MessageSeqs returns the sequences of a page of a channel's messages.
+// MessageSeqs returns the sequences on a page of a channel's messages.
 func (x *Index) MessageSeqs(channel string, page domain.Page) []uint64 {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -107,8 +107,8 @@ func (x *Index) MessageSeqs(channel string, page domain.Page) []uint64 {
 	return seqs
 }
 
-// SearchMessages returns the sequences of up to limit messages before one, newest first, that have one of the event types and the time of
-// a search. It looks at finishedPage messages at most, and returns where to continue; 0 is the end.
+// SearchMessages returns the sequences of up to limit messages before a sequence, newest first, that match eventTypes and the times of s. It looks at
+// no more than finishedPage messages. next is where to continue; 0 means the end.
 func (x *Index) SearchMessages(channel string, s domain.ReplaySpec, eventTypes string, before uint64, limit int) (seqs []uint64, next uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -129,18 +129,18 @@ func (x *Index) CountMessages(channel string) int {
 	return x.at(domain.SubjectToken(channel)).messages.len()
 }
 
-// finishedPage bounds how many messages are checked under one lock.
+// finishedPage is the maximum number of messages to check while holding the lock.
 const finishedPage = 1000
 
-// Ages say which messages are finished.
+// Ages defines which messages are old enough to be finished.
 type Ages struct {
-	// Before is the time before which a message was received.
+	// Before is the time before which the message must have been received.
 	Before time.Time
-	// DeadBefore is the time before which its dead jobs died. Zero: a message with a dead job is not finished.
+	// DeadBefore is the time before which its dead jobs must have died. Zero means that a message with a dead job is not finished.
 	DeadBefore time.Time
 }
 
-// Finished returns up to limit messages of the channels that take accepts whose jobs are all settled, if they are old enough.
+// Finished returns up to limit messages that are old enough and whose jobs are all settled, in the channels that take accepts.
 func (x *Index) Finished(take func(token string) bool, ages Ages, limit int) []uint64 {
 	x.mu.RLock()
 	tokens := slices.Collect(maps.Keys(x.channels))
@@ -155,14 +155,14 @@ func (x *Index) Finished(take func(token string) bool, ages Ages, limit int) []u
 	return seqs
 }
 
-// finishedIn appends the finished ones among the next messages of a channel, and returns where to continue.
+// finishedIn appends finished messages of a channel to seqs, starting at from. It checks a part, and returns where to continue.
 func (x *Index) finishedIn(token string, from Entry, ages Ages, seqs []uint64, limit int) (_ []uint64, next Entry, more bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	c, old := x.channels[token], func(dead domain.Job) bool { return dead.ChangedAt.Before(ages.DeadBefore) }
 	looked, now, before := 0, x.Clock.Now().UnixNano(), ages.Before.UnixNano()
 	for e := range c.messages.ascend(&from) {
-		// A message with a time in the future was stored under a wrong clock. It must not keep those behind it from being pruned.
+		// A message from the future was stored under a wrong clock. It must not prevent the pruning of later messages.
 		if e.At >= before && e.At <= now || len(seqs) >= limit {
 			break
 		}
@@ -176,7 +176,7 @@ func (x *Index) finishedIn(token string, from Entry, ages Ages, seqs []uint64, l
 	return seqs, next, false
 }
 
-// finished reports whether all jobs of a message are settled, and takes accepts the dead ones.
+// finished reports whether all jobs of a message are settled, and takes accepts its dead jobs.
 func (c *channelIndex) finished(seq uint64, takes func(dead domain.Job) bool) bool {
 	for _, k := range c.consumers {
 		if j, ok := k.job(seq); ok && (!j.Status.Settled() || j.Status == domain.Dead && !takes(j)) {
@@ -186,14 +186,14 @@ func (c *channelIndex) finished(seq uint64, takes func(dead domain.Job) bool) bo
 	return true
 }
 
-// has reports whether a message or schedule is one of the channel.
+// has reports whether a message or schedule belongs to the channel.
 func (c *channelIndex) has(seq uint64) bool {
 	_, found := c.find(seq)
 	_, waits := c.scheduled.get(scheduled{seq: seq})
 	return found || waits
 }
 
-// ChannelOf returns the channel of a message or schedule, and whether all its jobs are settled.
+// ChannelOf returns the channel of a message or schedule, and whether all of its jobs are settled.
 func (x *Index) ChannelOf(seq uint64) (token string, settled bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -205,7 +205,7 @@ func (x *Index) ChannelOf(seq uint64) (token string, settled bool) {
 	return "", false
 }
 
-// Listed returns those of some sequences that are messages or schedules of a channel.
+// Listed returns the sequences that belong to messages or schedules of a channel.
 func (x *Index) Listed(token string, seqs []uint64) (listed []uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -218,7 +218,7 @@ func (x *Index) Listed(token string, seqs []uint64) (listed []uint64) {
 	return listed
 }
 
-// Backlogs returns the outstanding work of every consumer. Its cost does not depend on the number of jobs.
+// Backlogs returns the outstanding work of every consumer, at a cost that does not depend on the number of jobs.
 func (x *Index) Backlogs() []domain.Backlog {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -235,8 +235,8 @@ func (x *Index) Backlogs() []domain.Backlog {
 	return backlogs
 }
 
-// CountJobs counts a consumer's jobs, in the order of domain.JobStatuses. Oldest and Newest of queued and delivered jobs are
-// those of the oldest and newest messages. In the other states they are the times at which jobs entered the state.
+// CountJobs counts a consumer's jobs, in the order of domain.JobStatuses. Oldest and Newest of queued and delivered jobs are the times of the oldest
+// and newest messages. In the other states, they are times at which jobs entered the state.
 func (x *Index) CountJobs(number uint32) [4]domain.StatusCount {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -249,7 +249,7 @@ func (x *Index) CountJobs(number uint32) [4]domain.StatusCount {
 	}
 }
 
-// counted is a number of jobs in a state, with the times of the first and the last element of a set for which at does not return zero.
+// counted returns a count, with the times of the first and last elements of s for which at returns a time that is not zero.
 func counted[K ordered[K]](status domain.JobStatus, count int, s *orderedSet[K], at func(K) time.Time) domain.StatusCount {
 	c := domain.StatusCount{Status: status, Count: count}
 	if count == 0 {
@@ -268,7 +268,7 @@ func counted[K ordered[K]](status domain.JobStatus, count int, s *orderedSet[K],
 	return c
 }
 
-// queuedAt returns since when a job is queued. The time of a job in flight is zero; there are few of them.
+// queuedAt returns when a job was queued. It returns zero for inflight jobs, of which there are few.
 func (k *consumerIndex) queuedAt(seq seqKey) time.Time {
 	if j, ok := k.job(uint64(seq)); ok && j.Status == domain.Queued {
 		return j.ChangedAt
@@ -276,9 +276,9 @@ func (k *consumerIndex) queuedAt(seq seqKey) time.Time {
 	return time.Time{}
 }
 
-// Dead returns up to limit dead jobs of the consumers that take accepts, ordered by the time at which they became dead, from a time on and
-// before another one. There are more than limit if the last ones became dead in the same nanosecond, so that a caller can continue by
-// last, the time of the last one. It is 0 if there are no others.
+// Dead returns up to limit dead jobs of the consumers that take accepts, in the order of the times at which they died, from from to before to. It
+// exceeds limit for jobs that died in the same nanosecond, so that the caller can continue at last, the time of the last job. last is 0 if there are
+// no more jobs.
 func (x *Index) Dead(take func(domain.Consumer) bool, from, to int64, newest bool, limit int) (jobs []domain.Job, last int64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -292,7 +292,7 @@ func (x *Index) Dead(take func(domain.Consumer) bool, from, to int64, newest boo
 		}
 		return cmp.Or(cmp.Compare(a.major, b.major), cmp.Compare(a.seq, b.seq), cmp.Compare(a.of.consumer.Number, b.of.consumer.Number))
 	}
-	var found []dead // in order, without those that are behind a full page
+	var found []dead // sorted; elements behind a full page are removed
 	more := false
 	for _, k := range x.consumers {
 		if !take(k.consumer) {

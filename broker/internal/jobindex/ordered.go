@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// chunkSize bounds how many keys an insertion or deletion moves.
+// chunkSize limits how many keys an insertion or deletion moves.
 const chunkSize = 512
 
 // key orders the entries of an ordered set: by major, then by seq.
@@ -20,7 +20,7 @@ func (k key) less(o key) bool {
 	return k.major < o.major || k.major == o.major && k.seq < o.seq
 }
 
-// time returns the time of a key that is ordered by time.
+// time returns the time in a key that is ordered by time.
 func (k key) time() time.Time { return FromUnixNano(k.major) }
 
 // seqKey orders entries by sequence.
@@ -28,12 +28,11 @@ type seqKey uint64
 
 func (k seqKey) less(o seqKey) bool { return k < o }
 
-// ordered is the constraint of an orderedSet's keys. Two keys are equal if neither is less than the other.
+// ordered is the constraint for keys of an orderedSet. Two keys are equal if neither is less than the other.
 type ordered[K any] interface{ less(other K) bool }
 
-// orderedSet is a sorted list of keys in chunks. Keys are mostly appended at the end and removed at the front, which costs next
-// to nothing. Any other place costs moving part of one chunk. The set takes the bytes of its keys, and about a tenth more if keys
-// arrive slightly out of order.
+// orderedSet is a sorted list of keys in chunks. Most keys are appended at the end and removed at the front, which costs almost nothing. At any other
+// place, part of one chunk is moved. The set needs the bytes of its keys, and about a tenth more if keys arrive slightly out of order.
 type orderedSet[K ordered[K]] struct {
 	chunks [][]K // none is empty
 	size   int
@@ -41,7 +40,7 @@ type orderedSet[K ordered[K]] struct {
 
 func newChunk[K any](size int, keys ...K) []K { return append(make([]K, 0, size), keys...) }
 
-// chunkOf returns the index of the chunk that k belongs to.
+// chunkOf returns the index of the chunk to which k belongs.
 func (s *orderedSet[K]) chunkOf(k K) int {
 	i := sort.Search(len(s.chunks), func(i int) bool { return k.less(s.chunks[i][0]) })
 	return max(i-1, 0)
@@ -83,7 +82,7 @@ func (s *orderedSet[K]) insert(k K) bool {
 		return true
 	}
 	if c+1 < len(s.chunks) && len(s.chunks[c+1]) < chunkSize {
-		// The chunk's last key moves to the next chunk, unless k itself is the last.
+		// The chunk's last key moves to the next chunk, unless k itself is the last key.
 		full := s.chunks[c]
 		if i < chunkSize {
 			last := full[chunkSize-1]
@@ -93,8 +92,7 @@ func (s *orderedSet[K]) insert(k K) bool {
 		s.chunks[c+1] = slices.Insert(s.chunks[c+1], 0, k)
 		return true
 	}
-	// Split at k's place if that is near an end. Later keys will arrive at the same place, and halves of a chunk would stay half
-	// empty.
+	// Split at k's place if that is near an end, because later keys will arrive at the same place. Halves of a chunk would stay half empty.
 	at := chunkSize / 2
 	if i > chunkSize*3/4 {
 		at = i
@@ -131,10 +129,10 @@ func (s *orderedSet[K]) remove(k K) bool {
 
 func (s *orderedSet[K]) len() int { return s.size }
 
-// first returns the first key of a set, which must not be empty.
+// first returns the first key of a set that is not empty.
 func (s *orderedSet[K]) first() K { return s.chunks[0][0] }
 
-// ascend returns the keys after k, in order. A nil k starts at the front.
+// ascend returns the keys after k in order. A nil k means from the start.
 func (s *orderedSet[K]) ascend(k *K) iter.Seq[K] {
 	return func(yield func(K) bool) {
 		if len(s.chunks) == 0 {
@@ -158,7 +156,7 @@ func (s *orderedSet[K]) ascend(k *K) iter.Seq[K] {
 	}
 }
 
-// descend returns the keys before k, in reverse order. A nil k starts at the end.
+// descend returns the keys before k in reverse order. A nil k means from the end.
 func (s *orderedSet[K]) descend(k *K) iter.Seq[K] {
 	return func(yield func(K) bool) {
 		if len(s.chunks) == 0 {

@@ -11,16 +11,16 @@ import (
 	"github.com/jetpull/jetpull/internal/due"
 )
 
-// Queue has the jobs of an index that can be taken, and the timers of jobs.
+// Queue has the available jobs of an index, and the timers of jobs.
 type Queue struct {
 	x *Index
-	// Index.mu guards these:
+	// Index.mu guards these fields.
 	timers due.Heap[timer]
 	sooner bool                // the first timer has changed
-	woken  []*consumerIndex    // those with a signal to close once the lock is released
-	ready  map[uint32]struct{} // push consumers that Ready is to return
+	woken  []*consumerIndex    // consumers whose signal is closed after the lock is released
+	ready  map[uint32]struct{} // push consumers for the next Ready
 
-	rescheduled, news chan struct{} // each has a token when Expired or Ready has something to check
+	rescheduled, news chan struct{} // each has a token when Expired or Ready must check again
 	offset            time.Duration // keeps the nodes of a cluster from ending claims at the same time
 }
 
@@ -31,15 +31,14 @@ func newQueue(x *Index) *Queue {
 	}
 }
 
-// Queued returns the first queued jobs of a consumer: those with the highest priority first, older ones before younger ones. Jobs
-// whose time has not come are left out.
+// Queued returns the first queued jobs of a consumer, by priority, highest first, then by age, oldest first. It skips jobs whose time has not come.
 func (q *Queue) Queued(number uint32, limit int) []domain.Job {
 	q.x.mu.RLock()
 	defer q.x.mu.RUnlock()
 	return q.x.consumers.of(number).front(limit)
 }
 
-// Take is like Queued, and hides the jobs from other calls of Queued and Take on this node until they are put or given back.
+// Take is like Queued, but hides the jobs from Queued and Take on this node until they are put or given back.
 func (q *Queue) Take(number uint32, limit int) []domain.Job {
 	q.x.mu.Lock()
 	defer q.x.mu.Unlock()
@@ -52,8 +51,8 @@ func (q *Queue) Take(number uint32, limit int) []domain.Job {
 	return jobs
 }
 
-// QueuedFrom checks a part of a consumer's queued jobs, appends those of messages up to last whose records are not later than upTo, and returns
-// where to continue. It leaves out those that were taken.
+// QueuedFrom checks a part of a consumer's queued jobs, from the message from to last, and returns where to continue. It appends the jobs that are
+// not taken and whose records are no later than upTo.
 func (q *Queue) QueuedFrom(consumer uint32, last, upTo, from uint64, jobs []domain.Job, limit int) (_ []domain.Job, next uint64) {
 	q.x.mu.RLock()
 	defer q.x.mu.RUnlock()
@@ -74,7 +73,7 @@ func (q *Queue) QueuedFrom(consumer uint32, last, upTo, from uint64, jobs []doma
 	return jobs, 0
 }
 
-// Taken reports whether a job was taken, and was not put or given back since.
+// Taken reports whether a job was taken, and not put or given back since.
 func (q *Queue) Taken(id domain.JobID) bool {
 	q.x.mu.RLock()
 	defer q.x.mu.RUnlock()
@@ -82,7 +81,7 @@ func (q *Queue) Taken(id domain.JobID) bool {
 	return taken
 }
 
-// GiveBack undoes Take for a job that was not put. It ignores a job that has changed.
+// GiveBack undoes Take for a job that was not put. It ignores a job that has changed since.
 func (q *Queue) GiveBack(j domain.Job) {
 	q.x.change(func() {
 		if k := q.x.consumers[j.ID.Consumer]; k != nil {
@@ -91,8 +90,7 @@ func (q *Queue) GiveBack(j domain.Job) {
 	})
 }
 
-// QueuedSignal returns a channel that is closed when the consumer gets
-// another queued job.
+// QueuedSignal returns a channel that is closed when another job of the consumer is queued.
 func (q *Queue) QueuedSignal(number uint32) <-chan struct{} {
 	q.x.mu.Lock()
 	defer q.x.mu.Unlock()
@@ -108,8 +106,8 @@ func (q *Queue) QueuedSignal(number uint32) <-chan struct{} {
 	return k.signal
 }
 
-// wait returns how long a job has to wait for its time. The timer then uses the monotonic clock, which nobody sets. A job that has changed in
-// the future, before the store's clock was set back, has not waited yet.
+// wait returns how long to wait until a job is due. The timer then uses the monotonic clock, which cannot be set. If the store's clock was set back,
+// a job may have changed in the future; such a job has not waited at all yet.
 func (q *Queue) wait(j domain.Job) time.Duration {
 	if j.Due.IsZero() {
 		return 0
@@ -117,7 +115,7 @@ func (q *Queue) wait(j domain.Job) time.Duration {
 	return min(j.Due.Sub(q.x.Clock.Now()), j.Due.Sub(j.ChangedAt))
 }
 
-// enter adds a job that is queued or in flight. A job that waits for its time gets a timer instead of a place in the queue.
+// enter adds a queued or inflight job. A job that is not due yet gets a timer instead of a place in the queue.
 func (k *consumerIndex) enter(j domain.Job) {
 	q := k.index.Queue
 	k.open.insert(seqKey(j.ID.Seq))
@@ -133,14 +131,14 @@ func (k *consumerIndex) enter(j domain.Job) {
 	}
 }
 
-// leave removes a job that is queued or in flight.
+// leave removes a queued or inflight job.
 func (k *consumerIndex) leave(j domain.Job) {
 	k.open.remove(seqKey(j.ID.Seq))
 	k.inflight.remove(statusKey(j))
 	k.queue.remove(queueKey(j))
 }
 
-// enqueue makes a job available, if it is queued and not taken.
+// enqueue makes a job available if it is queued and not taken.
 func (k *consumerIndex) enqueue(j domain.Job) {
 	if _, taken := k.taken[j.ID.Seq]; j.Status == domain.Queued && !taken && k.queue.insert(queueKey(j)) {
 		k.wake()
@@ -154,7 +152,7 @@ func (k *consumerIndex) giveBack(id domain.JobID, revision uint64) {
 	}
 }
 
-// wake schedules a notification of those who wait for a job.
+// wake schedules a notification for waiters for the consumer's jobs.
 func (k *consumerIndex) wake() {
 	if !k.woken && (k.signal != nil || k.consumer.Type == domain.Push) {
 		k.woken = true
@@ -162,7 +160,7 @@ func (k *consumerIndex) wake() {
 	}
 }
 
-// front returns the head of the queue. It is empty while the consumer is paused.
+// front returns the head of the queue, or nil while the consumer is paused.
 func (k *consumerIndex) front(limit int) []domain.Job {
 	if limit < 1 || k.consumer.Paused() {
 		return nil
@@ -179,8 +177,8 @@ func (k *consumerIndex) front(limit int) []domain.Job {
 	return jobs
 }
 
-// Ready waits for push consumers that have another job to take, have new settings, or were removed, and returns their numbers. It
-// returns none when ctx has ended. Only one goroutine at a time may call it.
+// Ready waits for push consumers that have another available job, have new settings, or were removed, and returns their numbers. It returns nil after
+// ctx ends. Only one goroutine at a time may call it.
 func (q *Queue) Ready(ctx context.Context) []uint32 {
 	for ctx.Err() == nil {
 		q.x.mu.Lock()
@@ -198,7 +196,7 @@ func (q *Queue) Ready(ctx context.Context) []uint32 {
 	return nil
 }
 
-// change runs f under the lock, and notifies the waiters after it has released the lock.
+// change runs f under the lock. It notifies waiters after releasing the lock.
 func (x *Index) change(f func()) {
 	signals, ready, sooner := x.Queue.changed(f)
 	for _, signal := range signals {
@@ -220,8 +218,7 @@ func notify(c chan<- struct{}) {
 	}
 }
 
-// changed runs f under the lock. It returns the signals of workers that have a job, and whether Ready and Expired have something
-// to check.
+// changed runs f under the lock. It returns the signals of waiting workers that have a job, and whether Ready and Expired must check again.
 func (q *Queue) changed(f func()) (signals []chan struct{}, ready, sooner bool) {
 	q.x.mu.Lock()
 	defer q.x.mu.Unlock()
@@ -242,8 +239,8 @@ func (q *Queue) changed(f func()) (signals []chan struct{}, ready, sooner bool) 
 	return signals, len(q.ready) > 0, sooner
 }
 
-// timer acts on a job at a time, if the job still has the timer's revision: its claim ends, it is queued, or it is given back. When a job
-// changes, its timer is not removed: it is ignored when it fires.
+// timer acts on a job when it fires, if the job still has the timer's revision: the job's claim ends, or the job is queued or given back. The timer
+// of a job that has changed is not removed. It does nothing when it fires.
 type timer struct {
 	at       time.Time // with the monotonic clock
 	id       domain.JobID
@@ -251,8 +248,7 @@ type timer struct {
 	taken    bool // the job is taken, and will be given back
 }
 
-// timerReach bounds how long the timer of a changed job is held. A timer that is further away first fires after timerReach and is
-// then set again.
+// timerReach limits how long the timer of a changed job stays in memory. A timer that is further away fires after timerReach and is then set again.
 const timerReach = time.Minute
 
 // await sets a timer. Index.mu is held.
@@ -269,8 +265,8 @@ func (q *Queue) GiveBackAfter(j domain.Job, pause time.Duration) {
 	q.x.change(func() { q.await(timer{at: time.Now().Add(pause), id: j.ID, revision: j.Revision, taken: true}) })
 }
 
-// Expired waits for a claim that has ended. Meanwhile it queues the jobs whose time has come. ok is false when ctx has ended.
-// Only one goroutine at a time may call it.
+// Expired waits for a claim to end, and returns its job. Meanwhile it queues the jobs that become due. ok is false after ctx ends. Only one goroutine
+// at a time may call it.
 func (q *Queue) Expired(ctx context.Context) (j domain.Job, ok bool) {
 	clock := time.NewTimer(time.Hour)
 	defer clock.Stop()
@@ -290,7 +286,7 @@ func (q *Queue) Expired(ctx context.Context) (j domain.Job, ok bool) {
 	return domain.Job{}, false
 }
 
-// tick runs one timer that is due, and returns how long to wait for the next. Index.mu is held.
+// tick runs one timer that is due, or returns how long to wait for the next. Index.mu is held.
 func (q *Queue) tick() (over domain.Job, ok bool, wait time.Duration) {
 	now := time.Now()
 	t, come := q.timers.Pop(now)

@@ -6,11 +6,11 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// scheduled is the entry of a scheduled message in lists: first of the schedule, later of the message that it was broadcast as.
+// scheduled is an entry in lists of scheduled messages. It refers to the schedule, and after the broadcast to the message.
 type scheduled struct {
 	seq     uint64
-	at      int64  // when it is to be broadcast, ns; 0: it was broadcast
-	subject string // of the schedule while it waits
+	at      int64  // when to broadcast it, in ns; 0 after the broadcast
+	subject string // of the pending schedule
 }
 
 func (s scheduled) less(o scheduled) bool { return s.seq < o.seq }
@@ -27,7 +27,7 @@ func (x *Index) AddSchedule(token, subject string, seq uint64, at time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c := x.channel(token)
-	// A subject has one schedule at a time. The earlier one was cancelled, and the notice of that was lost.
+	// A subject has one schedule at a time. The old one was cancelled, and the notice of that was lost.
 	if old, waits := c.waiting[subject]; waits && old < seq {
 		c.scheduled.remove(scheduled{seq: old})
 	}
@@ -46,7 +46,7 @@ func (x *Index) Fired(token, subject string, seq uint64) {
 	c.scheduled.insert(scheduled{seq: seq})
 }
 
-// unschedule removes a schedule, or the mark that a message was scheduled. Index.mu is held.
+// unschedule removes a schedule, or the entry of a broadcast one. Index.mu is held.
 func (c *channelIndex) unschedule(seq uint64) {
 	s, ok := c.scheduled.get(scheduled{seq: seq})
 	if !ok {
@@ -58,15 +58,14 @@ func (c *channelIndex) unschedule(seq uint64) {
 	}
 }
 
-// Waiting returns the sequence of the pending schedule of a subject, as far as it is known here, or 0.
+// Waiting returns the sequence of a subject's pending schedule that this node knows, or 0.
 func (x *Index) Waiting(token, subject string) uint64 {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.at(token).waiting[subject]
 }
 
-// ScheduledSeqs returns the sequences of a page of a channel's scheduled messages. If status is not 0, it returns only those with
-// that status.
+// ScheduledSeqs returns the sequences on a page of a channel's scheduled messages in a status. Status 0 means any.
 func (x *Index) ScheduledSeqs(channel string, status domain.MessageStatus, page domain.Page) (seqs []uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

@@ -6,9 +6,9 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// settledJob is the compact form of a job that is delivered, dead or removed: 48 bits of its sequence, 48 of its revision, 2 of
-// its state and 62 of the time of its change in nanoseconds, which last until 2116. The other fields are in its record. Most jobs
-// in a store are settled, for as long as their messages are retained.
+// settledJob is the compact form of a job that is delivered, dead or removed: 48 bits for its sequence, 48 for its revision, 2 for its state and 62
+// for the time of its last change in nanoseconds, which suffice until 2116. The record has the other fields. Most jobs in a store are settled, for as
+// long as their messages are retained.
 type settledJob [5]uint32
 
 func settle(j domain.Job) settledJob {
@@ -32,7 +32,7 @@ func (s settledJob) status() domain.JobStatus {
 
 func (s settledJob) less(o settledJob) bool { return s.seq() < o.seq() }
 
-// deliveredAt returns when the job was delivered, zero if it was not.
+// deliveredAt returns when the job was delivered, or zero if it was not.
 func (s settledJob) deliveredAt() time.Time {
 	if s.status() != domain.Delivered {
 		return time.Time{}
@@ -40,7 +40,7 @@ func (s settledJob) deliveredAt() time.Time {
 	return FromUnixNano(s.at())
 }
 
-// job expands s to a job, with the fields that the index has.
+// job returns s as a job with the fields that the index has.
 func (s settledJob) job(consumer uint32) domain.Job {
 	return domain.Job{
 		ID: domain.JobID{Seq: s.seq(), Consumer: consumer}, Status: s.status(), Revision: s.revision(), ChangedAt: FromUnixNano(s.at()),
@@ -49,7 +49,7 @@ func (s settledJob) job(consumer uint32) domain.Job {
 
 type settledJobs struct {
 	bySeq     orderedSet[settledJob]
-	dead      orderedSet[key] // by the time of the change
+	dead      orderedSet[key] // by the time of death
 	delivered int
 }
 
@@ -81,8 +81,8 @@ func (s *settledJobs) remove(e settledJob) {
 	}
 }
 
-// SettledFrom checks a part of a consumer's settled jobs, appends those that the replay selects and whose records are not later than upTo,
-// and returns where to continue.
+// SettledFrom checks a part of a consumer's settled jobs, from a sequence, and returns where to continue. It appends the jobs that the replay selects
+// and whose records are no later than upTo.
 func (x *Index) SettledFrom(consumer uint32, s domain.ReplaySpec, upTo, from uint64, jobs []domain.Job, limit int) (_ []domain.Job, next uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -100,7 +100,7 @@ func (x *Index) SettledFrom(consumer uint32, s domain.ReplaySpec, upTo, from uin
 	return jobs, 0
 }
 
-// UnixNano returns a time in its stored form. The zero time is 0.
+// UnixNano returns a time as it is stored. The zero time is 0.
 func UnixNano(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

@@ -14,10 +14,9 @@ import (
 	"github.com/jetpull/jetpull/internal/jsstream"
 )
 
-// notice announces deletions to the other nodes, because following a stream does not show them. If a notice is lost, another node
-// keeps an entry in a list until it uses the entry or restarts. Each use of an entry begins with reading the message or its
-// record, and a node that finds it deleted removes the entry. Any client of the account can send a notice, so a node believes it only
-// for messages that the stream has no more.
+// notice announces deletions to the other nodes, because they do not see deletions when they follow a stream. If a notice is lost, another node keeps
+// an entry in a list until it uses the entry or restarts. Each use of an entry begins with reading the message or its record; if that is deleted, the
+// node removes the entry. Any client of the account can send a notice, so a node believes it only for messages that are no longer in the stream.
 type notice struct {
 	Token string // of the channel
 	Seqs  []uint64
@@ -25,7 +24,7 @@ type notice struct {
 
 func (s *base) noticeSubject() string { return s.cfg.Name + ".x.deleted" }
 
-// announce applies a notice here and sends it to the other nodes.
+// announce applies a notice on this node and sends it to the other nodes.
 func (s *messages) announce(n notice) {
 	s.take(n)
 	if !s.cfg.Shared {
@@ -67,12 +66,12 @@ func (s *messages) listen(run context.Context) error {
 	return nil
 }
 
-// hear applies a notice of another node.
+// hear applies a notice from another node.
 func (s *messages) hear(ctx context.Context, n notice) {
 	ctx, cancel := context.WithTimeout(ctx, jsstream.CommitTimeout)
 	defer cancel()
 	if slices.Max(n.Seqs) > s.messagesSeen.Reached() {
-		// A message that is read after the notice of its deletion would be listed until it is used.
+		// A message that is read after the notice of its deletion would stay listed until it is used.
 		f := s.messageFeed
 		if _, err := f.UpToNow(ctx); err != nil {
 			s.log.Debug("no news of deleted messages", "error", err)
@@ -86,17 +85,16 @@ func (s *messages) hear(ctx context.Context, n notice) {
 	s.take(notice{Token: n.Token, Seqs: gone})
 }
 
-// inUse excludes pruning and the queueing of settled jobs of a message from each other, within this process and without a lock
-// over I/O. The one that comes second is refused.
+// inUse makes the pruning of a message and the queueing of its settled jobs exclude each other, within this process and without holding a lock during
+// I/O. The second of the two is refused.
 type inUse struct {
 	mu   sync.Mutex
-	uses map[uint64]int // how many jobs are being queued again, by the message's sequence; deleting: it is being deleted
+	uses map[uint64]int // by the message's sequence: how many of its jobs are being queued again, or deleting
 }
 
 const deleting = -1
 
-// begin registers a use of a message, if it is compatible with the current ones. Deletion excludes all other uses. Queueing is
-// compatible with itself.
+// begin registers a use of a message if it is compatible with the current uses. Deletion excludes all other uses. Queueing is compatible with itself.
 func (u *inUse) begin(seq uint64, use int) (end func(), ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -116,8 +114,7 @@ func (u *inUse) begin(seq uint64, use int) (end func(), ok bool) {
 	}, true
 }
 
-// revive is called before a settled job is queued again; the function that it returns is called afterwards. Between the two calls
-// this node does not prune the job's message.
+// revive must be called before a settled job is queued again, and done afterwards. Between the two calls, this node does not prune the job's message.
 func (s *messages) revive(ctx context.Context, id domain.JobID) (done func(), err error) {
 	done, ok := s.inUse.begin(id.Seq, 1)
 	if !ok {
@@ -131,17 +128,17 @@ func (s *messages) revive(ctx context.Context, id domain.JobID) (done func(), er
 }
 
 func (s *messages) CountPending(ctx context.Context, channel string) (int, error) {
-	_, err := s.upToNow(ctx) // a schedule of another node that was not read here is not counted
+	_, err := s.upToNow(ctx) // a schedule of another node must be read first to be counted
 	return s.Index.CountScheduled(channel).Pending, err
 }
 
-// forgetPage bounds the messages in one notice.
+// forgetPage is the maximum number of messages in one notice.
 const forgetPage = 1000
 
 func (s *messages) ForgetChannel(ctx context.Context, channel string) error {
 	ctx, cancel := context.WithTimeout(ctx, jsstream.CommitTimeout)
 	defer cancel()
-	if _, err := s.upToNow(ctx); err != nil { // news that comes later would be listed
+	if _, err := s.upToNow(ctx); err != nil { // an entry that is read later would stay listed
 		return err
 	}
 	token := domain.SubjectToken(channel)

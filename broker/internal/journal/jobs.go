@@ -17,7 +17,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
 )
 
-// messageWait bounds how long a request for a job waits for its message, which is stored and not read here yet.
+// messageWait limits how long a request for a job waits for this node to read the job's stored message.
 const messageWait = 5 * time.Second
 
 // jobs stores the states of jobs and their attempts. The index holds them in memory.
@@ -26,9 +26,9 @@ type jobs struct {
 	messages *messages
 }
 
-// Job also waits for a job whose message another node has just stored.
+// Job returns a job from the index. If another node has just stored the job's message, Job waits for it.
 func (s *jobs) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
-	reached := s.messagesSeen.Reached() // before the lookup: the message may be read between the two
+	reached := s.messagesSeen.Reached() // before the lookup, because the message may be read between the two
 	j, ok := s.Index.Lookup(id)
 	if !ok && id.Seq > reached {
 		if err := s.awaitMessage(ctx, id); err != nil {
@@ -42,7 +42,7 @@ func (s *jobs) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	return j, nil
 }
 
-// awaitMessage waits until this node has read a message that another node has announced, if it is stored.
+// awaitMessage waits until this node has read the message of a job that it does not know yet. It does not wait if the message is not stored.
 func (s *jobs) awaitMessage(ctx context.Context, id domain.JobID) error {
 	_, err := s.reader.At(ctx, s.messageStream, id.Seq)
 	if err == nil {
@@ -56,8 +56,8 @@ func (s *jobs) awaitMessage(ctx context.Context, id domain.JobID) error {
 	return fmt.Errorf("%w: job %s, its message was not read here yet: %w", domain.ErrUnavailable, id, err)
 }
 
-// PutJob writes no record before its message is on disk. Otherwise a power failure could leave only the record. The sequence
-// would be assigned to another message, whose job would seem to be done.
+// PutJob writes a record only after its message is on disk. Otherwise only the record might survive a power failure. The sequence would be assigned
+// to another message, whose job would seem to be done.
 func (s *jobs) PutJob(ctx context.Context, job domain.Job) (domain.Job, error) {
 	if err := s.messageWrites.DurableAt(ctx, job.ID.Seq); err != nil {
 		return job, err
@@ -72,7 +72,7 @@ func (s *jobs) PutJob(ctx context.Context, job domain.Job) (domain.Job, error) {
 	subject := s.cfg.jobSubject(job.ID.Consumer, strconv.FormatUint(job.ID.Seq, 10))
 	seq, err := s.jobWrites.Commit(ctx, &nats.Msg{Subject: subject, Data: encodeRecord(job)}, job.Revision)
 	if errors.Is(err, domain.ErrConflict) {
-		// The next decision needs the stored state.
+		// The caller needs the stored state for its next decision.
 		if _, refreshErr := s.readRecord(ctx, job.ID); refreshErr != nil {
 			return job, errors.Join(err, refreshErr)
 		}
@@ -84,15 +84,15 @@ func (s *jobs) PutJob(ctx context.Context, job domain.Job) (domain.Job, error) {
 	raise(&s.recorded, seq)
 	s.Index.PutRecord(job)
 	if job.Status == domain.Inflight {
-		// If a power failure undoes a claim, the job is done again, as any job in flight is.
+		// If a power failure undoes a claim, the job is done again, like any inflight job.
 		return job, nil
 	}
 	return job, s.jobWrites.DurableAt(ctx, job.Revision)
 }
 
-// Refresh returns a settled state only once it is on disk. If no other process writes, the index equals the store except for
-// writes in progress, whose callers have no answer either. Then only the fields of a settled job that the index lacks are read. A removed job
-// is [domain.ErrNotFound].
+// Refresh returns a settled state only after it is on disk. If no other process writes, the index equals the store except for writes in progress,
+// whose callers have no answer yet either. In this case, Refresh reads only the fields of a settled job that the index lacks. For a removed job, it
+// returns [domain.ErrNotFound].
 func (s *jobs) Refresh(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	for ctx.Err() == nil {
 		var record domain.Job
@@ -108,11 +108,11 @@ func (s *jobs) Refresh(ctx context.Context, id domain.JobID) (domain.Job, error)
 		}
 		if j.Status.Settled() {
 			if record.Revision < j.Revision {
-				continue // it was settled after its record was read
+				continue // the job was settled after its record was read
 			}
 			j = record
 		}
-		// Another caller has written the record and may still wait for the sync. An answer based on it must wait too.
+		// Another caller may have written the record and still wait for the sync. An answer based on the record must wait too.
 		err = s.jobWrites.DurableAt(ctx, j.Revision)
 		if err == nil && j.Status == domain.Removed {
 			err = fmt.Errorf("%w: job %s", domain.ErrNotFound, id)
@@ -122,8 +122,8 @@ func (s *jobs) Refresh(ctx context.Context, id domain.JobID) (domain.Job, error)
 	return domain.Job{}, context.Cause(ctx)
 }
 
-// readRecord reads the stored record of a job into the index. A zero job means that there is none. If there was one before, the
-// message is gone, or the record is lost.
+// readRecord reads the stored record of a job into the index. It returns a zero job if there is none. If there was one before, the message is gone,
+// or the record is lost.
 func (s *jobs) readRecord(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	raw, err := s.Last(ctx, s.jobStream, s.cfg.jobSubject(id.Consumer, strconv.FormatUint(id.Seq, 10)))
 	if errors.Is(err, domain.ErrNotFound) {
@@ -147,8 +147,8 @@ func (s *jobs) readRecord(ctx context.Context, id domain.JobID) (domain.Job, err
 	return j, err
 }
 
-// restoreRecord writes the record of a job as the index has it, if the job still has its message: the store was set back to an older state.
-// Otherwise no later record could replace the lost one. Fields of settled jobs that the index lacks are lost.
+// restoreRecord writes the record of a job from the index, if the message still exists, because the store was set back to an older state. Otherwise
+// no later record could replace the lost one. It cannot restore fields of settled jobs that the index lacks.
 func (s *jobs) restoreRecord(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	j, ok := s.Index.Lookup(id)
 	if !ok || j.Revision == 0 {
@@ -157,7 +157,7 @@ func (s *jobs) restoreRecord(ctx context.Context, id domain.JobID) (domain.Job, 
 	subject := s.cfg.jobSubject(id.Consumer, strconv.FormatUint(id.Seq, 10))
 	seq, err := s.jobWrites.Commit(ctx, &nats.Msg{Subject: subject, Data: encodeRecord(j)}, 0)
 	if errors.Is(err, domain.ErrConflict) {
-		return domain.Job{}, nil // it has a record again
+		return domain.Job{}, nil // another record exists already
 	}
 	if err != nil {
 		return domain.Job{}, err
@@ -167,8 +167,8 @@ func (s *jobs) restoreRecord(ctx context.Context, id domain.JobID) (domain.Job, 
 	return j, nil
 }
 
-// Complete fills in the fields of settled jobs of push consumers that the index lacks. Of other jobs the index has all fields
-// that are shown. Jobs whose records are gone, or cannot be decoded, stay unchanged: the log has had the second when the record was read.
+// Complete reads the fields of push consumers' settled jobs that the index lacks. For other jobs, the index has all fields that are shown. Jobs whose
+// records are gone or cannot be decoded stay unchanged. Records that cannot be decoded were logged when they were read.
 func (s *jobs) Complete(ctx context.Context, jobs []domain.Job) error {
 	var settled []*domain.Job
 	for i, j := range jobs {
@@ -188,10 +188,10 @@ func (s *jobs) Complete(ctx context.Context, jobs []domain.Job) error {
 	})
 }
 
-// A record is the stored state of a job: a version, the status, the number of retries, the priority, two times and the timeout,
-// each of a fixed size, and the claim's token. Version 2 is for jobs with callbacks or replays. Before the token it adds the
-// number of attempts, the duration in microseconds and the status of the last one, and the length and ID of the replay. The job's
-// ID is in the subject. The record's sequence is the job's revision.
+// A record is the stored state of a job: a version, the status, the number of retries, the priority, two times and the timeout, each of a fixed size,
+// and then the token of the claim. Version 2 is for jobs with callbacks or replays. Before the token, it has the number of attempts, the duration in
+// microseconds and the status of the last one, and the length and ID of the replay. The job's ID is in the subject. The sequence of the record is the
+// job's revision.
 const (
 	recordVersion   = 1
 	attemptsVersion = 2
@@ -257,7 +257,7 @@ func decodeRecord(id domain.JobID, revision uint64, b []byte) (domain.Job, error
 	return j, nil
 }
 
-// parseJobSubject returns the job named by the last two tokens of a record's subject.
+// parseJobSubject returns the job that the last two tokens of a record's subject identify.
 func parseJobSubject(subject string) (domain.JobID, error) {
 	tokens := strings.Split(subject, ".")
 	if n := len(tokens); n > 2 {
@@ -281,17 +281,16 @@ func (s *jobs) seeRecord(msg *nats.Msg, meta *nats.MsgMetadata) {
 		return
 	}
 	s.noteSequence(id.Seq)
-	// A process that was killed while it pruned leaves records without messages, and so does a backup that was made meanwhile.
+	// A process that is killed while it prunes leaves records without messages. A backup during pruning can contain such records too.
 	s.Index.SeeRecord(j, s.messagesSeen.Reached())
 }
 
-// attemptSubject takes numbers, or wildcards.
+// attemptSubject returns a subject for numbers or wildcards.
 func (c Config) attemptSubject(seq, consumer, number any) string {
 	return fmt.Sprintf("%s.a.%v.%v.%v", c.Name, seq, consumer, number)
 }
 
-// KeepAttempt waits for the message's sync, because another message could get its sequence. It does not wait for the attempt's
-// own.
+// KeepAttempt waits until the message is on disk, because its sequence could be assigned to another message. It does not wait for the attempt itself.
 func (s *jobs) KeepAttempt(ctx context.Context, id domain.JobID, a domain.Attempt) error {
 	if err := s.messageWrites.DurableAt(ctx, id.Seq); err != nil {
 		return err
@@ -304,7 +303,7 @@ func (s *jobs) KeepAttempt(ctx context.Context, id domain.JobID, a domain.Attemp
 	return err
 }
 
-// AttemptAt implements the records of jobs. A record that cannot be decoded is an attempt whose error says so, so that the others are shown.
+// AttemptAt returns a stored attempt. If its record cannot be decoded, the attempt's Error says so, so that the other attempts can be shown.
 func (s *jobs) AttemptAt(ctx context.Context, id domain.JobID, number int) (domain.Attempt, error) {
 	var a domain.Attempt
 	raw, err := s.Last(ctx, s.attemptStream, s.cfg.attemptSubject(id.Seq, id.Consumer, number))

@@ -19,14 +19,14 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
 )
 
-// messages stores and reads broadcasts, schedules and prunes.
+// messages stores, reads and prunes broadcasts and schedules.
 type messages struct {
 	*base
 	cache *payloadCache
 	inUse inUse
 }
 
-// Append stores a message under its ID, or fails with [domain.ErrDuplicateMessage].
+// Append stores a message under its ID. If the ID exists, it returns [domain.ErrDuplicateMessage].
 func (s *messages) Append(ctx context.Context, m domain.Message) (domain.Message, error) {
 	m.ReceivedAt = s.Index.Clock.Now()
 	token := domain.SubjectToken(m.Channel)
@@ -40,14 +40,14 @@ func (s *messages) Append(ctx context.Context, m domain.Message) (domain.Message
 	}
 	s.noteSequence(seq)
 	m.Seq = seq
-	// The message may be cached before it is on disk: every write about its jobs waits for the disk first.
+	// The message may be cached before it is on disk, because every write about its jobs waits for the disk first.
 	s.cache.put(m)
 	s.Index.AddMessage(token, jobindex.Entry{Seq: seq, At: m.ReceivedAt.UnixNano(), Priority: int32(m.Priority)}, m.EventType)
 	return m, s.messageWrites.DurableAt(ctx, seq)
 }
 
-// commit stores a message or a schedule with its envelope. A channel uses an ID once, for one of the two. The message of a schedule may already be
-// broadcast, even by an earlier attempt at this write whose answer was lost.
+// commit stores a message or a schedule with its envelope. A channel uses an ID once, for either of the two. The message of a schedule may already
+// have been broadcast, even if an earlier attempt at this write stored the schedule and its answer was lost.
 func (s *messages) commit(ctx context.Context, m domain.Message, subject func(c Config, channelToken, id string) string, at time.Time,
 	header nats.Header,
 ) (uint64, error) {
@@ -65,37 +65,36 @@ func (s *messages) commit(ctx context.Context, m domain.Message, subject func(c 
 	return seq, err
 }
 
-// onDisk returns err once everything that was written before is on disk. err is based on what is stored, and a caller that gets it will not
-// repeat its request.
+// onDisk returns err once everything that was written before is on disk. err depends on the stored data, and its caller will not repeat the request.
 func (s *messages) onDisk(ctx context.Context, err error) error {
 	return cmp.Or(s.messageWrites.DurableAt(ctx, 0), err)
 }
 
-// maxStored is the largest message that a stream on disk takes, whatever max_payload is.
+// maxStored is the size of the largest message that a stream on disk accepts, whatever max_payload is.
 const maxStored = 32 << 20
 
-// MaxPayload is the largest payload of a message. The rest of the server's limit is left for the headers.
+// MaxPayload returns the size of the largest payload of a message. It leaves the rest of the server's limit for the headers.
 func (s *messages) MaxPayload() int {
 	return min(int(s.nc.MaxPayload()), maxStored) - maxEnvelope - 8<<10
 }
 
-// catchUp bounds how long a read waits for a message that another node has just stored, and its jobs.
+// catchUp limits how long a read waits for a message that another node has just stored, and for the jobs of the message.
 const catchUp = 500 * time.Millisecond
 
-// Message returns a message of any node. When it returns, the index has the message's jobs.
+// Message returns a message stored by any node. When it returns, the index has the message's jobs.
 func (s *messages) Message(ctx context.Context, channel, id string) (domain.Message, error) {
 	raw, err := s.Last(ctx, s.messageStream, s.cfg.messageSubject(domain.SubjectToken(channel), domain.SubjectToken(id)))
 	if err != nil {
 		return domain.Message{}, err
 	}
 	if raw.Sequence > s.messagesSeen.Reached() && s.cfg.Shared {
-		s.awaitNews(ctx, raw.Sequence, catchUp) // another node has just stored it; its jobs appear when the stream is read
+		s.awaitNews(ctx, raw.Sequence, catchUp) // another node has just stored it; the index gets its jobs from the stream
 	}
 	m, err := decodeMessage(raw)
 	return m.Message, err
 }
 
-// InOrder reads the messages that are not in the cache, several at a time.
+// InOrder returns messages in the order of seqs. It reads those that are not in the cache, several at a time.
 func (s *messages) InOrder(ctx context.Context, seqs []uint64) (list []domain.Message, err error) {
 	list = make([]domain.Message, len(seqs))
 	var missing []int
@@ -121,7 +120,7 @@ func (s *messages) InOrder(ctx context.Context, seqs []uint64) (list []domain.Me
 				gone[seqs[i]] = token
 			}
 		case errors.Is(err, errEnvelope):
-			// Its jobs would stay at the head of their queues.
+			// Otherwise its jobs would stay at the heads of their queues.
 			s.log.Error("a message that cannot be decoded is ignored until the next start", "sequence", seqs[i], "error", err)
 			token, _ := s.Index.ChannelOf(seqs[i])
 			s.Index.RemoveMessages(token, []uint64{seqs[i]})
@@ -146,8 +145,8 @@ func (s *messages) messageAt(ctx context.Context, seq uint64) (domain.Message, e
 	return m.Message, err
 }
 
-// The headers of a stored message. One of them is the envelope. It begins with the priority and the time, which every node reads
-// of every message. The rest is read only together with the payload.
+// The headers of a stored message. The envelope is one of them. It begins with the priority and the time, which every node reads for every message.
+// Nodes read the rest only together with the payload.
 const (
 	headerEnvelope  = "Jetpull-Message"
 	headerSchedule  = "Nats-Schedule"
@@ -157,10 +156,10 @@ const (
 	schedulePrefix = "@at " // before the time in a schedule
 )
 
-// maxEnvelope keeps a message's headers below the server's limit of 64 KiB.
+// maxEnvelope limits the envelope, so that a message's headers stay below the server's limit of 64 KiB.
 const maxEnvelope = 48 << 10
 
-// envelope is the part of a message's header that is read only with its payload.
+// envelope is the part of a message's header that nodes read only with its payload.
 type envelope struct {
 	ID          string            `json:"id"`
 	Channel     string            `json:"ch"`
@@ -191,7 +190,7 @@ func encodeEnvelope(m domain.Message, scheduledFor time.Time) (string, error) {
 	return front + string(body), nil
 }
 
-// summary is the beginning of an envelope, which every node reads of every message.
+// summary is the beginning of an envelope, which every node reads for every message.
 type summary struct {
 	priority   int
 	receivedAt int64
@@ -214,9 +213,9 @@ func decodeSummary(header string) (s summary, err error) {
 	return s, nil
 }
 
-// decodeMessage rebuilds a message and its schedule, if it has one. If the server's scheduler has published the message, its time of
-// receipt is the time it was stored. The envelope must name the channel and the ID of the subject: the index, and the permissions of the
-// NATS server, know only the subject.
+// decodeMessage decodes a message and its schedule, if any. If the server's scheduler published the message, its time of receipt is when the server
+// stored it. The channel and the ID in the envelope must match the subject, because the index and the permissions of the NATS server depend only on
+// the subject.
 func decodeMessage(raw *jetstream.RawStreamMsg) (m domain.Scheduled, err error) {
 	s, err := decodeSummary(raw.Header.Get(headerEnvelope))
 	if err != nil {
@@ -242,7 +241,7 @@ func decodeMessage(raw *jetstream.RawStreamMsg) (m domain.Scheduled, err error) 
 	return m, nil
 }
 
-// seeMessage adds a stored message, of which only the headers were read.
+// seeMessage adds a stored message whose headers alone were read.
 func (s *messages) seeMessage(msg *nats.Msg, meta *nats.MsgMetadata) {
 	kind, token, ok := s.parseMessageSubject(msg.Subject)
 	front, err := decodeSummary(msg.Header.Get(headerEnvelope))
@@ -276,21 +275,21 @@ func (s *base) parseMessageSubject(subject string) (kind, channelToken string, o
 	return kind, channelToken, ok1 && ok2 && ok3
 }
 
-// payloadCache holds the messages last stored or read here, up to a number of bytes. A message is usually read soon after it was
+// payloadCache holds the latest messages that were stored or read on this node, up to a number of bytes. Most messages are read soon after they are
 // stored, and by several consumers.
 type payloadCache struct {
 	mu    sync.Mutex
 	size  int
 	items map[uint64]domain.Message
-	order []uint64 // sequences in the order of insertion; some are removed
+	order []uint64 // sequences in the order of insertion; some are no longer cached
 }
 
 func newPayloadCache() *payloadCache { return &payloadCache{items: map[uint64]domain.Message{}} }
 
-// cacheBytes bounds the payloads in the cache.
+// cacheBytes limits the payloads in the cache.
 const cacheBytes = 16 << 20
 
-// messageOverhead is the approximate memory of a message without its payload.
+// messageOverhead is the approximate memory for a message without its payload, in bytes.
 const messageOverhead = 768
 
 func (c *payloadCache) put(m domain.Message) {

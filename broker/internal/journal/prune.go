@@ -16,14 +16,14 @@ import (
 	"github.com/jetpull/jetpull/internal/jsstream"
 )
 
-// Prune deletes messages and the records of their jobs. The messages are deleted first, also on disk: a record without its
-// message is harmless, but a message without its records would be delivered again. It returns how many messages it has deleted.
+// Prune deletes messages and the records of their jobs, and returns the number of deleted messages. It deletes the messages first, also on disk: a
+// record without its message is harmless, but a message without its records would be delivered again.
 func (s *messages) Prune(ctx context.Context, seqs []uint64) (int, error) {
 	if err := s.messageWrites.Failure(); err != nil {
 		return 0, err
 	}
 	var mu sync.Mutex
-	deleted := make(map[uint64]string, len(seqs)) // the tokens of their channels
+	deleted := make(map[uint64]string, len(seqs)) // the tokens of their channels, by sequence
 	err := atOnce(seqs, func(seq uint64) error {
 		token, _ := s.Index.ChannelOf(seq)
 		s.awaitNews(ctx, seq, newsWait)
@@ -38,11 +38,11 @@ func (s *messages) Prune(ctx context.Context, seqs []uint64) (int, error) {
 		}
 		return err
 	})
-	// The records are deleted even if ctx has ended: the next start would not see the messages, and so never find their records.
+	// Delete the records even if ctx has ended. The next start would not see the messages, and so would never find their records.
 	return len(deleted), errors.Join(err, s.forget(context.WithoutCancel(ctx), deleted))
 }
 
-// deleteMessage deletes a message, unless one of its jobs is being queued again or was since the message was found.
+// deleteMessage deletes a message, unless a job of it is being queued again, or has been since the message was found.
 func (s *messages) deleteMessage(ctx context.Context, seq uint64) (done bool, err error) {
 	end, ok := s.inUse.begin(seq, deleting)
 	if !ok {
@@ -52,7 +52,7 @@ func (s *messages) deleteMessage(ctx context.Context, seq uint64) (done bool, er
 	if _, settled := s.Index.ChannelOf(seq); !settled {
 		return false, nil
 	}
-	// A delete that has begun is completed: ctx would end only the wait for the answer.
+	// A delete that has begun is completed: the end of ctx would end only the wait for its answer.
 	err = s.delete(context.WithoutCancel(ctx), seq)
 	if errors.Is(err, domain.ErrNotFound) {
 		err = nil
@@ -60,8 +60,7 @@ func (s *messages) deleteMessage(ctx context.Context, seq uint64) (done bool, er
 	return err == nil, err
 }
 
-// delete deletes a message. [domain.ErrNotFound] says that it was deleted before. The server's own refusal does not give that
-// reason.
+// delete deletes a message. It returns [domain.ErrNotFound] if the message was already deleted. The server's own error does not give that reason.
 func (s *base) delete(ctx context.Context, seq uint64) error {
 	err := s.messageStream.DeleteMsg(ctx, seq)
 	if err == nil {
@@ -75,13 +74,13 @@ func (s *base) delete(ctx context.Context, seq uint64) error {
 	return fmt.Errorf("%w: delete message %d: %w", domain.ErrUnavailable, seq, err)
 }
 
-// sideBySide is how many requests of one call run in parallel.
+// sideBySide is the maximum number of parallel requests of one call.
 const sideBySide = 32
 
-// atOnce calls f for each item, up to sideBySide at a time, and returns the first error. After an error it starts no more calls.
+// atOnce calls f for each item, for up to sideBySide at a time, and returns the first error. After an error it starts no more calls.
 func atOnce[T any](items []T, f func(T) error) error {
 	if len(items) == 0 {
-		return nil // also the case of most calls: the messages are cached
+		return nil // the most frequent case, in which all messages are cached
 	}
 	failed, fail := context.WithCancelCause(context.Background())
 	defer fail(nil)
@@ -102,9 +101,9 @@ func atOnce[T any](items []T, f func(T) error) error {
 	return context.Cause(failed)
 }
 
-// forgetGone removes a message from the index if the store confirms that it is deleted. It was deleted by another node whose notice is
-// late or lost, or by a process that was killed before it had deleted its records. The store must be asked because the report of the
-// deletion may come from a replica that is behind.
+// forgetGone removes a message from the index if the store confirms its deletion. Another node deleted it and the notice is late or lost, or a
+// process was killed after it had deleted the message and before its records. The store must be asked, because the report of the deletion may come
+// from a replica that is behind.
 func (s *messages) forgetGone(ctx context.Context, seq uint64, token string) error {
 	if _, err := s.reader.At(ctx, s.messageStream, seq); !errors.Is(err, domain.ErrNotFound) {
 		return err
@@ -113,7 +112,7 @@ func (s *messages) forgetGone(ctx context.Context, seq uint64, token string) err
 	return s.forget(ctx, map[uint64]string{seq: token})
 }
 
-// forget deletes the records of deleted messages.
+// forget deletes the records of deleted messages. It announces the deletions.
 func (s *messages) forget(ctx context.Context, deleted map[uint64]string) error {
 	if len(deleted) == 0 {
 		return nil
@@ -143,11 +142,10 @@ func (s *messages) forget(ctx context.Context, deleted map[uint64]string) error 
 	})
 }
 
-// newsWait bounds the wait for a message that is to be deleted. If the feed reported it after it was removed, it would be added again.
+// newsWait limits the wait for a message before its deletion. If the feed reported a message after its removal, it would be added again.
 const newsWait = 2 * time.Second
 
-// awaitNews waits for a limited time until the feed has reported a message. If another node deletes it meanwhile, the feed never
-// reports it.
+// awaitNews waits for a limited time until the feed has reported a message. If another node deletes the message meanwhile, the feed never reports it.
 func (s *base) awaitNews(ctx context.Context, seq uint64, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -164,8 +162,8 @@ func (s *messages) Stored(ctx context.Context) (first, last uint64, err error) {
 	return state.FirstSeq, state.LastSeq, s.messageWrites.DurableAt(ctx, state.LastSeq)
 }
 
-// ForgetConsumer implements admin.Messages. It runs after the consumer's removal is on disk: a consumer that came back without
-// its records would get everything again.
+// ForgetConsumer implements admin.Messages. It runs after the consumer's removal is on disk. Otherwise a power failure could restore the consumer
+// without its records, and it would get everything again.
 func (s *messages) ForgetConsumer(ctx context.Context, c domain.Consumer) error {
 	ctx, cancel := context.WithTimeout(ctx, jsstream.CommitTimeout)
 	defer cancel()

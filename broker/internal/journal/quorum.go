@@ -14,30 +14,30 @@ import (
 )
 
 const (
-	// With quorumPause and quorumTimeout a lost quorum is detected within two seconds.
+	// With quorumPause and quorumTimeout, a lost quorum is detected within two seconds.
 	quorumPause   = 500 * time.Millisecond
 	quorumTimeout = time.Second
-	// sameStream is by how much the time at which a stream was created may differ between servers.
+	// sameStream is the maximum difference between servers in the time at which a stream was created.
 	sameStream = time.Second
 )
 
-// Quorum tracks whether a majority of the servers that store the streams is available. A leader without followers stays leader
-// for ten seconds and accepts writes that it never confirms. So the leader's own view of its followers is queried.
+// Quorum tracks whether a majority of the servers that store the streams is available. A leader without followers stays leader for ten seconds and
+// accepts writes that it never confirms. So Quorum queries the leader's own view of its followers.
 //
-// It also notices a stream that somebody has deleted and created again. Its sequences start again at 1, so nothing that this process knows
-// of a sequence is true any more: it would take new messages for those that it has read.
+// Quorum also detects a stream that was deleted and recreated. Its sequences start again at 1, so everything that this process knows about sequences
+// is wrong: it would confuse new messages with those that it has read.
 type Quorum struct {
 	js      jetstream.JetStream
 	created map[string]time.Time // by stream, at the start
-	alone   bool                 // one server stores the streams, and the connection says whether it is there
+	alone   bool                 // one server stores the streams; the connection shows whether it is available
 	log     *slog.Logger
 	watch.Condition
 }
 
-// errReplaced says that a stream is not the one that this process has opened.
+// errReplaced reports that a stream is not the one that this process opened.
 var errReplaced = errors.New("was deleted and created again")
 
-// Replaced returns errReplaced if a stream is another one, or nil.
+// Replaced returns errReplaced if a stream was replaced, or nil.
 func (q *Quorum) Replaced() error {
 	if err := q.Err(); errors.Is(err, errReplaced) {
 		return err
@@ -45,7 +45,7 @@ func (q *Quorum) Replaced() error {
 	return nil
 }
 
-// Watch checks until run ends, and logs each change once.
+// Watch checks the quorum until run ends, and logs each change once.
 func (q *Quorum) Watch(run context.Context) {
 	watch.Every(run, quorumPause, func() {
 		if q.Replaced() != nil {
@@ -70,7 +70,7 @@ func (q *Quorum) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, quorumTimeout)
 	defer cancel()
 	for name, created := range q.created {
-		// A new handle is used, because the cached state of the other one is read concurrently.
+		// Use a new handle, because the cached state of the other one is read concurrently.
 		now, err := q.js.Stream(ctx, name)
 		if q.alone && err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			return nil

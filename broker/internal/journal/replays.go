@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// replayPrefix begins the keys of replays in the registry's bucket. The keys are grouped by consumer.
+	// replayPrefix is the prefix of the keys of replays in the registry's bucket. The keys are grouped by consumer.
 	replayPrefix = "r."
-	// maxReplays is how many replays of a consumer are retained.
+	// maxReplays is the number of replays that are retained for a consumer.
 	maxReplays = 20
 )
 
 func replayGroup(consumer uint32) string { return strconv.FormatUint(uint64(consumer), 10) }
 
-// earlierReplay decodes the record of a replay in its older form, before replays were bulk operations. The fields that are not set
-// here have the same names.
+// earlierReplay decodes the record of a replay in its older form, before replays became bulk operations. The fields that it does not convert have the
+// same names.
 func earlierReplay(e registry.Entry) (o bulk.Operation, err error) {
 	var r struct {
 		Consumer        uint32
@@ -57,9 +57,8 @@ func (s *replays) Put(ctx context.Context, o bulk.Operation) (bulk.Operation, er
 	return o, s.registryWrites.DurableAt(ctx, o.Revision)
 }
 
-// LastRecord waits until the last record is on disk, because a sequence lost in a power failure is assigned again. It also waits,
-// once per replay, until the records up to there and their messages are in the index. Otherwise the replay would silently leave
-// jobs out.
+// LastRecord waits until the last record is on disk, because a sequence that a power failure loses is assigned again. It also waits, once per replay,
+// until the index has the records up to there and their messages. Otherwise the replay would silently leave jobs out.
 func (s *replays) LastRecord(ctx context.Context) (uint64, error) {
 	last, err := s.upToNow(ctx)
 	if err != nil {
@@ -68,13 +67,13 @@ func (s *replays) LastRecord(ctx context.Context) (uint64, error) {
 	return last, s.jobWrites.DurableAt(ctx, last)
 }
 
-// upToNow returns the revision of the last record when all messages and records that are stored were read.
+// upToNow waits until this node has read all stored messages and records. It returns the revision of the last record.
 func (s *base) upToNow(ctx context.Context) (last uint64, err error) {
 	read, cancel := context.WithTimeout(ctx, jsstream.CommitTimeout)
 	defer cancel()
 	records, messages := s.jobFeed, s.messageFeed
 	last, err = records.UpToNow(read)
-	if err == nil { // the store has a record's message if it has the record
+	if err == nil { // a record's message is stored before the record
 		_, err = messages.UpToNow(read)
 	}
 	if err != nil {

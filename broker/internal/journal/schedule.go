@@ -12,8 +12,8 @@ import (
 	"github.com/jetpull/jetpull/internal/jsstream"
 )
 
-// Schedule stores a message to be broadcast at a time, or fails with [domain.ErrDuplicateMessage]. The server holds the message
-// and publishes it on its broadcast subject when the time comes.
+// Schedule stores a message to broadcast at a time. If the ID exists, it returns [domain.ErrDuplicateMessage]. The server holds the message and
+// publishes it on its broadcast subject at that time.
 func (s *messages) Schedule(ctx context.Context, m domain.Message, at time.Time) error {
 	m.ReceivedAt = s.Index.Clock.Now()
 	seq, err := s.commit(ctx, m, Config.scheduleSubject, at, nats.Header{
@@ -26,11 +26,11 @@ func (s *messages) Schedule(ctx context.Context, m domain.Message, at time.Time)
 	if err := s.messageWrites.DurableAt(ctx, seq); err != nil {
 		return err
 	}
-	s.awaitNews(ctx, seq, catchUp) // a schedule that was answered with success is listed
+	s.awaitNews(ctx, seq, catchUp) // a schedule must be listed when the caller gets a success
 	return nil
 }
 
-// Scheduled returns a scheduled message, broadcast or not.
+// Scheduled returns a scheduled message, before or after its broadcast.
 func (s *messages) Scheduled(ctx context.Context, channel, id string) (domain.Scheduled, error) {
 	token, idToken := domain.SubjectToken(channel), domain.SubjectToken(id)
 	raw, err := s.Last(ctx, s.messageStream, s.cfg.scheduleSubject(token, idToken))
@@ -46,17 +46,17 @@ func (s *messages) Scheduled(ctx context.Context, channel, id string) (domain.Sc
 	return decodeMessage(raw)
 }
 
-// CancelScheduled fails with [domain.ErrNotFound] when there is none that is pending.
+// CancelScheduled cancels a pending schedule. It returns [domain.ErrNotFound] if there is none.
 func (s *messages) CancelScheduled(ctx context.Context, channel, id string) error {
 	if err := s.messageWrites.Failure(); err != nil {
 		return err
 	}
 	token := domain.SubjectToken(channel)
 	subject := s.cfg.scheduleSubject(token, domain.SubjectToken(id))
-	known := s.Index.Waiting(token, subject) // read first: if it is not stored now, it is gone
+	known := s.Index.Waiting(token, subject) // read before the stream: if the stream does not have it then, it is gone
 	raw, err := s.Last(ctx, s.messageStream, subject)
 	if known != 0 && errors.Is(err, domain.ErrNotFound) {
-		// The known sequence came from a replica that may be ahead of the leader.
+		// The known sequence comes from a replica that may be ahead of the leader.
 		if raw, err = s.reader.At(ctx, s.messageStream, known); errors.Is(err, domain.ErrNotFound) {
 			s.announce(notice{Token: token, Seqs: []uint64{known}})
 		}
@@ -67,8 +67,8 @@ func (s *messages) CancelScheduled(ctx context.Context, channel, id string) erro
 	if err != nil {
 		return err
 	}
-	// This continues even if the caller hangs up, because the index has to follow the server's delete. The wait for the disk has
-	// no limit, as elsewhere: the schedule is deleted, and after another answer the caller's next attempt would get a 404.
+	// This continues even if the caller hangs up, because the index must follow the server's delete. The wait for the disk has no limit, as
+	// elsewhere: the schedule is deleted, and if this returned an error, the caller's next attempt would get a 404.
 	asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), jsstream.CommitTimeout)
 	defer cancel()
 	s.awaitNews(asked, raw.Sequence, newsWait)

@@ -11,11 +11,11 @@ import (
 	"github.com/jetpull/jetpull/internal/jsstream"
 )
 
-// A cluster can forget: its servers set a stream back to an older state. If the messages were set back, and the records of jobs were not, the
-// next message would get the sequence of one that is gone, and the jobs of it would be those of the new one: delivered, or dead. So a
-// sequence that is known here is never used again.
+// The servers of a cluster can set a stream back to an older state. If they set the messages back but not the records of jobs, the next message would
+// get the sequence of a lost message. Its jobs would inherit the states of the lost message's jobs: delivered, or dead. So a sequence that this
+// process knows is never used again.
 
-// checkMarks notices what was set back while no broker ran.
+// checkMarks detects streams that were set back while no broker ran.
 func (s *Store) checkMarks(ctx, run context.Context) error {
 	if !s.cfg.Shared {
 		return nil
@@ -29,14 +29,14 @@ func (s *Store) checkMarks(ctx, run context.Context) error {
 	if err := marks.Check(ctx); err != nil {
 		return err
 	}
-	s.running.Go(func() { marks.Run(run) }) // after the check, since it replaces what that reads
+	s.running.Go(func() { marks.Run(run) }) // after the check, because it overwrites the marks that the check reads
 	return nil
 }
 
-// known returns the highest sequence of a message that this process has read or stored, or that a record or a consumer refers to.
+// known returns the highest sequence of a message that this process has read or stored, or to which a record or a consumer refers.
 func (s *base) known() uint64 { return max(s.messagesSeen.Reached(), s.referred.Load()) }
 
-// noteSequence remembers such a sequence.
+// noteSequence records the sequence of a message to which a record or a consumer refers.
 func (s *base) noteSequence(seq uint64) { raise(&s.referred, seq) }
 
 func raise(highest *atomic.Uint64, seq uint64) {
@@ -45,7 +45,7 @@ func raise(highest *atomic.Uint64, seq uint64) {
 	}
 }
 
-// takeBack deletes a message that has the sequence of a message that is gone.
+// takeBack deletes a message that got the sequence of a lost message.
 func (s *messages) takeBack(ctx context.Context, seq uint64) error {
 	if err := s.delete(context.WithoutCancel(ctx), seq); err != nil {
 		return err
@@ -56,8 +56,7 @@ func (s *messages) takeBack(ctx context.Context, seq uint64) error {
 	return fmt.Errorf("%w: the stream of messages was set back to an older state, and nothing was stored: send the message again", domain.ErrUnavailable)
 }
 
-// refill uses up the known sequences if the stream of messages was set back, and reports that. It is also called at the start, after
-// everything was read.
+// refill uses up the known sequences if the stream of messages was set back, and reports that. Open also calls it after everything has been read.
 func (s *base) refill(ctx context.Context) error {
 	select {
 	case s.refilling <- struct{}{}:

@@ -1,12 +1,12 @@
-// Package journal stores a broker's data in JetStream. An answer that the broker gives is backed by data on disk.
+// Package journal stores a broker's data in JetStream. Every response of the broker is backed by data on disk.
 //
-// The messages stream has one message per broadcast, on a subject made of channel and message ID. The jobs stream has one subject
-// for each job that ever changed its state, with one message on it: the job's record. A record is published with the sequence of
-// the record that it replaces. Every node reads the headers of all messages and all records into an index in memory. The index is
-// a view. It may be behind. Then a write that is based on it fails, and is decided again.
+// The messages stream has one message per broadcast, on a subject made of channel and message ID. The jobs stream has a subject for each job whose
+// state has ever changed. It holds one message, the job's record. A record is published with the sequence of the record that it replaces. Every node
+// reads the headers of all messages, and all records, into an index in memory. The index may be behind the streams. A write that is based on an
+// outdated index fails, and is decided again.
 //
-// A [Writer] stores a message once, even if the connection fails, and reports when it is on disk. [Link] and [Quorum] report when
-// requests are futile.
+// A [Writer] stores a message once, even if the connection fails, and reports when it is on disk. [Link] and [Quorum] report when requests are
+// futile.
 package journal
 
 import (
@@ -35,18 +35,18 @@ import (
 
 // Config configures a store.
 type Config struct {
-	// Name is the prefix of all stream names and subjects, so that several brokers can share one NATS.
+	// Name is the prefix of all stream names and subjects, so that several brokers can share a NATS server.
 	Name string
 	// Replicas is the number of copies of each stream.
 	Replicas int
-	// Shared says that other processes use the streams too. Then this node looks up unknown objects in the store, and only one
-	// node at a time makes the callbacks of a channel.
+	// Shared specifies whether other processes use the streams too. If so, this node looks up unknown objects in the store, and only one node at a time
+	// makes the callbacks of a channel.
 	Shared bool
-	// HashTokens stores the tokens of producers and channels as hashes.
+	// HashTokens specifies whether to store the tokens of producers and channels as hashes.
 	HashTokens bool
-	// Disk brings writes to disk before the broker answers them. Nil leaves that to the server.
+	// Disk syncs writes to disk before the broker answers them. Nil leaves that to the server.
 	Disk Disk
-	// Progress is called repeatedly while [Open] reads the stored data. Default: nothing.
+	// Progress is called repeatedly while [Open] reads the stored data. Nil means no calls.
 	Progress func()
 	// Logger gets errors that cannot be returned to a caller.
 	Logger *slog.Logger
@@ -54,9 +54,9 @@ type Config struct {
 
 // Disk syncs the streams of an embedded server, as [natsembed.Server] does.
 type Disk interface {
-	// DurableAt returns once a message is on disk. The zero sequence stands for all that is acknowledged.
+	// DurableAt returns when a message is on disk. The sequence 0 means all acknowledged messages.
 	DurableAt(ctx context.Context, stream string, seq uint64) error
-	// SyncFailure returns why nothing can be confirmed any more, or nil.
+	// SyncFailure returns why no write can be confirmed any more, or nil.
 	SyncFailure() error
 }
 
@@ -74,7 +74,7 @@ func (c Config) scheduleSubject(channelToken, id string) string {
 	return c.Name + ".s." + channelToken + "." + id
 }
 
-// eitherSubject matches the subjects of a message and of its schedule.
+// eitherSubject returns a subject that matches those of a message and of its schedule.
 func (c Config) eitherSubject(channelToken, id string) string {
 	return c.Name + ".*." + channelToken + "." + id
 }
@@ -83,7 +83,7 @@ func (c Config) jobSubject(consumer uint32, seq string) string {
 	return c.Name + ".j." + strconv.FormatUint(uint64(consumer), 10) + "." + seq
 }
 
-// base has the streams and the index.
+// base has the streams and the index, for all parts of the store.
 type base struct {
 	cfg Config
 	nc  *nats.Conn
@@ -108,17 +108,17 @@ type base struct {
 	Index          *jobindex.Index // of messages and jobs
 	messageFeed    jsstream.Feed
 	jobFeed        jsstream.Feed
-	// messagesSeen and jobsSeen record how far the streams were read.
+	// messagesSeen and jobsSeen record how far this process has read the streams.
 	messagesSeen *jsstream.Progress
 	jobsSeen     *jsstream.Progress
 	// referred is the highest sequence of a message to which a record or a consumer refers.
 	referred atomic.Uint64
-	// recorded is the highest sequence of a record that this process has stored. It may not have been read yet.
+	// recorded is the highest sequence of a record that this process has stored. It may not have read the record yet.
 	recorded  atomic.Uint64
-	refilling chan struct{} // full while the stream of messages is filled
+	refilling chan struct{} // full while refill runs
 }
 
-// Store is a broker's data on JetStream. Its parts serve different callers.
+// Store is a broker's data in JetStream. Its parts serve different callers.
 type Store struct {
 	*base
 	Messages *messages
@@ -130,8 +130,8 @@ type Store struct {
 	running sync.WaitGroup
 }
 
-// Open creates the streams if they do not exist, and reads everything into memory. When it returns, the store knows everything
-// that was stored before the call. The connection remains the caller's.
+// Open creates missing streams and reads all data into memory. When it returns, the store knows everything that was stored before the call. The
+// caller remains the owner of the connection.
 func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, error) {
 	s := newStore(js, cfg)
 	if err := s.makeStreams(ctx); err != nil {
@@ -201,7 +201,7 @@ func (s *Store) makeWriters() {
 	}
 }
 
-// makeFeeds sets up how the streams of messages and jobs are read.
+// makeFeeds configures how the streams of messages and jobs are read.
 func (s *Store) makeFeeds() {
 	both := jsstream.Feed{JS: s.js, Reader: s.reader, Shared: s.cfg.Shared, Reading: s.cfg.Progress, Log: s.log}
 	s.messageFeed, s.jobFeed = both, both
@@ -211,8 +211,8 @@ func (s *Store) makeFeeds() {
 	f.Stream, f.Seen, f.See, f.Known = s.jobStream, s.jobsSeen, s.Jobs.seeRecord, s.recorded.Load
 }
 
-// syncStored brings to disk what an earlier process may have left in memory. Otherwise each claim of an old job would wait for a sync of its
-// message, and the first write to a stream for a sync of all its blocks.
+// syncStored syncs data that an earlier process may have left in memory. Otherwise each claim of an old job would wait for a sync of its message, and
+// the first write to a stream would wait for a sync of all its blocks.
 func (s *Store) syncStored(ctx context.Context) error {
 	if s.cfg.Disk == nil {
 		return nil
@@ -271,8 +271,8 @@ func (s *Store) makeStreams(ctx context.Context) error {
 	return err
 }
 
-// load reads the registry, then the messages, then the records, so that most entries find the objects that they refer to. It then
-// keeps following all three.
+// load reads the registry, then the messages, then the records, so that most entries find the objects to which they refer. After that, it keeps
+// following all three.
 func (s *Store) load(ctx, run context.Context) error {
 	if err := s.checkMarks(ctx, run); err != nil {
 		return err
@@ -292,7 +292,7 @@ func (s *Store) load(ctx, run context.Context) error {
 	return s.refill(ctx)
 }
 
-// follows has Close wait for the end of a reader that has begun.
+// follows makes Close wait for a reader that has started.
 func (s *Store) follows(wait func(), err error) error {
 	if wait != nil {
 		s.running.Go(wait)
@@ -300,7 +300,7 @@ func (s *Store) follows(wait func(), err error) error {
 	return err
 }
 
-// Close stops following the streams. Unsent writes fail. Own must have returned before.
+// Close stops following the streams. Writes that are not sent yet fail. Own must have returned before.
 func (s *Store) Close() {
 	for _, w := range []*Writer{s.registryWrites, s.messageWrites, s.jobWrites, s.attemptWrites} {
 		w.close()
@@ -309,14 +309,13 @@ func (s *Store) Close() {
 	s.running.Wait()
 }
 
-// Last is [jsstream.Reader.Last]. It does not accept "not found" from a leader without a majority: another leader may exist
-// already.
+// Last is [jsstream.Reader.Last], but it does not trust "not found" from a leader without a majority, because another leader may already exist.
 func (s *base) Last(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
 	raw, err := s.reader.Last(ctx, stream, subject)
 	return raw, s.believed(err)
 }
 
-// AskLeader is like Last.
+// AskLeader is like Last, but always asks the stream's leader.
 func (s *base) AskLeader(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
 	raw, err := s.reader.AskLeader(ctx, stream, subject)
 	return raw, s.believed(err)
@@ -329,9 +328,9 @@ func (s *base) believed(err error) error {
 	return err
 }
 
-// Ready reports why the store cannot serve now, or nil.
+// Ready returns why the store cannot serve requests now, or nil.
 func (s *Store) Ready() error {
-	// Writes are refused until the link has noticed a new connection, which takes a moment.
+	// Writes are refused until the link has noticed a new connection, a moment after it is made.
 	if !s.nc.IsConnected() || s.link.Down() != nil {
 		return fmt.Errorf("%w: not connected to NATS (%s)", domain.ErrUnavailable, s.nc.Status())
 	}

@@ -17,20 +17,20 @@ import (
 	"github.com/jetpull/jetpull/internal/jsstream"
 )
 
-// Writer writes to one stream. Concurrent writes are sent in parallel, and share a sync if the broker does the syncing.
+// Writer writes to one stream. It sends concurrent writes in parallel. If the broker does the syncing, they share a sync.
 type Writer struct {
 	js   jetstream.JetStream
 	link *Link
 	name string // of the stream, for errors
-	// FailFast says that a write without a connection fails soon, because its caller can repeat it. Otherwise the write waits as
-	// long as for an answer.
+	// FailFast makes a write without a connection fail soon, because the caller can repeat it. Otherwise the write waits for a connection as long as
+	// for an answer.
 	FailFast bool
-	// Disk brings writes to disk before they are answered. Nil leaves that to the server.
+	// Disk syncs writes to disk before they are answered. Nil leaves that to the server.
 	Disk Disk
-	// Replaced returns why no write can be stored any more where it will be found, or nil. Nil: there is no such reason.
+	// Replaced returns why a stored write could not be found again, or nil. A nil Replaced means that there is no such reason.
 	Replaced func() error
 	stop     chan struct{}
-	full     atomic.Pointer[refusal] // of the last write, if there was no space for it
+	full     atomic.Pointer[refusal] // the last write, if there was no space for it
 	// Last reads the last message of a subject.
 	Last func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error)
 }
@@ -40,12 +40,11 @@ func NewWriter(js jetstream.JetStream, link *Link, name string) *Writer {
 	return &Writer{js: js, link: link, name: name, stop: make(chan struct{})}
 }
 
-// close ends waits. Later writes fail.
+// close ends all waits. Later writes fail.
 func (c *Writer) close() { close(c.stop) }
 
-// Commit stores one message, if the last sequence of its subject is the expected one, and returns its sequence. After
-// domain.ErrConflict or another refusal of the server nothing was stored. After any other domain.ErrUnavailable, or the end of
-// ctx, it is not known whether the message was stored.
+// Commit stores one message if the last sequence of its subject is expect, and returns its sequence. If Commit returns domain.ErrConflict or another
+// refusal of the server, nothing was stored. After any other domain.ErrUnavailable, or the end of ctx, the message may have been stored.
 func (c *Writer) Commit(ctx context.Context, msg *nats.Msg, expect uint64) (uint64, error) {
 	if err := c.Failure(); err != nil {
 		return 0, err
@@ -86,8 +85,8 @@ func (c *Writer) Commit(ctx context.Context, msg *nats.Msg, expect uint64) (uint
 	}
 }
 
-// settleLost finds out whether a conflict was caused by this write itself, whose answer was lost. No two writes are equal,
-// because they contain times and tokens.
+// settleLost finds out whether this write itself caused a conflict, because its first answer was lost. No two writes are equal, because they contain
+// times and tokens.
 func (c *Writer) settleLost(ctx context.Context, msg *nats.Msg) (uint64, error) {
 	stored, err := c.Last(ctx, msg.Subject)
 	if errors.Is(err, domain.ErrNotFound) {
@@ -103,8 +102,8 @@ func (c *Writer) settleLost(ctx context.Context, msg *nats.Msg) (uint64, error) 
 	return 0, domain.ErrConflict
 }
 
-// DurableAt returns once a message that is known to be stored, by any process, is on disk, as far as the broker controls that. With 0 it returns
-// once everything committed before the call is. It returns at once if an earlier sync covered the message.
+// DurableAt returns when a stored message, written by any process, is on disk, as far as the broker controls that. If seq is 0, it returns when
+// everything committed before the call is on disk. It returns at once if an earlier sync covered the message.
 func (c *Writer) DurableAt(ctx context.Context, seq uint64) error {
 	if c.Disk == nil {
 		return nil
@@ -117,8 +116,8 @@ func (c *Writer) DurableAt(ctx context.Context, seq uint64) error {
 	}
 }
 
-// Failure returns why writes can no longer be confirmed as on disk, or nil. Callers check it before they change the stream: a
-// change that can never be confirmed must not be made.
+// Failure returns why writes can no longer be confirmed as on disk, or nil. Callers check it before they change the stream, because they must not
+// make a change that can never be confirmed.
 func (c *Writer) Failure() error {
 	if c.Replaced != nil {
 		if err := c.Replaced(); err != nil {
@@ -138,11 +137,11 @@ func (c *Writer) unsynced(err error) error {
 	return fmt.Errorf("%w: sync stream %s: %w", domain.ErrUnavailable, c.name, err)
 }
 
-// errStopped says that a store was closed before a write was made.
+// errStopped reports that the store was closed before a write was made.
 var errStopped = fmt.Errorf("%w: the broker is shutting down", domain.ErrUnavailable)
 
-// send stores a message, and remembers whether there was space for it. After domain.ErrUnavailable without a [jetstream.APIError] the message
-// may be stored.
+// send stores a message, and remembers whether there was space for it. If it returns domain.ErrUnavailable without a [jetstream.APIError], the
+// message may have been stored.
 func (c *Writer) send(ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, jsstream.AttemptTimeout)
 	defer cancel()
@@ -168,22 +167,22 @@ func NoSpace(text string) bool {
 	return false
 }
 
-// The server's error codes for a full store, in addition to the texts of the system.
+// The server's error codes for a full store. It also uses the texts of the system.
 const (
 	insufficientResources = jetstream.ErrorCode(10023)
 	storageExceeded       = jetstream.ErrorCode(10047)
 )
 
-// refusal is a write for which the server had no space.
+// refusal is a write that failed for lack of space.
 type refusal struct {
 	at  time.Time
 	err error
 }
 
-// fullMemory is how long a refusal counts as the state of the store, if nothing else is written.
+// fullMemory is how long a refusal counts as the state of the store if no other write follows.
 const fullMemory = 5 * time.Second
 
-// NoSpace is why the last write was refused, if that is not long ago.
+// NoSpace returns why the last write was refused for lack of space, if it was refused recently, or nil.
 func (c *Writer) NoSpace() error {
 	if r := c.full.Load(); r != nil && time.Since(r.at) < fullMemory {
 		return r.err

@@ -1,5 +1,5 @@
-// Package shards divides the dispatching among the nodes of a broker. Each channel belongs to a shard, and each shard to the node
-// that has the pin of its consumer.
+// Package shards divides the dispatching among the nodes of a broker. Each channel belongs to a shard. Each shard belongs to the node that has the
+// pin of the shard's consumer.
 package shards
 
 import (
@@ -23,29 +23,28 @@ import (
 	"github.com/jetpull/jetpull/internal/watch"
 )
 
-// The node that has the pin of a shard's consumer dispatches the shard. The consumer reads a stream of ticks. Every node
-// publishes ticks, because the server assigns a pin only with a message. A tick contains its sender and its time: a node that
-// receives its own tick knows that it had the pin at that time.
+// The node that has the pin of a shard's consumer dispatches the shard. The consumer reads a stream of ticks. Every node publishes ticks, because the
+// server assigns a pin only with a message. A tick contains its sender and its time. A node that receives its own tick knows that it had the pin at
+// that time.
 const (
 	shardCount = 8
 	shardGroup = "dispatch"
-	// shardPinTTL is how long the shards of a dead node stay without an owner.
+	// shardPinTTL is how long the shards of a dead node have no owner.
 	shardPinTTL = 4500 * time.Millisecond
-	// shardPull is how long a pull lasts. Only a new pull renews the pin, so it is well below the pin's time to live.
+	// shardPull is the duration of a pull. Only a new pull renews the pin, so it is well below the pin's time to live.
 	shardPull = shardPinTTL / 3
-	// tickPause is the time between two ticks of a node.
+	// tickPause is the interval between two ticks of a node.
 	tickPause = 500 * time.Millisecond
-	// shardLease is how long a tick proves the ownership of a shard, counted from when it was sent. The pin outlives a tick that
-	// came with it by at least shardPinTTL less shardPull. So the lease ends before another node can get the pin, unless the
-	// server withdraws it.
+	// shardLease is how long a tick proves the ownership of a shard, from when it was sent. The pin lives for at least shardPinTTL less shardPull
+	// after a tick arrives with it. So the lease ends before another node can get the pin, unless the server withdraws the pin.
 	shardLease = 3 * time.Second
 	// handOver is how long the previous owner has to record its work in progress.
 	handOver = 250 * time.Millisecond
-	// falsePause bounds how often notices of take-overs make a node ask the server whether it still has the pin.
+	// falsePause is the minimum interval between checks with the server whether this node still has the pin, after notices of take-overs.
 	falsePause = 20 * time.Millisecond
-	// newsTime bounds the wait for the records that other nodes have written.
+	// newsTime limits the wait for the records that other nodes have written.
 	newsTime = 500 * time.Millisecond
-	// shardClose bounds the release of a pin.
+	// shardClose is the time limit for the release of a pin.
 	shardClose = 5 * time.Second
 	shardPause = time.Second
 )
@@ -54,11 +53,11 @@ const (
 type Sharing struct {
 	JS   jetstream.JetStream
 	Link Link
-	// Shared says that there may be other nodes.
+	// Shared specifies whether other nodes may exist.
 	Shared bool
-	// Ticks is the stream of ticks, on TickSubject. A node that takes over a shard announces it on TakeOverSubject.
+	// Ticks is the stream with the ticks, on TickSubject. A node that takes over a shard announces it on TakeOverSubject.
 	Ticks, TickSubject, TakeOverSubject string
-	// UpToNow returns when this node has read all that is stored.
+	// UpToNow returns when this node has read everything that is stored.
 	UpToNow func(ctx context.Context) (last uint64, err error)
 	Log     *slog.Logger
 }
@@ -70,12 +69,12 @@ type Link interface {
 	Outages() uint64
 }
 
-// New returns the part of a node that owns no shard yet.
+// New returns the part of a node that does not own a shard yet.
 func New(s Sharing) *Part {
 	return &Part{Sharing: s, node: domain.NewID(), begin: time.Now()}
 }
 
-// Part is this node's part in dispatching.
+// Part is this node's part in the dispatching.
 type Part struct {
 	Sharing
 	node  string // names this node in its ticks
@@ -83,21 +82,21 @@ type Part struct {
 	held  [shardCount]atomic.Pointer[lease]
 }
 
-// lease says that this node owns a shard for some time.
+// lease is the ownership of a shard for a limited time.
 type lease struct {
 	until   time.Duration // since shards.begin
-	outages uint64        // at the time of the tick; another outage ends the certainty
+	outages uint64        // at the time of the tick; another outage ends the lease
 }
 
-// tick is the message that nodes publish.
+// tick is a message that nodes publish.
 type tick struct {
 	Node    string
 	Sent    time.Duration // since shards.begin of the node
 	Outages uint64
 }
 
-// takeOver announces to the other nodes that this node is about to dispatch a shard. Any client of the account can send one, so the
-// owner asks the server before it believes it.
+// takeOver announces to the other nodes that a node is about to dispatch a shard. Any client of the account can send one, so the owner checks it with
+// the server.
 type takeOver struct {
 	Node  string
 	Shard int
@@ -116,14 +115,14 @@ func (s *Part) Shard(channel string) int {
 // Shards returns the number of shards.
 func (s *Part) Shards() int { return shardCount }
 
-// Owns reports whether a callback of a shard may begin on this node now. During an outage, a process with an embedded server
-// still owns its shards, because there is no other node.
+// Owns reports whether a callback of a shard may begin on this node now. A process with an embedded server owns its shards even during an outage,
+// because there is no other node.
 func (s *Part) Owns(shard int) bool {
 	held := s.held[shard].Load()
 	return held != nil && held.until > s.now() && (!s.Shared || held.outages == s.Link.Outages())
 }
 
-// Own takes part in the ownership until ctx ends. Then it hands over. A process with an embedded server owns all shards at once.
+// Own takes part in the ownership of shards until ctx ends, and then hands over. A process with an embedded server owns all shards at once.
 func (s *Part) Own(ctx context.Context, gained, lost func(shard int)) {
 	if !s.Shared {
 		for shard := range shardCount {
@@ -142,10 +141,10 @@ func (s *Part) Own(ctx context.Context, gained, lost func(shard int)) {
 	defer s.hearTakeOvers(holders)()
 	watch.Every(ctx, tickPause, s.sendTick)
 	wg.Wait()
-	s.sendTick() // the pins that were released move to others with it
+	s.sendTick() // the released pins move to other nodes with this tick
 }
 
-// sendTick is not confirmed, because another tick follows.
+// sendTick publishes a tick. It needs no confirmation, because another tick follows.
 func (s *Part) sendTick() {
 	b, err := json.Marshal(tick{Node: s.node, Sent: s.now(), Outages: s.Link.Outages()})
 	if err == nil && s.Link.Down() == nil {
@@ -171,27 +170,27 @@ func (s *Part) hearTakeOvers(holders []*holder) (stop func()) {
 		}
 	})
 	if err != nil {
-		// Without it this node learns from its next pull that it has lost a pin.
+		// Without the subscription, this node finds out with its next pull that it has lost a pin.
 		s.Log.Info("listening to nodes that take over", "error", err)
 		return func() {}
 	}
 	return func() { _ = sub.Unsubscribe() }
 }
 
-// holder manages one shard on this node. It processes its events in order.
+// holder manages one shard on this node. It handles its events in order.
 type holder struct {
 	s      *Part
 	shard  int
 	gained func(shard int)
 	lost   func(shard int)
 	events chan func()
-	// noticed is full when another node has announced that it takes over, and this one has not checked it.
+	// noticed has an element when another node has announced a take-over that this node has not checked yet.
 	noticed chan struct{}
-	sub     atomic.Pointer[jetpull.Subscription] // reads the ticks; nil: none
-	active  bool                                 // gained was called, and lost was not
+	sub     atomic.Pointer[jetpull.Subscription] // reads the ticks; nil if it does not read now
+	active  bool                                 // gained was called after the last call of lost
 }
 
-// post drops an event that does not fit: more ticks follow, and the next pull reports a lost pin again.
+// post drops an event if the queue is full: more ticks follow, and the next pull reports a lost pin again.
 func (h *holder) post(event func()) {
 	select {
 	case h.events <- event:
@@ -199,7 +198,7 @@ func (h *holder) post(event func()) {
 	}
 }
 
-// hold reads the ticks of a shard until ctx ends, and then hands it over.
+// hold reads the ticks of a shard until ctx ends, and then hands the shard over.
 func (h *holder) hold(ctx context.Context) {
 	reading, halt := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
@@ -228,7 +227,7 @@ func (h *holder) hold(ctx context.Context) {
 		}
 	}
 	h.lose()
-	halt() // releases the pin after the work in progress was recorded
+	halt() // releases the pin, after the work in progress is recorded
 	wg.Wait()
 }
 
@@ -242,8 +241,8 @@ func (h *holder) lose() {
 	}
 }
 
-// pinned reports whether the server says that this node still has the pin. Without an answer it has not: it could not renew its lease
-// either, and the next owner would repeat the callbacks that are in progress.
+// pinned reports whether, according to the server, this node still has the pin. If the server does not answer, pinned returns false: this node could
+// not renew its lease either, and the next owner would repeat the callbacks in progress.
 func (h *holder) pinned(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, handOver)
 	defer cancel()
@@ -294,13 +293,13 @@ func (h *holder) read(ctx context.Context) error {
 		jetpull.OnError(func(err error) { s.Log.Info("ticks", "shard", h.shard, "error", err) }))
 }
 
-// proved renews the lease: this node had the pin when it sent a tick.
+// proved renews the lease, because this node had the pin when it sent t.
 func (h *holder) proved(ctx context.Context, t tick) {
 	s := h.s
 	held := &lease{until: t.Sent + shardLease, outages: t.Outages}
 	owned := h.active && s.Owns(h.shard)
 	if t.Sent > s.now() || held.until <= s.now() || held.outages != s.Link.Outages() {
-		return // too old, or not the tick of this node although it says so
+		return // too old, or sent by another client in the name of this node
 	}
 	if owned {
 		s.held[h.shard].Store(held)
@@ -315,8 +314,7 @@ func (h *holder) proved(ctx context.Context, t tick) {
 	h.gained(h.shard)
 }
 
-// takeOver notifies the previous owner, waits while that records its work in progress, and then until the index has those
-// records.
+// takeOver notifies the previous owner, waits while it records its work in progress, and then waits until the index has those records.
 func (s *Part) takeOver(ctx context.Context, shard int) error {
 	b, err := json.Marshal(takeOver{Node: s.node, Shard: shard})
 	if err != nil {

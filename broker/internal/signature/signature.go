@@ -1,4 +1,4 @@
-// Package signature makes and parses the signatures of requests to the broker, for clients and for the broker.
+// Package signature creates and parses the signatures of requests to the broker, for clients and for the broker.
 package signature
 
 import (
@@ -15,17 +15,16 @@ import (
 	"time"
 )
 
-// Header is the header with the signature of a request.
+// Header is the name of the header that contains the signature of a request.
 const Header = "X-Broker-Signature"
 
-// Schemes of signatures. V1 is the original's and covers time and body. V2 also covers the method, the request target and a
-// nonce.
+// Schemes of signatures. V1 is the original's scheme and covers time and body. V2 also covers the method, the request target and a nonce.
 const (
 	V1 = "v1"
 	V2 = "v2"
 )
 
-// Request has the parts of a request that a signature covers.
+// Request has the parts of an HTTP request that a signature covers.
 type Request struct {
 	Method string
 	Target string // path and query as sent
@@ -57,15 +56,15 @@ func (s Signed) sum(key []byte, r Request) []byte {
 		mac.Write(r.Body)
 		return mac.Sum(nil)
 	}
-	// Only the target could contain a line break, and such a target is not valid HTTP. So the text is unambiguous.
+	// The text is unambiguous: only the target could contain a line break, and such a target is not valid HTTP.
 	_, _ = fmt.Fprintf(mac, "v2\n%d\n%s\n%s\n%s\n%x", s.At.Unix(), s.Nonce, r.Method, r.Target, sha256.Sum256(r.Body))
 	return mac.Sum(nil)
 }
 
-// Matches reports whether s signs r with key.
+// Matches reports whether s is a signature of r with key.
 func (s Signed) Matches(key []byte, r Request) bool { return hmac.Equal(s.mac, s.sum(key, r)) }
 
-// String returns the header's value.
+// String returns the value of the header.
 func (s Signed) String() string {
 	if s.Scheme == V1 {
 		return fmt.Sprintf("t=%d,v1=%x", s.At.Unix(), s.mac)
@@ -73,13 +72,13 @@ func (s Signed) String() string {
 	return fmt.Sprintf("t=%d,n=%s,v2=%x", s.At.Unix(), s.Nonce, s.mac)
 }
 
-// ErrMalformed says that a header has neither of the two forms.
+// ErrMalformed reports that a header has neither of the two forms.
 var ErrMalformed = errors.New("it is neither t=SECONDS,v1=HEX nor t=SECONDS,n=NONCE,v2=HEX")
 
-// A nonce is long enough to be unique, and short enough to store.
+// A nonce must be long enough to be unique, and short enough to store.
 var nonces = regexp.MustCompile(`^[A-Za-z0-9_-]{16,64}$`)
 
-// Parse parses the value of a header. Its parts may be in any order.
+// Parse parses the value of a header, whose parts may be in any order.
 func Parse(header string) (Signed, error) {
 	parts := map[string]string{}
 	list := strings.Split(header, ",")
@@ -103,9 +102,9 @@ func Parse(header string) (Signed, error) {
 	return s, nil
 }
 
-// Nonces remembers the nonces of requests for as long as their signatures are valid. It may be used by several goroutines.
+// Nonces remembers the nonces of requests for as long as their signatures are valid. It is safe for concurrent use.
 type Nonces struct {
-	window time.Duration // between the first and the last moment at which a signature is valid
+	window time.Duration // how long a signature is valid
 	most   int
 
 	mu          sync.Mutex
@@ -113,10 +112,10 @@ type Nonces struct {
 	now, before map[[16]byte]struct{}
 }
 
-// NewNonces returns a memory of up to most nonces, for signatures that are valid for window.
+// NewNonces returns a memory for up to most nonces of signatures that are valid for window.
 func NewNonces(window time.Duration, most int) *Nonces { return &Nonces{window: window, most: most} }
 
-// Use reports whether nonce is used for the first time, and whether it fits into the memory.
+// Use reports whether this is the first use of nonce, and whether the memory has space for it.
 func (n *Nonces) Use(at time.Time, nonce string) (first, fits bool) {
 	sum := sha256.Sum256([]byte(nonce))
 	id := [16]byte(sum[:16])

@@ -13,25 +13,25 @@ import (
 )
 
 const (
-	// attemptBody and attemptHeader bound the stored part of an answer, in bytes.
+	// attemptBody and attemptHeader are the maximum sizes of the stored parts of an answer, in bytes.
 	attemptBody   = 4 << 10
 	attemptHeader = 4 << 10
-	// bodyLimit is how many bytes of a body are read. No secret is longer than the difference to attemptBody.
+	// bodyLimit is how many bytes of a body are read. The difference to attemptBody is at least the length of the longest secret.
 	bodyLimit = attemptBody + domain.MaxLongText
 	mask      = "…"
 )
 
-// secretNames are parts of header names whose values are not stored.
+// secretNames lists parts of the names of headers whose values are not stored.
 var secretNames = []string{"auth", "cookie", "key", "password", "secret", "session", "signature", "token"}
 
-// secretsOf returns the secrets of a consumer and its receiver, the longest first, because one may be a prefix of another.
+// secretsOf returns the secrets of a consumer and its receiver, longest first, because one may be a prefix of another.
 func secretsOf(c domain.Consumer) []string {
 	secrets := slices.AppendSeq(append(strings.Fields(c.SigningSecret), c.Token), maps.Values(c.Headers))
 	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })
 	return slices.DeleteFunc(secrets, func(s string) bool { return s == "" })
 }
 
-// masked returns an attempt as it may be shown: bounded, and without the secrets of the consumer and its receiver.
+// masked returns an attempt for storage and display: limited in size, and without the secrets of the consumer and its receiver.
 func (a result) masked(c domain.Consumer) domain.Attempt {
 	var pairs []string
 	for _, secret := range secretsOf(c) {
@@ -41,7 +41,7 @@ func (a result) masked(c domain.Consumer) domain.Attempt {
 	a.Error = strings.ToValidUTF8(hide(a.Error), "\uFFFD")
 	body, limit := hide(string(a.Body)), attemptBody
 	if len(a.Body) >= bodyLimit {
-		limit = max(0, min(limit, len(body)-domain.MaxLongText)) // the end may be the beginning of a secret that masking has moved into the limit
+		limit = max(0, min(limit, len(body)-domain.MaxLongText)) // the body may end within a secret, which masking may have moved into the limit
 	}
 	a.Body = cut([]byte(body), limit)
 	header, left := map[string]string{}, attemptHeader
@@ -58,7 +58,7 @@ func (a result) masked(c domain.Consumer) domain.Attempt {
 	return a.Attempt
 }
 
-// cut truncates a text at the end of a character.
+// cut truncates b to at most limit bytes, at the end of a character.
 func cut(b []byte, limit int) []byte {
 	if len(b) <= limit {
 		return b
@@ -76,14 +76,14 @@ func secretName(name string) bool {
 	return slices.ContainsFunc(secretNames, func(part string) bool { return strings.Contains(name, part) })
 }
 
-// AttemptsOf returns the last attempts at a job, up to limit, newest first.
+// AttemptsOf returns up to limit attempts at a job, newest first.
 func (x *Jobs) AttemptsOf(ctx context.Context, id domain.JobID, limit int) ([]domain.Attempt, error) {
 	j, err := x.Records.Refresh(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	if j.Attempts == 1 && j.Status == domain.Delivered {
-		// A stored attempt, if any, belongs to a callback whose outcome was never recorded.
+		// A stored attempt, if any, belongs to a callback whose outcome was not recorded.
 		return []domain.Attempt{lastAttempt(j)}, nil
 	}
 	attempts := []domain.Attempt{}
@@ -101,7 +101,7 @@ func (x *Jobs) AttemptsOf(ctx context.Context, id domain.JobID, limit int) ([]do
 	return attempts, nil
 }
 
-// lastAttempt returns the fields of the last attempt that a job's record has.
+// lastAttempt returns the last attempt, with the fields that a job's record has.
 func lastAttempt(j domain.Job) domain.Attempt {
 	a := domain.Attempt{Number: j.Attempts, StartedAt: j.ChangedAt.Add(-j.Took), Duration: j.Took, StatusCode: j.Code}
 	if j.Status != domain.Delivered {

@@ -10,10 +10,10 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// Broadcasts stores messages to be broadcast now or later.
+// Broadcasts stores messages to broadcast now or later.
 type Broadcasts struct{ *core }
 
-// Broadcast stores a message for every consumer of its channel. It generates a missing ID.
+// Broadcast stores a message for every consumer of its channel. It generates the ID if there is none.
 func (b *Broadcasts) Broadcast(ctx context.Context, m domain.Message) (domain.Message, error) {
 	m, err := b.prepare(m)
 	if err == nil {
@@ -23,10 +23,10 @@ func (b *Broadcasts) Broadcast(ctx context.Context, m domain.Message) (domain.Me
 	return m, err
 }
 
-// latestSchedule is about the latest time in the server's 64-bit nanoseconds. For the server a later one is in the past.
+// latestSchedule is close to the latest time that fits into the server's 64-bit nanoseconds. The server takes a later time for one in the past.
 var latestSchedule = time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Schedule stores a message that is broadcast at a later time.
+// Schedule stores a message to broadcast at a later time.
 func (b *Broadcasts) Schedule(ctx context.Context, m domain.Message, at time.Time) (domain.Message, error) {
 	if at.Before(b.Now().Add(b.Rules.MinDelay)) {
 		return m, domain.ErrScheduleTooSoon
@@ -36,7 +36,7 @@ func (b *Broadcasts) Schedule(ctx context.Context, m domain.Message, at time.Tim
 	}
 	m, err := b.prepare(m)
 	if err == nil {
-		// The server's schedule has whole seconds, so the time is rounded up.
+		// The time is rounded up, because the server's schedule has whole seconds.
 		err = b.Messages.Schedule(ctx, m, at.Add(time.Second-1).Truncate(time.Second))
 	}
 	b.Metrics.broadcast(err)
@@ -53,7 +53,7 @@ func (b *Broadcasts) prepare(m domain.Message) (domain.Message, error) {
 	if m.ID == "" {
 		m.ID = domain.NewID()
 	}
-	if m.ID == "/" { // no path could address it: http.ServeMux takes such a segment for the end
+	if m.ID == "/" { // no path can address it: http.ServeMux takes such a segment for the end
 		return m, fmt.Errorf("%w: message ID %q cannot be a part of a path", domain.ErrInvalid, m.ID)
 	}
 	if len(m.Payload) == 0 {
@@ -78,7 +78,7 @@ func (b *Broadcasts) prepare(m domain.Message) (domain.Message, error) {
 	return m, nil
 }
 
-// checkText refuses a text that is too long, or that an answer in JSON could not show unchanged.
+// checkText refuses a text that is too long or that JSON cannot carry unchanged.
 func checkText(text string, limit int) error {
 	if !utf8.ValidString(text) {
 		return errors.New("it is not UTF-8")

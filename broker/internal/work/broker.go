@@ -1,5 +1,5 @@
-// Package work does the work of a node. It stores broadcasts, hands jobs to workers, makes the callbacks of this node's shards,
-// ends expired claims, runs replays, prunes, and notifies operators. It knows neither configuration nor HTTP nor NATS.
+// Package work does the work of a node. It stores broadcasts, hands jobs to workers, makes the callbacks of this node's shards, ends expired claims,
+// runs replays, prunes, and notifies operators. It does not depend on configuration, HTTP or NATS.
 package work
 
 import (
@@ -23,36 +23,36 @@ type Rules struct {
 	BreakerRules
 	CallbackRules
 	PruneRules
-	// MinDelay is the least time from now to the time of a scheduled message.
+	// MinDelay is the minimum time from now to the time of a scheduled message.
 	MinDelay time.Duration
-	// Shared says that other processes may work on the same store.
+	// Shared specifies whether other processes may use the same store.
 	Shared bool
 }
 
 // DispatchRules configure jobs and their retries.
 type DispatchRules struct {
-	// MaxWorkers bounds the concurrent callbacks of one consumer. Concurrency is their number for consumers that set none.
+	// MaxWorkers limits the concurrent callbacks of one consumer. Concurrency is the default for consumers that do not set their own.
 	MaxWorkers    int
 	Concurrency   int
 	MaxRetry      int
 	RationalDelay time.Duration
 	Backoff       []time.Duration
-	// Recovery makes this process end expired claims.
+	// Recovery specifies whether this process ends expired claims.
 	Recovery bool
 }
 
 // BreakerRules configure the handling of consumers whose callbacks fail.
 type BreakerRules struct {
 	breaker.Rules
-	// PauseAfter is how long callbacks must fail in one process before the consumer is paused. 0 means never.
+	// PauseAfter is how long all callbacks must fail in one process before the consumer is paused. 0 means never.
 	PauseAfter time.Duration
-	// EventURL gets a request for each change of a consumer's state, if it is not empty.
+	// EventURL gets a request for each change of a consumer's state. Empty means no requests.
 	EventURL string
 }
 
 // CallbackRules configure the callbacks of push consumers.
 type CallbackRules struct {
-	// TokenHeader is the name of the header with the consumer's token. It must not be a header that callbacks have anyway.
+	// TokenHeader is the name of the header with the consumer's token. It must not be a header that the broker sets in callbacks anyway.
 	TokenHeader    string
 	UserAgent      string
 	Timeout        time.Duration
@@ -61,18 +61,18 @@ type CallbackRules struct {
 
 // PruneRules configure the pruning of finished messages.
 type PruneRules struct {
-	// Retention is how long finished messages are retained, and DeadRetention how long those with a dead job are, from the job's death on.
-	// 0 means forever.
+	// Retention is how long finished messages are kept. DeadRetention is how long messages with a dead job are kept after the job's death. 0 means
+	// forever.
 	Retention     time.Duration
 	DeadRetention time.Duration
 	Interval      time.Duration
-	// ExportPath is a folder for exports of pruned messages. NodeName is the prefix of the files' names. Empty means no export.
+	// ExportPath is a folder to which pruned messages are exported. Empty means no export. NodeName is the prefix of the files' names.
 	ExportPath string
 	NodeName   string
 }
 
-// ClaimLimit is how long a claim lasts without an incremental timeout: the broker's own timeout for callbacks, a quarter of a
-// second for the network, and the rational delay.
+// ClaimLimit returns how long a claim lasts without an incremental timeout: the broker's timeout for callbacks, a quarter of a second for the
+// network, and the rational delay.
 func (r Rules) ClaimLimit() time.Duration { return r.Timeout + 250*time.Millisecond + r.RationalDelay }
 
 // Parts are the dependencies of a broker.
@@ -87,18 +87,18 @@ type Parts struct {
 
 	Rules  Rules
 	Poster Poster
-	// Events sends changes of consumers to the operator's URL. nil means that none are sent.
+	// Events sends changes of consumers to the operator's URL. nil means no events.
 	Events *events.Sender
 	Log    *slog.Logger
 	// Full returns why no more messages can be stored now, or nil.
 	Full func() error
-	// Permitted returns which permission of the store's server is missing, or nil.
+	// Permitted returns an error that names a missing permission on the store's server, or nil.
 	Permitted func() error
 	// Usage returns how much of the store is used.
 	Usage func(ctx context.Context) (Usage, error)
 }
 
-// core is shared by all parts of a broker.
+// core is the part that all parts of a broker share.
 type core struct {
 	Parts
 	Metrics *Metrics
@@ -112,10 +112,10 @@ type core struct {
 	calls sync.WaitGroup // goroutines of lanes
 }
 
-// Now returns the time by the store's clock, for times that are stored, sent, or compared with such times.
+// Now returns the time of the store's clock, for times that are stored, sent, or compared with such times.
 func (c *core) Now() time.Time { return c.Index.Clock.Now() }
 
-// troubleLevel is the level for problems with one job. While the store is down, that is logged once and not for each job.
+// troubleLevel returns the log level for problems with one job. While the store is down, which is logged once, it is debug.
 func (c *core) troubleLevel() slog.Level {
 	if c.Health.Ready() != nil {
 		return slog.LevelDebug
@@ -123,13 +123,13 @@ func (c *core) troubleLevel() slog.Level {
 	return slog.LevelWarn
 }
 
-// died logs that a job is dead. Only an operator can queue it again.
+// died logs that a job is dead. Only an operator can queue the job again.
 func (c *core) died(j domain.Job, reason string) {
 	k, _ := c.Index.Consumer(j.ID.Consumer)
 	c.Log.Warn("a job is dead", "channel", k.Channel, "consumer", k.ID, "job", j.ID, "retries", j.Retries, "reason", reason)
 }
 
-// Broker is one node. Its parts may be used by several goroutines.
+// Broker is one node. Its parts are safe for concurrent use.
 type Broker struct {
 	*core
 	Broadcasts *Broadcasts
@@ -139,7 +139,7 @@ type Broker struct {
 	Pruner     *Pruner
 }
 
-// New returns a broker that is not started.
+// New returns a broker. The caller must call Start.
 func New(p Parts) *Broker {
 	c := &core{Parts: p, Metrics: NewMetrics()}
 	c.run, c.stop = context.WithCancel(context.Background())
@@ -151,7 +151,7 @@ func New(p Parts) *Broker {
 	return b
 }
 
-// Ready reports why the broker cannot take messages now, or nil.
+// Ready returns why the broker cannot accept messages now, or nil.
 func (c *core) Ready() error { return errors.Join(c.Health.Ready(), c.Full(), c.Permitted()) }
 
 // Start starts dispatching.
@@ -165,8 +165,8 @@ func (b *Broker) Start() {
 	})
 }
 
-// Close stops dispatching and waits until the work in progress is done, or ctx ends. Callbacks that have not started are left to
-// other nodes, or to the next start.
+// Close stops dispatching and waits until the work in progress is done or ctx ends. It leaves callbacks that have not started to other nodes, or to
+// the next start.
 func (b *Broker) Close(ctx context.Context) error {
 	b.Dispatch.mu.Lock()
 	b.Dispatch.closing = true

@@ -25,14 +25,14 @@ import (
 
 // Poster sends callbacks, as a [webhook.Client] does.
 type Poster interface {
-	// PostKeep sends one callback. The error is nil if the answer is 2xx. An answer with any status is returned with up to the request's limit
-	// of its body.
+	// PostKeep sends one callback. Its error is nil if the status of the answer is 2xx. It returns an answer with any status, with its body up to the
+	// limit of the request.
 	PostKeep(ctx context.Context, r webhook.Request) (*webhook.Answer, error)
 }
 
 const tracer = "github.com/jetpull/jetpull/broker"
 
-// StartSpan begins the span of a broadcast. parent is a W3C trace parent or empty. The returned one is stored with the message.
+// StartSpan starts the span of a broadcast. parent is a W3C trace parent, or empty. traceparent is to be stored with the message.
 func StartSpan(ctx context.Context, name, parent string) (spanCtx context.Context, traceparent string, end func(error)) {
 	return spans.BeginMessage(ctx, tracer, name, parent, trace.WithSpanKind(trace.SpanKindProducer))
 }
@@ -47,15 +47,14 @@ func (d *Dispatch) callback(ctx context.Context, c domain.Consumer, signer *webh
 	))
 	defer func() {
 		if err != nil {
-			span.SetStatus(codes.Error, a.Error) // without the answer, which may repeat secrets
+			span.SetStatus(codes.Error, a.Error) // without the answer, which may contain secrets
 		}
 		span.End()
 	}()
 	header := d.callbackHeader(c, m, j)
 	spans.Inject(ctx, header)
 	if signer != nil {
-		// The ID of the job, not of the message: it is the same for all retries and differs between consumers. Receivers detect
-		// duplicates by it.
+		// Receivers detect duplicates by the ID of the job, not of the message. It is the same for all retries, and differs between consumers.
 		signer.Sign(header, j.ID.String(), d.Now(), m.Payload)
 	}
 	startedAt, begin := d.Now(), time.Now()
@@ -70,8 +69,8 @@ func (d *Dispatch) callback(ctx context.Context, c domain.Consumer, signer *webh
 	return a, err
 }
 
-// callbackHeader returns the headers of a callback. The message's own headers are set first, then the consumer's, then the
-// broker's, so that the broker's cannot be replaced.
+// callbackHeader returns the headers of a callback. It sets the message's headers first, then the consumer's, then the broker's, so that the broker's
+// cannot be replaced.
 func (d *Dispatch) callbackHeader(c domain.Consumer, m domain.Message, j domain.Job) http.Header {
 	names := slices.Sorted(maps.Keys(m.Headers))
 	header := make(http.Header, len(names)+12)
@@ -102,11 +101,11 @@ func (d *Dispatch) callbackHeader(c domain.Consumer, m domain.Message, j domain.
 	if j.Replay != "" {
 		header["X-Broker-Replay"] = []string{j.Replay}
 	} else {
-		delete(header, "X-Broker-Replay") // the producer's
+		delete(header, "X-Broker-Replay") // set by the producer
 	}
 	for name, values := range header {
 		if strings.HasPrefix(name, webhook.HeaderPrefix) {
-			delete(header, name) // the broker's alone, who adds them if the consumer has a secret
+			delete(header, name) // only the broker sets it, for consumers with a secret
 			continue
 		}
 		header[name] = []string{headerSafe(values[0])}
@@ -114,16 +113,16 @@ func (d *Dispatch) callbackHeader(c domain.Consumer, m domain.Message, j domain.
 	return header
 }
 
-// result is what one callback has led to.
+// result is the result of one callback.
 type result struct {
 	domain.Attempt
 	answer http.Header // as received
 }
 
-// maxRetryAfter bounds the wait that a receiver can ask for.
+// maxRetryAfter limits the wait that a receiver can ask for.
 const maxRetryAfter = time.Hour
 
-// retryAfter returns the wait that the receiver asks for with 429 or 503 and Retry-After; 0: none.
+// retryAfter returns the wait that the receiver requests with 429 or 503 and Retry-After. 0 means none.
 func (a result) retryAfter(now time.Time) time.Duration {
 	if a.StatusCode != http.StatusTooManyRequests && a.StatusCode != http.StatusServiceUnavailable {
 		return 0
@@ -147,8 +146,8 @@ func newResult(startedAt time.Time, took time.Duration, answer *webhook.Answer, 
 	return a
 }
 
-// attempted adds an ended attempt to the record that is to be written, or stores it separately, and counts it in the record. If
-// the attempt cannot be stored, the history lacks it, and the outcome still counts.
+// attempted counts an ended attempt in the record to write. It adds the attempt to the record, or stores it separately. If it cannot store the
+// attempt, the history lacks it, but the outcome still counts.
 func (x *Jobs) attempted(ctx context.Context, c domain.Consumer, next domain.Job, a result) domain.Job {
 	next.Attempts++
 	next.Took, next.Code = a.Duration.Truncate(time.Microsecond), a.StatusCode
@@ -165,13 +164,13 @@ func (x *Jobs) attempted(ctx context.Context, c domain.Consumer, next domain.Job
 	return next
 }
 
-// ownHeaders are the headers of a callback that the broker sets, except the token's and Webhook-….
+// ownHeaders lists the headers of a callback that the broker sets, except the token's header and Webhook-….
 var ownHeaders = []string{
 	"Content-Type", "X-Broker-Message-Priority", "X-Broker-Channel-Id", "X-Broker-Consumer-Id", "X-Broker-Message-Id", "User-Agent",
 	"X-Request-Id", "X-Broker-Metadata-Headers", "X-Broker-Event-Type", "X-Broker-Replay", "X-Broker-Attempt", "Traceparent",
 }
 
-// CheckHeaderName refuses a name of a header that a callback cannot have in addition to its own.
+// CheckHeaderName refuses a header name that callbacks cannot have in addition to the broker's own headers.
 func CheckHeaderName(name string) error {
 	if !httpguts.ValidHeaderFieldName(name) {
 		return fmt.Errorf("%q is no name of an HTTP header: use letters, digits and hyphens", name)
@@ -183,10 +182,10 @@ func CheckHeaderName(name string) error {
 	return nil
 }
 
-// maxHeaders bounds the headers of a consumer.
+// maxHeaders is the maximum number of headers of a consumer.
 const maxHeaders = 20
 
-// ParseHeaders reads the headers of a consumer from a JSON object. Its errors show no values.
+// ParseHeaders parses the headers of a consumer from a JSON object. Its errors do not show values.
 func ParseHeaders(text, tokenHeader string) (map[string]string, error) {
 	if text == "" {
 		return nil, nil
@@ -220,7 +219,7 @@ func ParseHeaders(text, tokenHeader string) (map[string]string, error) {
 	return headers, nil
 }
 
-// headerSafe replaces characters that are not allowed in header values. An ID may contain them.
+// headerSafe replaces characters that are not allowed in header values. IDs may contain them.
 func headerSafe(value string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' && r != '\t' || r == 0x7f {

@@ -19,15 +19,15 @@ type Dispatch struct {
 	handOver string
 
 	mu       sync.RWMutex
-	lanes    map[uint32]*lane  // of all push consumers
+	lanes    map[uint32]*lane  // of all push consumers, by number
 	gainedAt map[int]time.Time // by shard
 	closing  bool
 }
 
-// anyShard stands for all shards.
+// anyShard means all shards.
 const anyShard = -1
 
-// dispatch wakes the lanes of consumers that have jobs until ctx ends.
+// dispatch wakes the lanes of consumers that have jobs, until ctx ends.
 func (d *Dispatch) dispatch(ctx context.Context) {
 	for {
 		ready := d.Index.Queue.Ready(ctx)
@@ -40,7 +40,7 @@ func (d *Dispatch) dispatch(ctx context.Context) {
 	}
 }
 
-// look creates, updates or closes a consumer's lane, and makes it look for a job.
+// look creates, updates or closes a consumer's lane, and wakes it.
 func (d *Dispatch) look(number uint32) {
 	c, known := d.Index.Consumer(number)
 	push := known && c.Type == domain.Push
@@ -50,7 +50,7 @@ func (d *Dispatch) look(number uint32) {
 	case push && l == nil && !d.closing:
 		l = newLane(d, c)
 		if at, ok := d.gainedAt[l.shard]; ok && !c.CreatedAt.After(at) {
-			l.gained() // the previous owner may have made callbacks of it
+			l.gained() // the previous owner may have made callbacks of this consumer
 		}
 		d.lanes[number] = l
 	case !push && l != nil:
@@ -94,7 +94,7 @@ func (d *Dispatch) gained(shard int) {
 	}
 }
 
-// lost gives a shard up to another node, after it has recorded which callbacks are in progress here.
+// lost hands a shard over to another node. It first records which callbacks are in progress here.
 func (d *Dispatch) lost(shard int) {
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
 	defer cancel()
@@ -110,8 +110,8 @@ func (d *Dispatch) lost(shard int) {
 	wg.Wait()
 }
 
-// recordCall records that a job is in flight, so that the next node leaves it alone. If its outcome is written at the same time, the order
-// does not matter: after the outcome there is nothing to hand over, and a record before it is replaced by the outcome.
+// recordCall records that a job is inflight, so that the next node does not take it. The order of this record and a concurrent outcome does not
+// matter: after the outcome, there is nothing to hand over; before it, the outcome replaces this record.
 func (d *Dispatch) recordCall(ctx context.Context, j domain.Job) {
 	next, err := domain.Claim(j, d.handOver, 0, d.Now(), d.Rules.ClaimLimit())
 	if err == nil {

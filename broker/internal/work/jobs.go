@@ -10,7 +10,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// Work is a job together with its message, as a worker gets it.
+// Work is a job with its message, as a worker gets it.
 type Work struct {
 	Job     domain.Job
 	Message domain.Message
@@ -22,8 +22,8 @@ type Jobs struct {
 	fronts fronts
 }
 
-// QueuedJobs returns queued jobs of a consumer without claiming them. A single caller gets the first jobs. If several callers,
-// identified by name, ask repeatedly, each begins at another place. If there is no job, it waits for one up to the given time.
+// QueuedJobs returns queued jobs of a consumer without claiming them. A single caller gets the first jobs. If several callers, identified by name,
+// ask repeatedly, each starts at a different place. If there is no job, QueuedJobs waits up to wait for one.
 func (x *Jobs) QueuedJobs(ctx context.Context, c domain.Consumer, caller string, limit int, wait time.Duration) ([]Work, error) {
 	place := x.fronts.place(c.Number, caller, time.Now())
 	return x.poll(ctx, c, limit, wait, func() ([]Work, error) {
@@ -37,19 +37,19 @@ func (x *Jobs) QueuedJobs(ctx context.Context, c domain.Consumer, caller string,
 	})
 }
 
-// ClaimJobs claims up to limit queued jobs for one worker alone. If there are none, it waits for one up to the given time. The
-// claims end after the claim limit plus the timeout, unless they are extended, also if the answer does not reach the worker.
+// ClaimJobs claims up to limit queued jobs for one worker. If there are none, it waits up to wait for one. Unless they are extended, the claims end
+// after the claim limit plus timeout, even if the response does not reach the worker.
 func (x *Jobs) ClaimJobs(ctx context.Context, c domain.Consumer, limit int, timeout, wait time.Duration) ([]Work, error) {
 	work, err := x.poll(ctx, c, limit, wait, func() ([]Work, error) { return x.claimNow(ctx, c, limit, timeout) })
 	x.Metrics.claims.Add(float64(len(work)))
 	return work, err
 }
 
-// poll calls look at once, and again whenever the consumer gets a job, until look finds work or the time is over.
+// poll calls look now, and again whenever the consumer gets a job, until look finds work or wait has passed.
 func (x *Jobs) poll(ctx context.Context, c domain.Consumer, limit int, wait time.Duration, look func() ([]Work, error)) ([]Work, error) {
 	timeout := time.After(wait)
 	for {
-		// The signal is obtained first, so that a job that arrives during the look is noticed.
+		// The signal must be obtained first. Otherwise a job that arrives during the look would not be noticed.
 		signal := x.Index.Queue.QueuedSignal(c.Number)
 		work, err := look()
 		if err != nil || len(work) > 0 || limit == 0 || wait <= 0 {
@@ -68,9 +68,9 @@ func (x *Jobs) poll(ctx context.Context, c domain.Consumer, limit int, wait time
 	}
 }
 
-// claimNow claims without waiting. It reads the messages first, so that a job whose message cannot be read now stays queued. After a
-// lost race the queue may still have jobs: if other nodes have claimed every job that it tried, it tries the next ones. It ends because
-// each lost race means that another node has claimed a job.
+// claimNow claims without waiting. It reads the messages first, so that a job whose message cannot be read now stays queued. If other nodes have
+// claimed every job that it tried, the queue may still have jobs, so it tries the next ones. It terminates, because each lost race means that another
+// node has claimed a job.
 func (x *Jobs) claimNow(ctx context.Context, c domain.Consumer, limit int, timeout time.Duration) ([]Work, error) {
 	for ctx.Err() == nil {
 		taken := x.Index.Queue.Take(c.Number, limit)
@@ -83,7 +83,7 @@ func (x *Jobs) claimNow(ctx context.Context, c domain.Consumer, limit int, timeo
 		if len(taken) == 0 || len(work) == 0 && err != nil {
 			return nil, err
 		}
-		work, err = x.claim(context.WithoutCancel(ctx), work, timeout) // a claim that has begun is completed
+		work, err = x.claim(context.WithoutCancel(ctx), work, timeout) // completes even if ctx ends
 		if len(work) > 0 || !errors.Is(err, errRacesLost) {
 			return work, err
 		}
@@ -91,10 +91,10 @@ func (x *Jobs) claimNow(ctx context.Context, c domain.Consumer, limit int, timeo
 	return nil, context.Cause(ctx)
 }
 
-// errRacesLost says that other nodes have claimed every job that was tried. This node knows their new states by then.
+// errRacesLost reports that other nodes claimed every job that claim tried. By then, this node knows the new states of those jobs.
 var errRacesLost = errors.New("other nodes were faster with every job that was to be claimed")
 
-// claim claims jobs. An error means that none could be claimed.
+// claim claims jobs. It returns an error only if it could not claim any.
 func (x *Jobs) claim(ctx context.Context, work []Work, timeout time.Duration) ([]Work, error) {
 	errs := make([]error, len(work))
 	var wg sync.WaitGroup
@@ -125,8 +125,8 @@ func (x *Jobs) claim(ctx context.Context, work []Work, timeout time.Duration) ([
 	return claimed, nil
 }
 
-// WithMessages adds the messages. It leaves out jobs whose messages were pruned or can never be read, which are in no queue any
-// more when it returns. It also leaves out jobs whose messages could not be read, and returns an error for them.
+// WithMessages adds the messages to jobs. It leaves out jobs whose messages were pruned or can never be read. When it returns, these jobs are no
+// longer queued. It also leaves out jobs whose messages could not be read now, and returns an error for them.
 func (x *Jobs) WithMessages(ctx context.Context, jobs []domain.Job) (work []Work, err error) {
 	seqs := make([]uint64, len(jobs))
 	for i, j := range jobs {
@@ -144,27 +144,27 @@ func (x *Jobs) WithMessages(ctx context.Context, jobs []domain.Job) (work []Work
 const (
 	// frontExpiry is how long a caller keeps its place after its last request.
 	frontExpiry = 30 * time.Second
-	// frontsMost bounds the places in a queue, and the callers remembered per queue.
+	// frontsMost limits the places in a queue. callerMost limits the callers remembered per queue.
 	frontsMost = 16
 	callerMost = 256
 )
 
-// fronts assigns callers that list the jobs of a queue different places to begin at. Workers that list jobs and then start them,
-// as the original's do, would otherwise all start the same jobs. A caller's first request begins at the head of the queue, and so
-// does the first of the callers that repeat requests. It may be used by several goroutines.
+// fronts assigns different places in a queue to callers that list its jobs. Otherwise all workers that list jobs before they start them, as the
+// original's workers do, would start the same jobs. A caller's first request starts at the head of the queue, and so do all requests of the first
+// caller that repeats them. fronts is safe for concurrent use.
 type fronts struct {
 	mu      sync.Mutex
 	callers map[uint32][]caller // by the consumer's number, in order of their first request
 }
 
-// caller is a caller that lists jobs, identified by its connection.
+// caller is a caller that lists jobs. Its connection identifies it.
 type caller struct {
 	name  string
 	last  time.Time
 	again bool // it has made more than one request
 }
 
-// place returns how many callers are before this one.
+// place returns the place at which a caller starts: how many callers are before it.
 func (f *fronts) place(consumer uint32, name string, now time.Time) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -189,8 +189,8 @@ func (f *fronts) place(consumer uint32, name string, now time.Time) int {
 	return 0
 }
 
-// startingAt returns up to limit jobs that begin at a place. If the queue ends before, it fills up with jobs in front of the place.
-// jobs is the head of the queue, as far as the place requires.
+// startingAt returns up to limit jobs, starting at a place. If the queue ends before limit is reached, it adds jobs from in front of the place. jobs
+// is the head of the queue, as far as the place requires.
 func startingAt(jobs []domain.Job, place, limit int) []domain.Job {
 	if len(jobs) == 0 {
 		return nil

@@ -14,41 +14,40 @@ import (
 )
 
 const (
-	// outcomeTries and outcomePause bound the attempts to record the outcome of a callback. After them, the callback is repeated
-	// after retryPause.
+	// outcomeTries and outcomePause limit the attempts to record the outcome of a callback. If they fail, the callback is repeated after retryPause.
 	outcomeTries = 5
 	outcomePause = 200 * time.Millisecond
 	retryPause   = 5 * time.Second
-	// lanePause is the wait before a lane retries a store that did not answer.
+	// lanePause is how long a lane waits before it retries a store that did not answer.
 	lanePause = time.Second
-	// handOverTime bounds the recording of callbacks in progress at a hand-over. The next node waits for less than that.
+	// handOverTime limits the recording of callbacks in progress during a hand-over. The next node waits for less than that.
 	handOverTime = 2 * time.Second
-	// rateWindows is the number of windows in a second of a rate limit. Timers are a little late, and a window with several callbacks makes
-	// up for that.
+	// rateWindows is the number of windows of a rate limit in a second. Timers fire a little late. A window with several callbacks compensates for
+	// that.
 	rateWindows = 10
 )
 
-// lane dispatches the jobs of one push consumer while this node owns its shard: it takes the first job from the index, makes the
-// callback and records the outcome.
+// lane dispatches the jobs of one push consumer while this node owns its shard: it takes the first job from the index, makes the callback, and
+// records the outcome.
 //
-// Nothing is written when a callback begins. The shard keeps other nodes from the job. If this node dies, nothing delays the next
-// owner of the shard. A node that hands over during callbacks records that their jobs are in flight.
+// A lane writes nothing when a callback begins. The ownership of the shard keeps other nodes from the job. If this node dies, nothing delays the
+// shard's next owner. A node that hands over during callbacks records that their jobs are inflight.
 type lane struct {
 	d      *Dispatch
 	shard  int
 	number uint32 // of the consumer
 
-	mu       sync.Mutex // never held during a call of the store
+	mu       sync.Mutex // not held during a call to the store
 	consumer domain.Consumer
 	signer   *webhook.Signer
 	gate     gate.Gate
 	timer    *time.Timer // wakes the lane when a reason to wait ends
 	closed   bool
 	calling  map[domain.JobID]domain.Job // jobs whose callbacks are in progress, as they were taken
-	failing  time.Time                   // since when callbacks fail, as far as this node knows; zero: the last one succeeded
+	failing  time.Time                   // when callbacks began to fail, as far as this node knows; zero if the last one succeeded
 }
 
-// call is a callback in progress, with the settings that it began with.
+// call is a callback in progress, with the settings at its start.
 type call struct {
 	job      domain.Job
 	consumer domain.Consumer
@@ -64,7 +63,7 @@ func newLane(d *Dispatch, c domain.Consumer) *lane {
 	return l
 }
 
-// update applies the consumer's settings, if they have changed. A change ends a hold, and an open circuit breaker probes. A resume closes it.
+// update applies a consumer's new settings. A change ends a hold, and makes an open circuit breaker probe. A resume closes the breaker.
 func (l *lane) update(c domain.Consumer) {
 	l.mu.Lock()
 	if l.consumer.Number == c.Number && l.consumer.Revision == c.Revision {
@@ -74,7 +73,7 @@ func (l *lane) update(c domain.Consumer) {
 	signer, err := webhook.NewSigner(c.SigningSecret)
 	l.gate.Configured()
 	if l.consumer.Paused() && !c.Paused() {
-		l.gate.Reset() // with an empty history
+		l.gate.Reset() // the history is empty then
 		l.failing = time.Time{}
 	}
 	l.consumer, l.signer = c, signer
@@ -84,7 +83,7 @@ func (l *lane) update(c domain.Consumer) {
 	}
 }
 
-// configLocked returns what this node knows about the receiver.
+// configLocked returns the configuration of the gate.
 func (l *lane) configLocked(owned, storeDown bool) gate.Config {
 	c := gate.Config{
 		Elsewhere: l.closed || !owned, Paused: l.consumer.Paused(), StoreDown: storeDown, Breaker: l.d.Rules.Rules,
@@ -97,7 +96,7 @@ func (l *lane) configLocked(owned, storeDown bool) gate.Config {
 	return c
 }
 
-// close lets no further callback begin.
+// close prevents further callbacks.
 func (l *lane) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,8 +104,8 @@ func (l *lane) close() {
 	l.timer.Stop()
 }
 
-// gained forgets what this node knew of the receiver: it is older than the previous owner's time. The window of the rate limit counts as full,
-// because the previous owner may have made callbacks until now.
+// gained discards the state of the receiver, which is older than the previous owner's term. The window of the rate limit counts as full, because the
+// previous owner may have made callbacks until now.
 func (l *lane) gained() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,12 +114,11 @@ func (l *lane) gained() {
 	l.failing = time.Time{}
 }
 
-// wake begins the callback of the consumer's first job, if there is one and it may begin now. Each callback that begins wakes the lane for the
-// next.
+// wake starts the callback of the consumer's first job, if there is one and it may begin now. Each callback that begins wakes the lane for the next.
 func (l *lane) wake() {
 	l.mu.Lock()
 	closed := l.closed
-	if !closed { // whoever has closed all lanes waits for those that are counted
+	if !closed { // closing all lanes waits for the goroutines that calls counts
 		l.d.calls.Add(1)
 	}
 	l.mu.Unlock()
@@ -137,7 +135,7 @@ func (l *lane) wake() {
 	l.d.calls.Done()
 }
 
-// take takes the next job, if its callback may begin now.
+// take takes the next job if its callback may begin now.
 func (l *lane) take() (c call, ok bool) {
 	owned, storeErr := l.d.Shards.Owns(l.shard), l.d.Health.Recordable()
 	l.mu.Lock()
@@ -152,7 +150,7 @@ func (l *lane) take() (c call, ok bool) {
 		l.timer.Reset(wait.Until.Sub(now))
 		return c, false
 	case wait.For != "":
-		return c, false // an event ends it, which wakes the lane
+		return c, false // an event will end the wait and wake the lane
 	}
 	for _, c.job = range l.d.Index.Queue.Take(l.number, 1) {
 		c.permit = l.gate.Begin(c.config, now)
@@ -162,7 +160,7 @@ func (l *lane) take() (c call, ok bool) {
 	return c, false
 }
 
-// run makes callbacks until none may begin. A goroutine for each would have to grow its stack again.
+// run makes callbacks until none may begin. A new goroutine for each would have to grow its stack again.
 func (l *lane) run(c call) {
 	for ok := true; ok; c, ok = l.take() {
 		l.wake() // there may be more jobs to take
@@ -171,7 +169,7 @@ func (l *lane) run(c call) {
 	}
 }
 
-// try makes one callback and records its outcome. If the message of the job cannot be read now, the job is taken again later.
+// try makes one callback and records its outcome. If the job's message cannot be read now, the job is taken again later.
 func (l *lane) try(c call) (o gate.Outcome, done result) {
 	job, consumer := c.job, c.consumer
 	work, err := l.d.jobs.WithMessages(l.d.work, []domain.Job{job})
@@ -184,18 +182,18 @@ func (l *lane) try(c call) (o gate.Outcome, done result) {
 	}
 	message := work[0].Message
 	done, err = l.d.callback(l.d.work, consumer, c.signer, message, job)
-	if err != nil && l.d.work.Err() != nil { // cut by a shutdown, which is no failure of the consumer
+	if err != nil && l.d.work.Err() != nil { // a shutdown cut the callback, which is no failure of the consumer
 		return gate.Unclear, done
 	}
 	if _, ok := l.d.Index.Consumer(consumer.Number); !ok {
-		return gate.Unclear, done // it was deleted with its jobs
+		return gate.Unclear, done // the consumer was deleted with its jobs
 	}
 	now := l.d.Now()
 	wait := done.retryAfter(now)
 	switch {
 	case err == nil:
 		o = gate.Success
-	case wait > 0: // the receiver works, and asks for time
+	case wait > 0: // the receiver works, but asks for time
 		o = gate.Unclear
 		l.mu.Lock()
 		l.gate.Hold(time.Now().Add(wait))
@@ -213,8 +211,8 @@ func (l *lane) try(c call) (o gate.Outcome, done result) {
 	return o, done
 }
 
-// record writes the outcome of a callback, unless another node or worker has the job: then the other one's outcome counts. A job that this
-// node has handed over during its callback is still its own. reason says why the callback failed.
+// record writes the outcome of a callback. If another node or worker has the job, that one's outcome counts instead. A job that this node has handed
+// over during its callback still belongs to this node. reason says why the callback failed.
 func (l *lane) record(job, next domain.Job, reason string) {
 	var err error
 	for try := range outcomeTries {
@@ -241,8 +239,8 @@ func (l *lane) record(job, next domain.Job, reason string) {
 	l.d.Index.Queue.GiveBackAfter(job, retryPause)
 }
 
-// finish counts the outcome of a callback for the breaker and the pause of its consumer. It ignores consumers that were deleted:
-// events name a consumer by its ID, which another one may have now.
+// finish counts the outcome of a callback for the breaker and the pause of its consumer. It ignores a deleted consumer: events identify a consumer by
+// its ID, which another consumer may have by now.
 func (l *lane) finish(c call, o gate.Outcome, a result) {
 	l.mu.Lock()
 	delete(l.calling, c.job.ID)

@@ -49,7 +49,7 @@ func NewMetrics() *Metrics {
 		events: set.Counter("broker_consumer_events_total", "Changes of consumers that are reported to operators: paused, resumed, circuit "+
 			"breaker opened or closed.", "event"),
 	}
-	// Series begin with the value 0: the rate of one that begins with 1 does not show its first event.
+	// Start each series at 0. Otherwise the first event, which creates the series at 1, would not show in its rate.
 	for _, result := range []string{"ok", "failed"} {
 		m.broadcasts.WithLabelValues(result)
 		m.callbacks.WithLabelValues(result)
@@ -92,7 +92,7 @@ func (m *Metrics) attempted(next domain.JobStatus, age time.Duration) {
 }
 
 const (
-	// backlogSeries bounds the consumers whose backlog and age are exported: those with the oldest messages.
+	// backlogSeries is the maximum number of consumers whose backlog and age are exported: those with the oldest messages.
 	backlogSeries = 1000
 	// usageTimeout bounds the query for the store's size.
 	usageTimeout = time.Second
@@ -101,7 +101,7 @@ const (
 // Usage is how much of the store is used.
 type Usage struct {
 	Bytes int64
-	// Limit is the size in bytes from which broadcasts are refused. 0 means that it is not known.
+	// Limit is the size, in bytes, from which broadcasts are refused. 0 means that it is not known.
 	Limit int64
 }
 

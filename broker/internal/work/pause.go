@@ -10,9 +10,9 @@ import (
 	"github.com/jetpull/jetpull/internal/service/webhook/gate"
 )
 
-// SetPause pauses a consumer for a reason, or resumes it without one. While it is paused, no callback begins, and workers get no jobs. Callbacks and
-// claims in progress go on. A consumer that is paused already keeps its reason, and one with another number than number stays as it is, unless that
-// is 0.
+// SetPause pauses a consumer with a reason, or resumes it if reason is empty. While a consumer is paused, no callback begins, and workers get no
+// jobs. Callbacks and claims in progress continue. A consumer that is already paused keeps its reason. If number is not 0 and the consumer has
+// another number, SetPause changes nothing.
 func (d *Dispatch) SetPause(ctx context.Context, channel, id string, number uint32, reason string) (domain.Consumer, error) {
 	for range maxTries {
 		c, err := d.Settings.Refresh(ctx, channel, id)
@@ -40,14 +40,14 @@ func (d *Dispatch) SetPause(ctx context.Context, channel, id string, number uint
 	return domain.Consumer{}, domain.ErrConflict
 }
 
-// ReceiverState is what the node that makes the callbacks of a consumer knows about its receiver. It is zero on the other nodes.
+// ReceiverState is the state of a consumer's receiver, as the node that makes the callbacks knows it. On other nodes it is zero.
 type ReceiverState struct {
-	Breaker      breaker.State // empty: the broker has none
-	FailingSince time.Time     // zero: the last callback succeeded
+	Breaker      breaker.State // empty if the broker has none
+	FailingSince time.Time     // zero if the last callback succeeded
 	Waiting      gate.Wait     // why the next callback waits
 }
 
-// State returns the state of a consumer's receiver. Its times are those of the store's clock.
+// State returns the state of a consumer's receiver. Its times are times of the store's clock.
 func (d *Dispatch) State(c domain.Consumer) (s ReceiverState) {
 	l := d.lane(c.Number)
 	if l == nil || !d.Shards.Owns(l.shard) {
@@ -68,7 +68,7 @@ func (d *Dispatch) State(c domain.Consumer) (s ReceiverState) {
 	return s
 }
 
-// pauseFailing pauses a consumer whose callbacks have failed for the configured time, unless another one has its ID by now.
+// pauseFailing pauses a consumer whose callbacks have failed for the configured time, unless another consumer has its ID by now.
 func (d *Dispatch) pauseFailing(failing domain.Consumer) {
 	_, err := d.SetPause(d.work, failing.Channel, failing.ID, failing.Number, domain.PausedFailing)
 	if err != nil {
@@ -77,7 +77,7 @@ func (d *Dispatch) pauseFailing(failing domain.Consumer) {
 	}
 }
 
-// The events that operators are notified of.
+// The events about which operators are notified.
 const (
 	EventPaused  = "consumer paused"
 	EventResumed = "consumer resumed"
@@ -94,7 +94,7 @@ type operatorEvent struct {
 	At       time.Time
 }
 
-// notify reports a change to operators: in the log, in the metrics, and at the configured URL. It does not block.
+// notify reports a change to operators in the log, in the metrics, and at the configured URL. It does not block.
 func (c *core) notify(event string, k domain.Consumer, reason string) {
 	c.Log.Warn("a consumer has changed", "event", event, "channel", k.Channel, "consumer", k.ID, "reason", reason)
 	c.Metrics.events.WithLabelValues(event).Inc()

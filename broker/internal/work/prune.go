@@ -20,7 +20,7 @@ import (
 const (
 	// prunePage is how many messages are exported and deleted at a time.
 	prunePage = 200
-	// pruneFind is how many are looked for at a time. Each search passes the messages that are retained, such as those with dead jobs.
+	// pruneFind is how many messages are searched for at a time. Each search passes retained messages, such as those with dead jobs.
 	pruneFind = 10_000
 )
 
@@ -42,10 +42,10 @@ func (p *Pruner) pruneLoop(ctx context.Context) {
 	})
 }
 
-// PruneFinished deletes the messages of this node's channels that are older than the retention and whose jobs are all settled, and returns
-// their number. If a folder is configured, it exports them first. If the export fails, it deletes nothing.
+// PruneFinished deletes the finished messages of this node's channels that are older than the retention, and returns their number. If a folder for
+// exports is configured, it exports them first. If an export fails, it deletes nothing more.
 func (p *Pruner) PruneFinished(ctx context.Context, now time.Time) (int, error) {
-	if p.Rules.ExportPath != "" { // also when there is nothing to export, so that the log names a folder that cannot be made at once
+	if p.Rules.ExportPath != "" { // even if there is nothing to export, so that the log names at once a folder that cannot be created
 		if err := os.MkdirAll(p.Rules.ExportPath, 0o750); err != nil {
 			return 0, fmt.Errorf("[prune] export-path: %w", err)
 		}
@@ -77,8 +77,8 @@ func (p *Pruner) PruneFinished(ctx context.Context, now time.Time) (int, error) 
 	return count, context.Cause(ctx)
 }
 
-// prunes reports whether this node prunes a channel, given by its token. Of several nodes the one that makes the channel's callbacks does, so
-// that a message is exported once.
+// prunes reports whether this node prunes a channel, given by its token. Only the node that makes the channel's callbacks does, so that a message is
+// exported once.
 func (p *Pruner) prunes(token string) bool {
 	channel, err := tokens.ParseSubject(token)
 	return err == nil && p.Shards.Owns(p.Shards.Shard(channel))

@@ -17,19 +17,19 @@ import (
 const (
 	// replayPage is how many jobs are checked at a time.
 	replayPage = 100
-	// replayLost is the time without a save after which another process takes over a replay.
+	// replayLost is how long after its last save a replay is taken over by another process.
 	replayLost = 10 * time.Second
 )
 
 // Replayed stores replays and finds their jobs.
 type Replayed interface {
 	bulk.Records
-	// LastRecord returns the revision of the last record of any job. All records up to there are on disk and, with their
-	// messages, known here. Otherwise it returns ErrUnavailable.
+	// LastRecord returns the revision of the last record of any job. All records up to it are on disk, and this node knows them and their messages.
+	// Otherwise LastRecord returns ErrUnavailable.
 	LastRecord(ctx context.Context) (uint64, error)
 }
 
-// Replays queues settled jobs again, removes queued ones, and changes dead jobs of all consumers. A consumer has one running replay or purge at most.
+// Replays queues settled jobs again, removes queued jobs, and changes dead jobs of all consumers. A consumer has at most one running replay or purge.
 type Replays struct {
 	*core
 	jobs       *Jobs
@@ -57,16 +57,16 @@ func newReplays(c *core, jobs *Jobs) *Replays {
 	return p
 }
 
-// NewOperation returns an operation of a kind on the items that spec selects.
+// NewOperation returns an operation on the items that spec selects.
 func NewOperation(kind, group string, spec any, rate float64, by string) (bulk.Operation, error) {
 	data, err := json.Marshal(spec)
 	return bulk.Operation{Kind: kind, Group: group, Spec: data, Rate: rate, By: by}, err
 }
 
-// ReplayGroup is the group of a consumer's replays.
+// ReplayGroup returns the group of a consumer's replays.
 func ReplayGroup(c domain.Consumer) string { return strconv.FormatUint(uint64(c.Number), 10) }
 
-// Operation returns an operation as stored, if it is one of those that is accepts.
+// Operation returns a stored operation, if is accepts it.
 func (p *Replays) Operation(ctx context.Context, id string, is func(bulk.Operation) bool) (bulk.Operation, error) {
 	o, err := p.Operations.Get(ctx, id)
 	if err == nil && !is(o) {
@@ -75,7 +75,7 @@ func (p *Replays) Operation(ctx context.Context, id string, is func(bulk.Operati
 	return o, err
 }
 
-// TakesMessage reports whether a replay or a search selects a message by its ID and headers.
+// TakesMessage reports whether the ID and headers of a message match a replay or a search.
 func TakesMessage(s domain.ReplaySpec, m domain.Message) bool {
 	if s.Message != "" && s.Message != m.ID {
 		return false
@@ -92,7 +92,7 @@ func TakesMessage(s domain.ReplaySpec, m domain.Message) bool {
 	return true
 }
 
-// ofConsumer reads an operation on the jobs of one consumer.
+// ofConsumer decodes the consumer and the spec of an operation on one consumer's jobs.
 func ofConsumer(o bulk.Operation, spec any) (consumer uint32, err error) {
 	number, err := strconv.ParseUint(o.Group, 10, 32)
 	if err == nil {
@@ -106,7 +106,7 @@ func ofConsumer(o bulk.Operation, spec any) (consumer uint32, err error) {
 
 // NewPurge returns an operation that removes the jobs of a consumer that are queued now.
 func (p *Replays) NewPurge(ctx context.Context, c domain.Consumer, rate float64, by string) (bulk.Operation, error) {
-	if _, err := p.Replays.LastRecord(ctx); err != nil { // the index has all messages that are stored now, then
+	if _, err := p.Replays.LastRecord(ctx); err != nil { // the index then has all messages that are stored now
 		return bulk.Operation{}, err
 	}
 	var purge domain.QueuedPurge
@@ -116,8 +116,8 @@ func (p *Replays) NewPurge(ctx context.Context, c domain.Consumer, rate float64,
 	return NewOperation(domain.PurgeQueuedKind, ReplayGroup(c), purge, rate, by)
 }
 
-// purgeable selects queued jobs, those of the oldest messages first. A job in flight is not queued, nor is one whose callback this node makes. A
-// node stores nothing when a callback begins: if another one makes it, the job can be removed, and its outcome does not count.
+// purgeable selects queued jobs, oldest messages first. It leaves out inflight jobs, and jobs whose callbacks this node makes. A node stores nothing
+// when a callback begins, so a job whose callback another node makes can be removed. Its outcome does not count then.
 func (p *Replays) purgeable(_ context.Context, o bulk.Operation, from uint64, limit int) (items []bulk.Item, next uint64, err error) {
 	var s domain.QueuedPurge
 	consumer, err := ofConsumer(o, &s)
@@ -144,7 +144,7 @@ func (p *Replays) replayable(ctx context.Context, o bulk.Operation, from uint64,
 	}
 	var jobs []domain.Job
 	for next = from; next > 0 && len(jobs) < limit; {
-		jobs, next = p.Index.SettledFrom(consumer, s, o.UpTo, next, jobs, limit) // a part at a time, so that other callers are not blocked for long
+		jobs, next = p.Index.SettledFrom(consumer, s, o.UpTo, next, jobs, limit) // in parts, so that other callers are not blocked for long
 	}
 	if (len(s.Metadata) > 0 || s.Message != "") && len(jobs) > 0 {
 		work, err := p.jobs.WithMessages(ctx, jobs)
@@ -161,8 +161,8 @@ func (p *Replays) replayable(ctx context.Context, o bulk.Operation, from uint64,
 	return p.items(o, jobs, func(ctx context.Context, j domain.Job) (domain.Job, error) { return p.replayJob(ctx, o.ID, s, j) }), next, nil
 }
 
-// replayJob queues a settled job again. It first stores the only attempt that is in the job's record, because the next record will hold
-// the next attempt.
+// replayJob queues a settled job again. If the job's record contains its only attempt, replayJob first stores the attempt, because the next record
+// will contain the next attempt.
 func (p *Replays) replayJob(ctx context.Context, replay string, s domain.ReplaySpec, j domain.Job) (domain.Job, error) {
 	if !s.Takes(j.Status) {
 		return j, domain.ErrNotFound
@@ -177,8 +177,8 @@ func (p *Replays) replayJob(ctx context.Context, replay string, s domain.ReplayS
 	return next, nil
 }
 
-// items change jobs, each if its record is still the one of the start of the operation. Otherwise, or if change refuses a job's state, the job is
-// skipped.
+// items returns an item for each job that changes it. If the job's record has changed since the start of the operation, or change refuses its state,
+// the item skips the job.
 func (p *Replays) items(o bulk.Operation, jobs []domain.Job, change func(context.Context, domain.Job) (domain.Job, error)) (items []bulk.Item) {
 	for _, j := range jobs {
 		items = append(items, func(ctx context.Context) (bool, error) {
@@ -197,15 +197,15 @@ func (p *Replays) items(o bulk.Operation, jobs []domain.Job, change func(context
 	return items
 }
 
-// Dead returns dead jobs of all consumers that a filter selects, newest first, and the time before which to continue, which is zero at the
-// end. It looks at limit jobs, so there may be fewer that match, even none, before the end.
+// Dead returns dead jobs of all consumers that match a filter, newest first. next is the time before which to continue; zero means the end. Dead
+// looks at limit jobs, so it may return fewer, even none, before the end.
 func (x *Jobs) Dead(ctx context.Context, f domain.DeadFilter, limit int) (work []Work, next time.Time, err error) {
 	jobs, last := x.Index.Dead(f.TakesConsumer, nanos(f.Since, 0), nanos(f.Until, math.MaxInt64), true, limit)
 	work, err = x.matchDead(ctx, f, jobs)
 	return work, jobindex.FromUnixNano(last), err
 }
 
-// nanos returns a time in the form of the index. A time that has none is before or after all jobs.
+// nanos returns a time as the index stores it. A time out of the index's range is before or after all jobs. A zero time returns otherwise.
 func nanos(at time.Time, otherwise int64) int64 {
 	switch {
 	case at.IsZero():
@@ -218,7 +218,7 @@ func nanos(at time.Time, otherwise int64) int64 {
 	return at.UnixNano()
 }
 
-// matchDead returns those of the dead jobs that a filter selects by their records and messages.
+// matchDead returns the dead jobs whose records and messages match a filter.
 func (x *Jobs) matchDead(ctx context.Context, f domain.DeadFilter, jobs []domain.Job) (matched []Work, err error) {
 	if err := x.Records.Complete(ctx, jobs); err != nil {
 		return nil, err
@@ -232,8 +232,8 @@ func (x *Jobs) matchDead(ctx context.Context, f domain.DeadFilter, jobs []domain
 	return matched, err
 }
 
-// deadKind is an operation that changes dead jobs, the oldest first. Its position is the time at which they became dead. Jobs that became
-// dead again later are left out.
+// deadKind returns a kind of operations that change dead jobs, oldest first. The position is the time of death. Jobs that died again later are left
+// out.
 func (p *Replays) deadKind(known func(context.Context) (uint64, error), change func(domain.Job) (domain.Job, error)) bulk.Kind {
 	return bulk.Kind{Known: known, Page: replayPage, Select: func(ctx context.Context, o bulk.Operation, from uint64, limit int) (items []bulk.Item,
 		next uint64, err error,

@@ -10,9 +10,9 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// TransitionJob executes a worker's request, if the state machine allows it.
+// TransitionJob makes the transition that a worker requests, if the state machine allows it.
 func (x *Jobs) TransitionJob(ctx context.Context, id domain.JobID, req domain.Request) (domain.Job, error) {
-	var made bool // by this request, not by an earlier one
+	var made bool // by this request, not an earlier one
 	j, err := x.change(ctx, id, func(j domain.Job) (next domain.Job, err error) {
 		next, made, err = domain.Transition(j, req, x.Now(), x.Rules.ClaimLimit())
 		return next, err
@@ -27,20 +27,20 @@ func (x *Jobs) TransitionJob(ctx context.Context, id domain.JobID, req domain.Re
 	return j, nil
 }
 
-// ExtendJob renews a claim for its full limit from now.
+// ExtendJob renews a claim for its full limit from now, plus timeout.
 func (x *Jobs) ExtendJob(ctx context.Context, id domain.JobID, claim string, timeout time.Duration) (domain.Job, error) {
 	return x.change(ctx, id, func(j domain.Job) (domain.Job, error) {
 		return domain.Extend(j, claim, timeout, x.Now(), x.Rules.ClaimLimit())
 	})
 }
 
-// RequeueJob queues a dead job with all its retries.
+// RequeueJob queues a dead job again, with all its retries.
 func (x *Jobs) RequeueJob(ctx context.Context, id domain.JobID) error {
 	_, err := x.change(ctx, id, func(j domain.Job) (domain.Job, error) { return domain.Requeue(j, x.Now()) })
 	return err
 }
 
-// RemoveJob removes a dead job that has used up its retries from the dead letters.
+// RemoveJob removes a dead job without retries left from the dead letters.
 func (x *Jobs) RemoveJob(ctx context.Context, id domain.JobID) error {
 	_, err := x.change(ctx, id, func(j domain.Job) (domain.Job, error) { return domain.Remove(j, x.Now(), x.Rules.MaxRetry) })
 	return err
@@ -49,8 +49,8 @@ func (x *Jobs) RemoveJob(ctx context.Context, id domain.JobID) error {
 // deadPage is how many dead jobs are changed at a time.
 const deadPage = 500
 
-// ChangeDead calls change for the dead jobs of a consumer, page by page, and counts those that it changed. It skips jobs that are in
-// another state by then.
+// ChangeDead calls change for the dead jobs of a consumer, page by page, and returns how many it changed. It skips jobs whose state has changed by
+// then.
 func (x *Jobs) ChangeDead(ctx context.Context, c domain.Consumer, change func(context.Context, domain.JobID) error) (int, error) {
 	count := 0
 	page := domain.Page{Limit: deadPage}
@@ -85,15 +85,15 @@ func (x *Jobs) ChangeDead(ctx context.Context, c domain.Consumer, change func(co
 	}
 }
 
-// notDead reports whether a dead job was not changed because it is in another state, or has retries left.
+// notDead reports whether a job was not changed because it is in another state, or has retries left.
 func notDead(err error) bool {
 	return errors.Is(err, domain.ErrNotFound) || errors.Is(err, domain.ErrRetriesLeft) || errors.Is(err, domain.ErrInvalidTransition)
 }
 
-// maxTries bounds the attempts at a change after conflicts with others.
+// maxTries is the maximum number of attempts at a change that conflicts with others.
 const maxTries = 100
 
-// change decides on the current state of a job, and writes the decision, if it differs from that state and the state has not changed.
+// change calls decide with the current state of a job. If the decision differs from the state, change writes it, unless the state has changed.
 func (x *Jobs) change(ctx context.Context, id domain.JobID, decide func(domain.Job) (domain.Job, error)) (domain.Job, error) {
 	for range maxTries {
 		j, err := x.Records.Job(ctx, id)
@@ -105,7 +105,7 @@ func (x *Jobs) change(ctx context.Context, id domain.JobID, decide func(domain.J
 		}
 		next, err := decide(j)
 		if err != nil || next == j {
-			// A request is refused only after a read of the store: another node may have just changed the job.
+			// Read the store before refusing a request, because another node may have just changed the job.
 			now, refreshErr := x.Records.Refresh(ctx, id)
 			if refreshErr != nil {
 				return j, refreshErr
@@ -124,9 +124,9 @@ func (x *Jobs) change(ctx context.Context, id domain.JobID, decide func(domain.J
 }
 
 const (
-	// maxExpiring is how many claims are ended in parallel.
+	// maxExpiring is the maximum number of claims that are ended in parallel.
 	maxExpiring = 256
-	// expirePause is the wait before the next attempt to end a claim.
+	// expirePause is how long to wait before the next attempt to end a claim.
 	expirePause = time.Second
 )
 
@@ -156,7 +156,7 @@ func (x *Jobs) expireClaims(ctx context.Context) {
 	}
 }
 
-// expire ends an expired claim. If the store does not accept the record, another attempt follows.
+// expire ends an expired claim. If the store does not accept the record, it is tried again later.
 func (x *Jobs) expire(ctx context.Context, j domain.Job) {
 	next, changed := domain.Expire(j, x.Now(), x.Rules.MaxRetry)
 	if !changed {

@@ -1,4 +1,4 @@
-// Package alert reports objects that become red, and that recover. It judges nothing itself: the pages say what is red.
+// Package alert reports objects that become red, and that recover. The pages decide which objects are red.
 package alert
 
 import (
@@ -12,20 +12,20 @@ import (
 	"github.com/jetpull/jetpull/internal/watch"
 )
 
-// Object is something that is judged.
+// Object is an object with its state.
 type Object struct {
 	Kind, Name string
-	// Path is that of its page.
+	// Path is the path of its page.
 	Path  string
 	State state.State
-	// Since is when the state began, and Waiting how much waits for the object, for the overview.
+	// Since is when the state began, and Waiting how much work waits for the object, for the overview.
 	Since, Waiting view.Value
 }
 
-// Sample is what a source answered last.
+// Sample is the last answer of a source.
 type Sample struct {
 	Source state.Source
-	// At is when the objects were judged. Zero: they were not yet.
+	// At is when the states of the objects were determined. It is zero if they were not yet.
 	At      time.Time
 	Objects []Object
 }
@@ -46,29 +46,29 @@ type event struct {
 	// Since is when the object was first seen red.
 	Since time.Time `json:"since"`
 	URL   string    `json:"url,omitempty"`
-	// Environment is that of the console.
+	// Environment is the environment of the console.
 	Environment string `json:"environment,omitempty"`
 }
 
-// Run looks at the samples of all sources from time to time until ctx ends, and sends events. Sources of one name are one source: it is red if one of
-// them is. Pages is the URL of the console; empty: events have no URL. Send reports whether it has taken an event.
+// Run checks the samples of all sources periodically until ctx ends, and sends events. Sources with the same name count as one, which is red if one
+// of them is. pages is the URL of the console; if it is empty, events have no URL. send reports whether it has accepted an event.
 func Run(ctx context.Context, every time.Duration, samples []func() Sample, environment, pages string, send func(any) bool) {
 	w := watcher{environment: environment, pages: pages, send: send, at: make([]time.Time, len(samples)), all: map[key]*entry{}}
 	watch.Every(ctx, every, func() { w.look(samples, time.Now()) })
 }
 
-// watcher is what the last looks have seen.
+// watcher holds the results of earlier checks.
 type watcher struct {
 	environment string
 	pages       string
 	send        func(any) bool
-	at          []time.Time    // when the objects of each sample were judged that was looked at
-	all         map[key]*entry // the objects that are or were red
+	at          []time.Time    // by sample: when the objects of the last checked answer were judged
+	all         map[key]*entry // objects that are or were red
 }
 
-// key differs for each object of a sample. Sources share a page, and the names of two objects may read the same.
+// key identifies an object of a sample. Sources may share a page, and two objects may have the same name.
 type key struct {
-	sample     int // the one behind the last is that of the sources
+	sample     int // len(samples) for the objects that are sources
 	path, name string
 }
 
@@ -77,10 +77,10 @@ type entry struct {
 	Object
 	since    time.Time // when it was first seen red
 	reported bool      // it was reported as red
-	next     string    // what the last look would have reported, if it was another than red
+	next     string    // the event that the last check would have reported, if it was not red
 }
 
-// look looks at the state of each source, and at the objects of each answer that is new. Without an answer, objects stay as they were.
+// look checks the state of each source, and the objects of each new answer. Without a new answer, objects keep their states.
 func (w *watcher) look(samples []func() Sample, now time.Time) {
 	sources := map[string]Object{}
 	for i, latest := range samples {
@@ -97,7 +97,7 @@ func (w *watcher) look(samples []func() Sample, now time.Time) {
 	w.see(len(samples), slices.Collect(maps.Values(sources)), now)
 }
 
-// see looks at all objects of a sample. Only a second look in a row that finds the same reports it. A look at a state that is not known is none.
+// see checks all objects of a sample. It reports an event only when two consecutive checks agree. A check of an unknown state does not count.
 func (w *watcher) see(sample int, objects []Object, now time.Time) {
 	listed := map[key]bool{}
 	for _, o := range objects {
@@ -111,7 +111,7 @@ func (w *watcher) see(sample int, objects []Object, now time.Time) {
 		case !red:
 			w.notRed(k, e, typeRecovered, o.State.Sentence)
 		case !e.reported:
-			e.reported = w.report(e, typeRed, o.State.Sentence) // else the next look reports it
+			e.reported = w.report(e, typeRed, o.State.Sentence) // otherwise the next check reports it
 		default:
 			e.next = ""
 		}
@@ -123,7 +123,7 @@ func (w *watcher) see(sample int, objects []Object, now time.Time) {
 	}
 }
 
-// notRed looks at an object that was red and is not, or is not listed.
+// notRed handles an object that was red and now is not, or is not listed any more.
 func (w *watcher) notRed(k key, e *entry, what, sentence string) {
 	if e.reported && e.next != what {
 		e.next = what

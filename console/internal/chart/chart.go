@@ -1,5 +1,5 @@
-// Package chart computes small charts of the last hour, and larger ones of up to a day. A template draws them as SVG with presentation
-// attributes, so they need neither a script nor a style sheet of their own.
+// Package chart computes small charts of the last hour, and larger charts of up to a day. A template draws them as SVG with presentation attributes,
+// so they need neither scripts nor style sheets.
 package chart
 
 import (
@@ -10,37 +10,37 @@ import (
 	"time"
 )
 
-// Series are values that end at a time, oldest first and evenly spaced over a span. A value that is not a number is a gap.
+// Series contains values up to End, oldest first and evenly spaced over Span. NaN is a gap.
 type Series struct {
 	Values []float64
 	End    time.Time
 	Span   time.Duration
 }
 
-// Chart is a line over a span of time. Its coordinates are those of its viewBox.
+// Chart is a line over a span of time, in the coordinates of its viewBox.
 type Chart struct {
 	Title string
-	// Unit is that of the values, such as "messages".
+	// Unit is the unit of the values, such as "messages".
 	Unit string
-	// Width and Height are those of the viewBox.
+	// Width and Height are the size of the viewBox.
 	Width, Height int
-	// Line and Area are the data of two SVG paths. Gaps in the data are gaps in the line.
+	// Line and Area are the data of two SVG paths. Gaps in the values are gaps in the line.
 	Line, Area string
-	// Now, Least and Most are the last, the least and the greatest value as text. They are empty while there is no data.
+	// Now, Least and Most are the last, the least and the greatest value, formatted. They are empty while there are no values.
 	Now, Least, Most string
 	// Exact has the same values without rounding.
 	Exact string
-	// Span is the time that the chart shows, which is less while there is less data. Begin, Middle and End are its times.
+	// Span is the time that the chart shows, which may be shorter at first. Begin, Middle and End are its times.
 	Span               string
 	Begin, Middle, End time.Time
-	// Top is the value at the upper edge, and Scale is Top as text. The value at the lower edge is 0.
+	// Top is the value at the upper edge, and Scale is Top formatted. The value at the lower edge is 0.
 	Top   float64
 	Scale string
-	// Bound is the limit as text; empty: there is none.
+	// Bound is the limit, formatted. It is empty if there is none.
 	Bound string
 	// Small charts have no labels.
 	Small bool
-	// Limit is the height of a horizontal line, such as a rate limit; negative: there is none.
+	// Limit is the y coordinate of a horizontal line, such as for a rate limit. It is negative if there is none.
 	Limit float64
 }
 
@@ -51,24 +51,24 @@ const (
 	margin = 1.5
 )
 
-// Small is a chart for a cell of a list.
+// Small returns a chart for a cell of a list.
 func Small(title string, values []float64) *Chart {
 	c := line(title, Series{Values: values, Span: time.Hour}, smallWidth, smallHeight, 0)
 	c.Small = true
 	return &c
 }
 
-// Large is a chart for a page.
+// Large returns a chart for a page.
 func Large(title, unit string, s Series) Chart { return Against(title, unit, s, 0) }
 
-// Against is a chart for a page with a horizontal line at a limit.
+// Against returns a chart for a page with a horizontal line at a limit.
 func Against(title, unit string, s Series, limit float64) Chart {
 	c := line(title, s, largeWidth, largeHeight, limit)
 	c.Unit = unit
 	return c
 }
 
-// line draws a series. The axis begins at zero. A limit that is far above all values is not drawn, since the line would be flat.
+// line draws a series. The axis begins at 0. It does not draw a limit far above all values, because the values' line would be flat.
 func line(title string, s Series, width, height int, limit float64) Chart {
 	c := Chart{Title: title, Width: width, Height: height, Limit: -1}
 	if limit > 0 {
@@ -117,17 +117,17 @@ func line(title string, s Series, width, height int, limit float64) Chart {
 		path := strings.Join(points, "L")
 		c.Area += fmt.Sprintf("M%.1f %dL%sL%.1f %dZ", first, height, path, x(i-1), height)
 		if len(points) == 1 {
-			path += "h0.1" // a single point is drawn as a dot
+			path += "h0.1" // draws a single point as a dot
 		}
 		c.Line += "M" + path
 	}
 	c.Now, c.Least, c.Most = number(last), number(least), number(most)
-	exact := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 32) } // as samples are kept
+	exact := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 32) } // samples are stored as float32
 	c.Exact = fmt.Sprintf("now %s, lowest %s, highest %s", exact(last), exact(least), exact(most))
 	return c
 }
 
-// round is the least number of one digit, or of 1.5 or 2.5 times a power of ten, that is not below v. It is 1 at least.
+// round returns the least number that is not below v and is a digit, 1.5 or 2.5 times a power of ten. It is at least 1.
 func round(v float64) float64 {
 	unit := math.Pow(10, math.Floor(math.Log10(max(v, 1))))
 	for _, digit := range []float64{1, 1.5, 2, 2.5, 3, 4, 5, 6, 8} {
@@ -138,8 +138,8 @@ func round(v float64) float64 {
 	return 10 * unit
 }
 
-// recent leaves out the gap at the beginning, so that the data of the first minutes can be seen. It keeps at least a thirtieth, two
-// minutes of an hour.
+// recent removes the gap at the start, so that the values of the first minutes are visible. It keeps at least a thirtieth, which is two minutes of an
+// hour.
 func recent(values []float64) []float64 {
 	first := 0
 	for first < len(values) && math.IsNaN(values[first]) {
@@ -156,7 +156,7 @@ func number(v float64) string {
 		return strconv.FormatFloat(v/1e6, 'f', 1, 64) + " M"
 	case v >= 10_000:
 		return strconv.FormatFloat(v/1e3, 'f', 1, 64) + " k"
-	case v >= 1000: // as in lists
+	case v >= 1000: // as lists do
 		return fmt.Sprintf("%d,%03d", int(v+0.5)/1000, int(v+0.5)%1000)
 	case v == math.Trunc(v):
 		return strconv.FormatFloat(v, 'f', 0, 64)

@@ -16,16 +16,16 @@ import (
 	"github.com/jetpull/jetpull/internal/stored"
 )
 
-// records are those of operations, by their IDs. They implement [bulk.Records].
+// records holds the records of operations, by ID. It implements [bulk.Records].
 type records struct {
 	*Store[bulk.Operation]
-	held    bool // no operation begins, since what is kept has not been read; guarded by Store.mu
+	held    bool // no operation may begin, because the kept ones have not been read; guarded by Store.mu
 	process string
-	// continued are the kinds of operations that go on after a restart. It does not change after the pages were made.
+	// continued contains the kinds of operations that continue after a restart. It does not change after the pages were created.
 	continued map[string]bool
 }
 
-// newRecords has no records. Operations that this process has begun without a bucket stay in memory: those of the bucket may have the same IDs.
+// newRecords returns empty records. Operations that this process began without a bucket stay in memory, because the bucket may have the same IDs.
 func newRecords(process string) *records {
 	r := &records{Store: NewStore[bulk.Operation]("operation.", 0, nil), process: process, continued: map[string]bool{}}
 	r.decode = func(kept *jetstream.RawStreamMsg) (o bulk.Operation, err error) {
@@ -38,7 +38,7 @@ func newRecords(process string) *records {
 	return r
 }
 
-// maxOperations is how many operations are remembered without a bucket.
+// maxOperations is the number of operations that are remembered without a bucket.
 const maxOperations = 200
 
 // Put implements [bulk.Records].
@@ -63,7 +63,7 @@ func (r *records) Put(ctx context.Context, o bulk.Operation) (bulk.Operation, er
 	return o, nil
 }
 
-// forgetOldest drops the operation that ended first. The caller holds the lock.
+// forgetOldest removes the operation that ended first. The caller holds the lock.
 func (r *records) forgetOldest() {
 	oldest := ""
 	for id, o := range r.all {
@@ -74,7 +74,7 @@ func (r *records) forgetOldest() {
 	delete(r.all, oldest)
 }
 
-// swap writes a record to where it is kept.
+// swap writes a record to the bucket by compare-and-swap.
 func (r *records) swap(ctx context.Context, keep Keep, o bulk.Operation) (bulk.Operation, error) {
 	data, err := json.Marshal(o)
 	if err != nil {
@@ -83,7 +83,7 @@ func (r *records) swap(ctx context.Context, keep Keep, o bulk.Operation) (bulk.O
 	revision, err := keep.Update(ctx, r.prefix+o.ID, data, o.Revision)
 	if err != nil {
 		err = jsstream.WriteError(&nats.Msg{Subject: r.prefix + o.ID, Data: data}, err)
-		if errors.Is(err, stored.ErrConflict) { // another console has the same bucket
+		if errors.Is(err, stored.ErrConflict) { // another console uses the same bucket
 			err = errors.Join(err, r.reread(ctx, keep, o.ID))
 		}
 		return o, err
@@ -93,7 +93,7 @@ func (r *records) swap(ctx context.Context, keep Keep, o bulk.Operation) (bulk.O
 	return o, nil
 }
 
-// reread takes over the record of an operation that another console has written.
+// reread reads the record of an operation that another console has written.
 func (r *records) reread(ctx context.Context, keep Keep, id string) error {
 	found, err := keep.Read(ctx, r.prefix+id)
 	for _, kept := range found {
@@ -107,7 +107,7 @@ func (r *records) reread(ctx context.Context, keep Keep, id string) error {
 // interrupted is the state of an operation that this process does not continue.
 const interrupted bulk.State = "INTERRUPTED"
 
-// here is an operation as it is for this process.
+// here returns an operation with its state in this process.
 func (r *records) here(o bulk.Operation) bulk.Operation {
 	if o.State == bulk.Running && o.Owner != r.process && !r.continued[o.Kind] {
 		o.State = interrupted

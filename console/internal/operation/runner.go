@@ -23,32 +23,32 @@ import (
 // runnerGroup is the group of the console's own operations.
 const runnerGroup = "console"
 
-// Runner runs operations in the console, for systems and objects that have none of their own. Without [Runner.Restore] their records are in memory:
-// when the console stops, an operation ends as if it was cancelled. Its finished part is not undone.
+// Runner runs operations in the console, for systems and objects that have no operations of their own. Before [Runner.Restore], records are in
+// memory: when the console stops, its operations end as if they were cancelled. The finished parts are not undone.
 type Runner struct {
 	records *records
 	kinds   map[string]bulk.Kind
 	bulk    *bulk.Runner
 
 	mu sync.Mutex
-	// refused is why objects of an operation were skipped: the first reasons, by operation.
+	// refused contains, by operation, the first reasons why objects were skipped.
 	refused map[string][]string
-	// waits is why an operation does not go on now, and ended why one has ended early.
+	// waits contains, by operation, why it does not continue now. ended contains why it ended early.
 	waits, ended map[string]string
-	// chosen are the objects of operations that run, by selection.
+	// chosen contains the objects of running operations, by selection.
 	chosen *Store[chosen]
 }
 
-// ErrNotTried is the error of an action that was not tried, because its system does not answer. The operation waits for the system.
+// ErrNotTried reports that an action was not tried, because its system does not answer. The operation waits for the system.
 var ErrNotTried = errors.New("nothing was done")
 
-// task is what an operation is for: its description, and the selection in the form of the operation's kind.
+// task is the spec of an operation: its description, and the selection in the form of its kind.
 type task struct {
 	What   string
 	Select json.RawMessage
 }
 
-// NewRunner makes a runner that runs nothing before [Runner.Run]. Pages add their kinds of operations before.
+// NewRunner returns a runner. It runs nothing before [Runner.Run]. Pages must add their kinds of operations before that.
 func NewRunner(log *slog.Logger) *Runner {
 	process := "console-" + rand.Text()
 	r := &Runner{
@@ -59,19 +59,19 @@ func NewRunner(log *slog.Logger) *Runner {
 	return r
 }
 
-// lostAfter is how long an operation is not saved before another console with the same bucket continues it.
+// lostAfter is how long after its last save an operation is continued by another console with the same bucket.
 const lostAfter = 10 * time.Second
 
-// Restore reads the operations that earlier processes have kept, and keeps those of this one. If this process has begun one already, its operations
-// stay in memory, and the others wait for the next process.
+// Restore reads the operations that earlier processes have kept, and keeps those of this process. If this process has already begun one, its
+// operations stay in memory, and the others wait for the next process.
 func (r *Runner) Restore(ctx context.Context, keep Keep) error {
-	if err := r.chosen.Restore(ctx, keep); err != nil { // first: an operation goes on as soon as its record is there
+	if err := r.chosen.Restore(ctx, keep); err != nil { // first, because an operation continues as soon as its record is there
 		return err
 	}
 	return r.records.Restore(ctx, keep)
 }
 
-// Hold has no operation begin, until it ends or Restore has succeeded.
+// Hold prevents operations from beginning, until Hold(false) is called or Restore has succeeded.
 func (r *Runner) Hold(hold bool) {
 	r.records.mu.Lock()
 	defer r.records.mu.Unlock()
@@ -83,15 +83,15 @@ func (r *Runner) Run(ctx context.Context) {
 	r.bulk.Run(ctx)
 }
 
-// firstRefused is how many refusals an operation states.
+// firstRefused is the number of refusals that an operation shows.
 const firstRefused = 5
 
-// Selector selects at most limit objects of a selection from a position on, each with what is to be done to it, and the next position, 0
-// at the end.
+// Selector selects at most limit objects of a selection, starting at a position. It returns the action for each, and the next position, or 0 at the
+// end.
 type Selector func(ctx context.Context, selection json.RawMessage, from uint64, limit int) (do []func(context.Context) error, next uint64, err error)
 
-// Add adds a kind of operations, which selects up to size objects at a time. An operation of a kind that is continued goes on after a restart, when
-// it is kept. A record has no token: continue a kind only if anybody who may write records could also change the objects without the console.
+// Add adds a kind of operations, which selects up to size objects at a time. If continued is true, kept operations continue after a restart. Records
+// have no token, so continued must be true only if anybody who may write records could also change the objects without the console.
 func (r *Runner) Add(kind string, continued bool, size int, choose Selector) {
 	r.records.continued[kind] = continued
 	r.kinds[kind] = bulk.Kind{
@@ -111,15 +111,15 @@ func (r *Runner) Add(kind string, continued bool, size int, choose Selector) {
 	}
 }
 
-// chosen are the objects of an operation, by their names, and the form that its user has sent.
+// chosen contains the names of an operation's objects, and the form that its user has sent.
 type chosen struct {
 	Names []string
 	Form  url.Values
 }
 
-// AddNamed adds a kind of operations on objects that are chosen by their names before anything is changed. The selection is a key of
-// r.chosen, and the position an index of the names plus one. One name is selected at a time. After an error the object is not tried again, because
-// its action may have taken effect.
+// AddNamed adds a kind of operations on objects whose names are chosen before anything is changed. The selection is a key of r.chosen, and the
+// position an index of the names plus one. One name is selected at a time. After an error, an object is not tried again, because its action may have
+// taken effect.
 func (r *Runner) AddNamed(kind string, continued bool, do func(ctx context.Context, name string, form url.Values) error) {
 	r.Add(kind, continued, 1, func(_ context.Context, selection json.RawMessage, from uint64, _ int) ([]func(context.Context) error, uint64, error) {
 		var key string
@@ -135,14 +135,14 @@ func (r *Runner) AddNamed(kind string, continued bool, do func(ctx context.Conte
 		return []func(context.Context) error{func(ctx context.Context) error {
 			err := do(ctx, name, c.Form)
 			if err != nil && !errors.Is(err, ErrNotTried) {
-				return fmt.Errorf("%.80s: %s", name, err.Error()) // whatever it is, the object is skipped
+				return fmt.Errorf("%.80s: %s", name, err.Error()) // skip the object, whatever the error is
 			}
 			return err
 		}}, next, nil
 	})
 }
 
-// BeginNamed starts an operation of a kind that AddNamed has added, on objects that are chosen by their names. By is its author.
+// BeginNamed starts an operation on named objects, of a kind from AddNamed. by is its author.
 func (r *Runner) BeginNamed(ctx context.Context, kind, by, what string, names []string, form url.Values, rate float64) (Operation, error) {
 	key := rand.Text()
 	if err := r.chosen.Set(ctx, key, chosen{names, form}); err != nil {
@@ -151,7 +151,7 @@ func (r *Runner) BeginNamed(ctx context.Context, kind, by, what string, names []
 	return r.Begin(ctx, kind, by, what, key, rate)
 }
 
-// Begin starts an operation on all objects of a selection. By is its author.
+// Begin starts an operation on all objects of a selection. by is its author.
 func (r *Runner) Begin(ctx context.Context, kind, by, what string, selection any, rate float64) (Operation, error) {
 	data, err := json.Marshal(selection)
 	if err == nil {
@@ -164,8 +164,8 @@ func (r *Runner) Begin(ctx context.Context, kind, by, what string, selection any
 	return Operation{System: r.System(), ID: o.ID, Kind: kind, Matched: o.Matched}, err
 }
 
-// item judges how an object of an operation ended. If the server does not answer, the object is tried again later. If the server refuses
-// the action, the object is skipped.
+// item interprets the result of an object's action. If the server does not answer, the object is tried again later. If the server refuses the action,
+// the object is skipped.
 func (r *Runner) item(ctx context.Context, id string, err error) (done bool, _ error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -185,7 +185,7 @@ func (r *Runner) item(ctx context.Context, id string, err error) (done bool, _ e
 	return false, nil
 }
 
-// selected judges how a selection of objects ended. Only objects that are gone together, such as a stream, end the operation.
+// selected interprets the result of a selection. Only the loss of all objects at once, such as with a stream, ends the operation.
 func (r *Runner) selected(id string, err error) error {
 	if !errors.Is(err, jetstream.ErrStreamNotFound) && !errors.Is(err, stored.ErrNotFound) {
 		return waitFor(err)
@@ -196,7 +196,7 @@ func (r *Runner) selected(id string, err error) error {
 	return err
 }
 
-// waitFor is an error after which an operation tries again.
+// waitFor returns an error after which the operation retries.
 func waitFor(err error) error {
 	if err == nil {
 		return nil

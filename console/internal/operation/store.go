@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Store has values by their keys, in memory until [Store.Restore], which has them outlive the process. It may be used by several goroutines.
+// Store holds values by key, in memory until [Store.Restore], which keeps them beyond the end of the process. It is safe for concurrent use.
 type Store[T any] struct {
 	prefix string
 	most   int
@@ -21,12 +21,12 @@ type Store[T any] struct {
 
 	mu   sync.Mutex
 	all  map[string]T
-	keep Keep // nil: this process alone has the values
+	keep Keep // nil: the values are only in this process
 }
 
-// NewStore makes a store whose keys begin with prefix where they are kept. In memory are at most as many values as most, those of the greatest keys,
-// or all if it is 0. Later reports whether a value of this process counts instead of one of the same key that was kept; nil: a store that has values
-// of this process stays in memory.
+// NewStore returns a store. prefix is the prefix of its keys where they are kept. It holds up to most values in memory, those with the greatest
+// keys, or all if most is 0. later reports whether a value of this process replaces a kept value with the same key. If later is nil, a store that
+// already has values of this process stays in memory.
 func NewStore[T any](prefix string, most int, later func(own, kept T) bool) *Store[T] {
 	decode := func(kept *jetstream.RawStreamMsg) (one T, err error) {
 		err = json.Unmarshal(kept.Data, &one)
@@ -35,7 +35,7 @@ func NewStore[T any](prefix string, most int, later func(own, kept T) bool) *Sto
 	return &Store[T]{prefix: prefix, most: most, later: later, decode: decode, all: map[string]T{}}
 }
 
-// Restore reads the values that earlier processes have kept, except those that cannot be decoded, and keeps those of this one.
+// Restore reads the values that earlier processes have kept, except those that cannot be decoded, and keeps those of this process.
 func (s *Store[T]) Restore(ctx context.Context, keep Keep) error {
 	kept, err := keep.Read(ctx, s.prefix+">")
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *Store[T]) Restore(ctx context.Context, keep Keep) error {
 	return nil
 }
 
-// Set keeps a value before it counts.
+// Set keeps a value, and then holds it in memory.
 func (s *Store[T]) Set(ctx context.Context, key string, one T) error {
 	data, err := json.Marshal(one)
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *Store[T]) Set(ctx context.Context, key string, one T) error {
 	}
 	s.mu.Lock()
 	keep := s.keep
-	if keep == nil { // under the lock, so that Restore keeps it
+	if keep == nil { // under the lock, so that Restore keeps the value
 		s.all[key] = one
 		s.bound()
 	}
@@ -92,7 +92,7 @@ func (s *Store[T]) Set(ctx context.Context, key string, one T) error {
 	return nil
 }
 
-// Hold has a value in memory alone.
+// Hold sets a value only in memory.
 func (s *Store[T]) Hold(key string, one T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,14 +100,14 @@ func (s *Store[T]) Hold(key string, one T) {
 	s.bound()
 }
 
-// Drop forgets a value in memory alone.
+// Drop removes a value only from memory.
 func (s *Store[T]) Drop(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.all, key)
 }
 
-// bound forgets the values of the least keys. The caller holds the lock.
+// bound removes the values with the least keys beyond most. The caller holds the lock.
 func (s *Store[T]) bound() {
 	if s.most > 0 && len(s.all) > s.most {
 		keys := slices.Sorted(maps.Keys(s.all))
@@ -117,7 +117,7 @@ func (s *Store[T]) bound() {
 	}
 }
 
-// Get is the value of a key, if there is one.
+// Get returns the value of a key, if there is one.
 func (s *Store[T]) Get(key string) (one T, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +125,7 @@ func (s *Store[T]) Get(key string) (one T, ok bool) {
 	return one, ok
 }
 
-// All are the values.
+// All returns all values, by key.
 func (s *Store[T]) All() map[string]T {
 	s.mu.Lock()
 	defer s.mu.Unlock()

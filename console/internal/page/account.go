@@ -15,15 +15,15 @@ import (
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-// AccountSource reads what the connection's account uses of its limits. An error states that there is no connection.
+// AccountSource reads how much the connection's account uses of its limits. An error means that there is no connection.
 type AccountSource interface {
 	Account(ctx context.Context) (AccountInfo, error)
 }
 
-// AccountInfo is the server of the connection, and its account.
+// AccountInfo describes the server of the connection, and its account.
 type AccountInfo struct {
-	Server, Version, Cluster string // empty: not stated
-	// Info is nil after Err, such as that the user may not ask.
+	Server, Version, Cluster string // empty if not reported
+	// Info is nil if Err is set, for example because the user may not ask.
 	Info *jetstream.AccountInfo
 	Err  error
 }
@@ -37,10 +37,10 @@ type Account struct {
 	asked  time.Time
 }
 
-// refusedEvery is how often the account is read after an error. The server logs each request that it refuses, if the user may not ask.
+// refusedEvery is how often the account is read after an error. If the user may not ask, the server logs each request that it refuses.
 const refusedEvery = time.Minute
 
-// NewAccount has the sampler ask the source.
+// NewAccount returns the part. The sampler asks the source.
 func NewAccount(s *sample.Sampler, source AccountSource) *Account {
 	a := &Account{source: source}
 	a.latest = sample.Add(s, a.ask)
@@ -58,7 +58,7 @@ func (a *Account) ask(ctx context.Context) (AccountInfo, error) {
 	return info, err
 }
 
-// uses are those of each tier of replication that has limits of its own, or of all.
+// uses returns the uses of each replication tier that has its own limits, or of the whole account.
 func (s AccountInfo) uses() (all []state.Use) {
 	if s.Info == nil {
 		return nil

@@ -14,10 +14,10 @@ import (
 	"github.com/jetpull/jetpull/feed"
 )
 
-// Problem is why a page or an action is refused, in words for the operator.
+// Problem explains to the operator why a page or an action is refused.
 type Problem struct {
 	Status int
-	// Text is what was wrong, and Fix what to do.
+	// Text is the problem, and Fix what to do about it.
 	Text, Fix string
 	Err       error
 }
@@ -30,7 +30,7 @@ func (p *Problem) Error() string {
 	return p.Text
 }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (p *Problem) Unwrap() error { return p.Err }
 
 func notFound(fix, format string, args ...any) error {
@@ -41,17 +41,17 @@ func invalid(fix, format string, args ...any) error {
 	return &Problem{Status: http.StatusBadRequest, Text: fmt.Sprintf(format, args...), Fix: fix}
 }
 
-// impossible is why an action cannot be carried out in the present state of its object.
+// impossible returns the Problem of an action that is not possible in the current state of its object.
 func impossible(fix, format string, args ...any) error {
 	return &Problem{Status: http.StatusConflict, Text: fmt.Sprintf(format, args...), Fix: fix}
 }
 
-// unavailable is what did not work because a source does not answer, or refuses. The text has no full stop, since the error follows it.
+// unavailable returns the Problem of a source that does not answer, or refuses. The text has no full stop, because the error follows it.
 func unavailable(err error, fix, format string, args ...any) error {
 	return &Problem{Status: http.StatusBadGateway, Text: fmt.Sprintf(format, args...), Err: err, Fix: fix}
 }
 
-// act is what an action does. An error of do that is no [Problem] is put into words by refused.
+// act returns do, with its errors made readable: refused converts an error that is not a [Problem].
 func act(refused func(error) error, do view.Do) view.Do {
 	return func(ctx context.Context, form url.Values) (view.Outcome, error) {
 		outcome, err := do(ctx, form)
@@ -65,10 +65,10 @@ func act(refused func(error) error, do view.Do) view.Do {
 	}
 }
 
-// done is the outcome of an action on one object.
+// done returns the outcome of an action on one object.
 func done(text string) view.Outcome { return view.Outcome{Count: 1, Text: text} }
 
-// systemRefused puts into words why a system refused an action.
+// systemRefused returns a function that explains why a system refused an action.
 func systemRefused(system string) func(error) error {
 	return func(err error) error {
 		return unavailable(err, "Look at the state before you try again.",
@@ -76,7 +76,7 @@ func systemRefused(system string) func(error) error {
 	}
 }
 
-// notShown is why a system does not show an object: there is none, or the system does not answer.
+// notShown returns why a system does not show an object: it does not exist, or the system does not answer.
 func notShown(system string, err error, fix, format string, args ...any) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, feed.ErrNotFound) {
 		return &Problem{Status: http.StatusNotFound, Text: "The " + system + " has no " + fmt.Sprintf(format, args...), Err: err, Fix: fix}
@@ -84,7 +84,7 @@ func notShown(system string, err error, fix, format string, args ...any) error {
 	return unavailable(err, "Try again. If it stays so, look at the "+system+".", "The %s %s", system, view.Source{}.Away(err).Does())
 }
 
-// rateField is the greatest rate of an operation.
+// rateField returns the field for the maximum rate of an operation.
 func rateField(usual string) view.Field {
 	return view.Field{Name: "rate", Label: "At most in a second (empty: " + usual + ")", Type: "number"}
 }

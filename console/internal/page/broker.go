@@ -15,21 +15,21 @@ import (
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-// BrokerSource makes requests to the HTTP interface of a broker. The Admin of the broker's client is one.
+// BrokerSource makes requests to the HTTP interface of a broker. The Admin of the broker's client implements it.
 type BrokerSource interface {
 	Caller
-	// Send is Call with more headers. A body that is a []byte is sent as it is. It returns the headers of the answer.
+	// Send is like Call, but also sends header. It sends a body of type []byte unchanged, and returns the headers of the response.
 	Send(ctx context.Context, method, path string, header http.Header, body, answer any) (http.Header, error)
 }
 
-// jobs are a consumer of the broker, with how many jobs it has received. A channel without consumers has an empty one.
+// jobs is a consumer of the broker, with the number of jobs that it has received. For a channel without consumers, Consumer is empty.
 type jobs struct {
 	Channel, Consumer string
 	delivered         int
 	brokerState
 }
 
-// brokerState is a consumer as the broker shows it. Its token is not read. The list of consumers has only the breakers of the node that answers.
+// brokerState is a consumer as the broker shows it, without its token. The list of consumers has only the breakers of the node that answers.
 type brokerState struct {
 	Type, State, PausedBy, Breaker, WaitingFor, CallbackURL string
 	PausedAt, FailingSince, WaitingUntil                    time.Time
@@ -37,7 +37,7 @@ type brokerState struct {
 	RateLimit                                               float64
 }
 
-// target is the consumer with the path of its page. The IDs of channel and consumer may contain any separator, so its name is a path too.
+// target returns the consumer with the path of its page. The IDs of channel and consumer may contain any separator, so its name is also a path.
 func (j jobs) target() target {
 	return target{
 		name: channelPath(j.Channel) + "/consumer/" + url.PathEscape(j.Consumer), title: j.Channel + "/" + j.Consumer,
@@ -45,7 +45,7 @@ func (j jobs) target() target {
 	}
 }
 
-// judged sets what a consumer is judged by, but for its jobs.
+// judged sets the values that determine a consumer's state, except its jobs.
 func (j jobs) judged(r *state.Receiver) {
 	r.Noun, r.Gone, r.Known, r.Since, r.Breaker, r.Paused, r.Disabled = "job", "dead job", true, j.FailingSince, j.Breaker, "", ""
 	switch {
@@ -56,7 +56,7 @@ func (j jobs) judged(r *state.Receiver) {
 	}
 }
 
-// Broker are the pages of a broker.
+// Broker has the pages of a broker.
 type Broker struct {
 	targets
 	call BrokerSource
@@ -64,7 +64,7 @@ type Broker struct {
 
 const brokerName = "broker"
 
-// NewBroker makes the pages, and has the sampler ask the broker. The runner runs operations on many consumers.
+// NewBroker returns the pages. The sampler asks the broker. The runner runs operations on many consumers.
 func NewBroker(s *sample.Sampler, call BrokerSource, runner *operation.Runner, marks *Marks) *Broker {
 	b := &Broker{call: call}
 	b.targets = targets{system: brokerName, noun: "consumer", rates: "Delivered in a second", marks: marks, failed: b.failureList()}
@@ -73,7 +73,7 @@ func NewBroker(s *sample.Sampler, call BrokerSource, runner *operation.Runner, m
 	return b
 }
 
-// Pages are the functions of the pages by their paths.
+// Pages returns the functions of the pages, by path.
 func (b *Broker) Pages() map[string]Func {
 	return map[string]Func{"broker": b.consumers, "channel": b.channel, "brokerconsumer": b.one, "brokermessage": b.message}
 }
@@ -124,10 +124,10 @@ func (b *Broker) ask(ctx context.Context) (found targetSample, err error) {
 	return found, nil
 }
 
-// deliveredColumn is what only consumers have.
+// deliveredColumn is the column that only consumers have.
 var deliveredColumn = []column[target]{number("Delivered", func(one target) view.Value { return view.Int(one.jobs.delivered) })}
 
-// consumers is the list of the channels with their consumers.
+// consumers shows the list of channels with their consumers.
 func (b *Broker) consumers(ctx context.Context, r Request) (*view.Page, error) {
 	s := b.latest.Fresh(ctx)
 	count := func(all []target, noun string) string {
@@ -152,7 +152,7 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	j := &one.jobs
 	j.brokerState = brokerState{}
-	// The page has the breaker, whichever node makes the callbacks.
+	// The consumer's own page has the breaker, whichever node makes the callbacks.
 	if err := b.call.Call(ctx, http.MethodGet, one.name, nil, &j.brokerState); err != nil {
 		return nil, notShown(brokerName, err, "The list of consumers shows all that there are.", "consumer %q of channel %q", j.Consumer, j.Channel)
 	}
@@ -165,7 +165,7 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 	return channelPage(j.Channel, j.Consumer, part), nil
 }
 
-// channelPage is the page of something in a channel.
+// channelPage returns the page of something in a channel.
 func channelPage(channel, title string, parts ...view.Part) *view.Page {
 	return &view.Page{
 		Nav: "broker", Title: title, Parts: parts,
@@ -173,7 +173,7 @@ func channelPage(channel, title string, parts ...view.Part) *view.Page {
 	}
 }
 
-// actions are those of the page of a consumer. A channel without one has none.
+// actions returns the actions of a consumer's page. A channel without consumers has none.
 func (b *Broker) actions(one target) []view.Action {
 	if one.jobs.Consumer == "" {
 		return nil

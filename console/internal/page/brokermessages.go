@@ -16,7 +16,7 @@ import (
 
 func channelPath(channel string) string { return "/channel/" + url.PathEscape(channel) }
 
-// channel shows the messages of a channel that the filter selects.
+// channel shows the messages of a channel that match the filter.
 func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 	q := r.Query
 	name := q.Get("name")
@@ -49,7 +49,7 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 	}, err
 }
 
-// producerHeaders are the headers of a producer's request, by the fields of a form.
+// producerHeaders returns the headers of a producer's request, from the fields of a form.
 func producerHeaders(form url.Values) http.Header {
 	header := http.Header{}
 	for field, name := range map[string]string{
@@ -63,7 +63,7 @@ func producerHeaders(form url.Values) http.Header {
 	return header
 }
 
-// broadcast sends a message as a producer does, with the tokens of one. The console keeps none of them.
+// broadcast returns the action that broadcasts a message as a producer, with the tokens of one. The console does not keep the tokens.
 func (b *Broker) broadcast(channel string) view.Action {
 	return view.Action{
 		Name: "broadcast", Label: "Broadcast a test message", Target: channel,
@@ -81,16 +81,16 @@ func (b *Broker) broadcast(channel string) view.Action {
 			if err != nil {
 				return view.Outcome{}, err
 			}
-			id, _ := url.PathUnescape(path.Base(answer.Get("Location"))) // the broker has made it
+			id, _ := url.PathUnescape(path.Base(answer.Get("Location"))) // the broker has escaped it
 			return view.Outcome{Count: 1, Text: "Broadcast message " + id + ".", Then: link("brokermessage", "channel", channel, "id", id)}, nil
 		}),
 	}
 }
 
-// scheduled is the status, in a query of a page, of the messages that the broker broadcasts later.
+// scheduled is the value of status, in the query of a page, that selects messages that the broker will broadcast later.
 const scheduled = "scheduled"
 
-// cancel cancels a scheduled message. A broker without an admin token asks for the tokens that a broadcast needs. The console keeps none of them.
+// cancel returns the action that cancels a scheduled message. Without an admin token, the broker needs the tokens of a broadcast, which are not kept.
 func (b *Broker) cancel(at, channel, id string, m *brokerMessage) view.Action {
 	return view.Action{
 		Name: "cancel", Label: "Cancel the message", Target: channel + "/" + id, Danger: true,
@@ -109,7 +109,7 @@ func (b *Broker) cancel(at, channel, id string, m *brokerMessage) view.Action {
 	}
 }
 
-// messages is the part with the messages of a channel that the page's filter selects, or with those that are scheduled.
+// messages returns the part with the messages of a channel that match the page's filter, or with its scheduled messages.
 func (b *Broker) messages(ctx context.Context, r Request, channel string) (view.Part, error) {
 	part := view.Part{ID: "messages", Title: "Messages, newest first"}
 	filter, err := parameters(r.Query, "id", "eventType", "metadata", "since", "until")
@@ -139,7 +139,7 @@ func (b *Broker) messages(ctx context.Context, r Request, channel string) (view.
 		Empty: inSentence("no broker messages", status),
 	}
 	for _, one := range answer.Result {
-		id, _ := url.PathUnescape(path.Base(one)) // an ID that cannot be read leads to a page that states this
+		id, _ := url.PathUnescape(path.Base(one)) // an ID that cannot be decoded leads to a page that says so
 		part.List.Add("messages-"+id, view.Linked(id, link("brokermessage", "channel", channel, "id", id, "status", status)))
 	}
 	if next, err := url.Parse(answer.Pages.Next); err == nil {
@@ -148,10 +148,10 @@ func (b *Broker) messages(ctx context.Context, r Request, channel string) (view.
 	return part, nil
 }
 
-// brokerMessage is a message as the broker's interface describes it.
+// brokerMessage is a message as the broker's HTTP interface describes it.
 type brokerMessage struct {
 	Payload, PayloadEncoding, ContentType, ProducedBy, Status string
-	ReceivedAt, DispatchSchedule                              time.Time // of a scheduled message, the latter alone
+	ReceivedAt, DispatchSchedule                              time.Time // a scheduled message has only the latter
 	Jobs                                                      []struct {
 		ListenerName, Status, AttemptsURL, ConsumerURL string
 		StatusChangedAt                                time.Time
@@ -159,7 +159,7 @@ type brokerMessage struct {
 	}
 }
 
-// message shows a message with the attempts of each of its jobs, or a scheduled one.
+// message shows a message with the attempts of each of its jobs, or a scheduled message.
 func (b *Broker) message(ctx context.Context, r Request) (*view.Page, error) {
 	channel, id, status := r.Query.Get("channel"), r.Query.Get("id"), r.Query.Get("status")
 	at := channelPath(channel) + "/message/" + url.PathEscape(id)
@@ -172,7 +172,7 @@ func (b *Broker) message(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	payload := []byte(m.Payload)
 	if decoded, err := base64.StdEncoding.DecodeString(m.Payload); err == nil && m.PayloadEncoding == "base64" {
-		payload = decoded // the broker encodes binary ones
+		payload = decoded // the broker encodes binary payloads
 	}
 	if r.Query.Has("download") {
 		return download(r, id, payload)
@@ -200,7 +200,7 @@ func (b *Broker) message(ctx context.Context, r Request) (*view.Page, error) {
 	return channelPage(channel, id, part, view.Part{ID: "payload", Texts: []view.Block{block}}), nil
 }
 
-// steps are what happened to a message.
+// steps returns the history of a message.
 func (b *Broker) steps(ctx context.Context, m *brokerMessage) []step {
 	all := []step{{at: m.ReceivedAt, what: "received"}}
 	for _, j := range m.Jobs {
@@ -226,7 +226,7 @@ func (b *Broker) steps(ctx context.Context, m *brokerMessage) []step {
 	return all
 }
 
-// Statuses counts the jobs of each status.
+// Statuses returns the number of jobs by status.
 func (m *brokerMessage) Statuses() map[string]int {
 	all := map[string]int{}
 	for _, j := range m.Jobs {
@@ -235,8 +235,8 @@ func (m *brokerMessage) Statuses() map[string]int {
 	return all
 }
 
-// again queues one job of a message again. The options name the jobs that are delivered or dead, the dead first, by their status and the path of
-// their consumer.
+// again returns the action that queues one job of a message again. The options name the jobs that are delivered or dead, dead ones first, by status
+// and path of the consumer.
 func (b *Broker) again(channel, id string, m *brokerMessage) []view.Action {
 	var settled []view.Option
 	for _, j := range m.Jobs {

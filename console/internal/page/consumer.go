@@ -29,13 +29,13 @@ func (c *Consumers) one(ctx context.Context, r Request) (*view.Page, error) {
 		Crumbs: []view.Link{{Text: "Consumers", Href: "consumers"}, {Text: stream, Href: link("consumers", "stream", stream)}},
 	}
 	switch {
-	case !found && s.At.IsZero(): // nothing is known yet, which is not the same as that there is no such consumer
+	case !found && s.At.IsZero(): // nothing is known yet, which does not mean that the consumer does not exist
 		return page, nil
 	case !found:
 		return nil, notFound("It may have been deleted, or its name is different. The list of consumers shows all that there are.",
 			"There is no consumer %q on a stream %q.", name, stream)
 	}
-	stale := view.Source{Stale: s.Stale()} // the first part states why
+	stale := view.Source{Stale: s.Stale()} // the first part explains why
 	page.Parts = append([]view.Part{c.now(r, s, one), c.running(ctx, r, one)}, c.groups(one, stale)...)
 	page.Parts = append(page.Parts, view.Part{
 		ID: "configuration", Title: "Configuration", Lines: inWords("consumer", one.ConsumerInfo), Source: stale,
@@ -43,7 +43,7 @@ func (c *Consumers) one(ctx context.Context, r Request) (*view.Page, error) {
 	return page, nil
 }
 
-// whole is a sample of objects that has nothing else.
+// whole returns the objects of a sample that contains nothing else.
 func whole[T any](sample []T) []T { return sample }
 
 func (c *Consumers) now(r Request, s sample.Sample[[]*consumer], one *consumer) view.Part {
@@ -67,7 +67,7 @@ func (c *Consumers) now(r Request, s sample.Sample[[]*consumer], one *consumer) 
 	}
 }
 
-// groups are the priority groups, with an action for a client that is pinned.
+// groups returns a part for each priority group, with an action for a pinned client.
 func (c *Consumers) groups(one *consumer, from view.Source) (all []view.Part) {
 	for _, g := range one.PriorityGroups {
 		part := view.Part{ID: "group-" + g.Group, Title: "Group " + g.Group, Source: from, Facts: []view.Fact{
@@ -88,7 +88,7 @@ func (c *Consumers) groups(one *consumer, from view.Source) (all []view.Part) {
 	return all
 }
 
-// action is an action on the consumer, whose errors are in words.
+// action returns an action on the consumer, whose errors are readable.
 func (c *consumer) action(a view.Action, do view.Do) view.Action {
 	a.Target, a.Do = c.key, act(func(err error) error {
 		switch {
@@ -113,7 +113,7 @@ var pauseFields = []view.Field{
 	{Name: "until", Label: "or until (UTC)", Type: "datetime-local"},
 }
 
-// consumerOffers are the actions for all consumers that match.
+// consumerOffers are the actions for all consumers that match the filter.
 var consumerOffers = []offer{
 	{name: "resume", label: "Resume", confirm: "Messages are delivered again."},
 	{
@@ -198,7 +198,7 @@ func parseSequence(text string) (uint64, error) {
 	return seq, nil
 }
 
-// running are the messages that the workers of a consumer handle. The workers are asked while the page is open only.
+// running shows the messages that the workers of a consumer handle. It asks the workers only while the page is open.
 func (c *Consumers) running(ctx context.Context, r Request, one *consumer) view.Part {
 	answers, err := c.source.Running(ctx, one.Stream, one.Name)
 	part := view.Part{ID: "running", Title: "Running messages", Source: reading("NATS", r, err)}

@@ -19,38 +19,38 @@ import (
 
 // ConsumerSource lists and changes the consumers of a JetStream account.
 type ConsumerSource interface {
-	// Consumers are all consumers, with their state.
+	// Consumers returns all consumers with their state.
 	Consumers(ctx context.Context) ([]*jetstream.ConsumerInfo, error)
-	// StoredAfter is when the first message for a consumer after a sequence was stored; zero: there is none.
+	// StoredAfter returns when the first message for a consumer after a sequence was stored, or zero if there is none.
 	StoredAfter(ctx context.Context, c *jetstream.ConsumerInfo, sequence uint64) (time.Time, error)
-	// PauseConsumer, ResumeConsumer and DeleteConsumer are those of a [jetstream.JetStream].
+	// PauseConsumer, ResumeConsumer and DeleteConsumer are like those of a [jetstream.JetStream].
 	PauseConsumer(ctx context.Context, stream, consumer string, until time.Time) (*jetstream.ConsumerPauseResponse, error)
 	ResumeConsumer(ctx context.Context, stream, consumer string) (*jetstream.ConsumerPauseResponse, error)
 	DeleteConsumer(ctx context.Context, stream, consumer string) error
 	Unpin(ctx context.Context, stream, consumer, group string) error
-	// Reset has the consumer begin again at a sequence; 0: after the messages that are acknowledged.
+	// Reset makes the consumer start again at a sequence. 0 means after the acknowledged messages.
 	Reset(ctx context.Context, stream, consumer string, sequence uint64) error
-	// Running are the workers of the consumer that answer in time, with the messages that they handle. Others are not known.
+	// Running returns the workers of the consumer that answer in time, with the messages that they handle. Other workers are not known.
 	Running(ctx context.Context, stream, consumer string) ([]workers.List, error)
-	// Cancel has the workers cancel the handler of a message. It returns the answers of all that answer in time.
+	// Cancel asks the workers to cancel the handler of a message. It returns all answers that arrive in time.
 	Cancel(ctx context.Context, stream, consumer string, sequence uint64) ([]workers.Cancelled, error)
 }
 
-// Consumers are the pages of the consumers.
+// Consumers has the pages of the consumers.
 type Consumers struct {
 	source ConsumerSource
 	latest *sample.Latest[[]*consumer]
-	// internal reports whether the consumers of a stream are hidden; nil: none are.
+	// internal reports whether the consumers of a stream are hidden. nil means that none are.
 	internal func(stream string) bool
 	all      *objects[*consumer]
 	history  *sample.History
-	// before is what the last sample found, by key. Only the sampler's goroutine uses it.
+	// before is the result of the last sample, by key. Only the sampler's goroutine uses it.
 	before map[string]*consumer
-	// first is the consumer that the next sample begins with. Only the sampler's goroutine uses it.
+	// first is the consumer at which the next sample starts. Only the sampler's goroutine uses it.
 	first int
 }
 
-// consumer is a consumer with values that are computed from more than one sample.
+// consumer is a consumer with values that are computed from several samples.
 type consumer struct {
 	state.Consumer
 	key       string
@@ -59,13 +59,13 @@ type consumer struct {
 	since     since
 	delivered meter
 	trend     state.Trend
-	// ages are when the first messages after the acknowledgement floor and after the last delivery were stored.
+	// ages are the times at which the first messages after the acknowledgement floor and after the last delivery were stored.
 	ages [2]age
-	// oldest is when the oldest unacknowledged message was stored; zero: there is none, or it is not known.
+	// oldest is when the oldest unacknowledged message was stored, or zero if there is none or it is not known.
 	oldest time.Time
 }
 
-// meter measures the rate of a count: how much it grows in a second, over the last rateWindow.
+// meter measures the rate of a count: its growth per second over the last rateWindow.
 type meter struct {
 	rate  float64
 	marks []mark
@@ -76,7 +76,7 @@ type mark struct {
 	count uint64
 }
 
-// plus is the meter with one more value. The marks of a meter do not change.
+// plus returns the meter with one more value. The marks of a meter do not change.
 func (m meter) plus(now time.Time, count uint64) meter {
 	for len(m.marks) > 1 && now.Sub(m.marks[1].at) >= rateWindow {
 		m.marks = m.marks[1:]
@@ -103,7 +103,7 @@ const (
 	consumerWidth
 )
 
-// NewConsumers makes the pages, and has the sampler ask their source. The runner runs operations on many consumers.
+// NewConsumers returns the pages. The sampler asks their source. The runner runs operations on many consumers.
 func NewConsumers(s *sample.Sampler, source ConsumerSource, runner *operation.Runner) *Consumers {
 	c := &Consumers{source: source, history: s.History("consumers", consumerWidth)}
 	c.latest = sample.Add(s, c.ask)
@@ -114,7 +114,7 @@ func NewConsumers(s *sample.Sampler, source ConsumerSource, runner *operation.Ru
 	return c
 }
 
-// Pages are the functions of the pages by their paths.
+// Pages returns the functions of the pages, by path.
 func (c *Consumers) Pages() map[string]Func {
 	return map[string]Func{"consumers": c.list, "consumer": c.one}
 }
@@ -130,7 +130,7 @@ func (c *Consumers) ask(ctx context.Context) ([]*consumer, error) {
 	reads := agesAtOnce
 	pending, rate := 0.0, 0.0
 	for n := range infos {
-		// Each sample begins further on, so each consumer is at some time among the first, for which there are enough reads.
+		// Each sample starts further on, so that each consumer is sometimes among the first ones, for which there are enough reads.
 		i := (c.first + n) % len(infos)
 		info := infos[i]
 		one := &consumer{Consumer: state.Consumer{ConsumerInfo: info}, key: info.Stream + "/" + info.Name, seen: now}
@@ -152,7 +152,7 @@ func (c *Consumers) ask(ctx context.Context) ([]*consumer, error) {
 	return all, nil
 }
 
-// storedAt is when the oldest of n messages was stored.
+// storedAt returns when the oldest of n messages was stored.
 func storedAt(n uint64, at time.Time, none string) view.Value {
 	if n == 0 {
 		return view.None(none)
@@ -160,7 +160,7 @@ func storedAt(n uint64, at time.Time, none string) view.Value {
 	return view.Ago(at, "It has not been read yet, or is not stored any more")
 }
 
-// columns are those of the list. The page of a consumer has the values from the fourth on.
+// columns returns the columns of the list. The page of a consumer shows the values from the fourth on.
 func (c *Consumers) columns(now time.Time) []column[*consumer] {
 	return []column[*consumer]{
 		text("Stream", func(one *consumer) view.Value { return view.Linked(one.Stream, link("messages", "stream", one.Stream)) }).
@@ -201,7 +201,7 @@ func (c *Consumers) list(ctx context.Context, r Request) (*view.Page, error) {
 		internalField(q), hidden(q, "stream")), nil
 }
 
-// fits reports whether the list with a query has a consumer. Consumers of internal streams are hidden, unless an operator has to look at them.
+// fits reports whether the list with a query contains a consumer. It hides consumers of internal streams, unless an operator must look at them.
 func (c *Consumers) fits(q url.Values, one *consumer) bool {
 	stream, waits := q.Get("stream"), one.NumPending > 0
 	fits := map[string]bool{
@@ -213,7 +213,7 @@ func (c *Consumers) fits(q url.Values, one *consumer) bool {
 
 func byKey(a, b *consumer) int { return cmp.Compare(a.key, b.key) }
 
-// worstConsumer has the worst first, and of equals the one that most messages wait for.
+// worstConsumer orders by state, worst first, and then by pending messages, most first.
 func worstConsumer(a, b *consumer) int {
 	return cmp.Or(cmp.Compare(a.state.Level, b.state.Level), cmp.Compare(b.NumPending, a.NumPending), byKey(a, b))
 }
@@ -225,7 +225,7 @@ func boolInt(b bool) int {
 	return 0
 }
 
-// linked leads to the page of the consumer.
+// linked returns a link to the consumer's page.
 func (c *consumer) linked() view.Value {
 	return view.Linked(c.Name, link("consumer", "stream", c.Stream, "name", c.Name))
 }
@@ -238,7 +238,7 @@ func quietZero(v view.Value, notable bool, tone view.Tone) view.Value {
 	return v
 }
 
-// since is when the console first saw a state. If that was in its first sample of all, the state may have begun at any time before.
+// since is when the console first saw a state. In its very first sample, the state may have begun at any time before.
 type since struct {
 	at    time.Time
 	start bool
@@ -252,17 +252,17 @@ func (s since) value() view.Value {
 	return v
 }
 
-// agesAtOnce bounds the messages that one sample reads to find out how old they are.
+// agesAtOnce is the maximum number of messages that one sample reads to determine their age.
 const agesAtOnce = 64
 
-// age is when the first message after a sequence was stored; zero: there is none. It was read at a time.
+// age is when the first message after a sequence was stored, or zero if there is none. It was read at read.
 type age struct {
 	after    uint64
 	at, read time.Time
 }
 
-// lag finds out the time of the oldest unacknowledged message, and how long the oldest pending one has waited. Reads is how many more messages this
-// sample may read. A consumer for which there are none keeps what was measured last.
+// lag determines when the oldest unacknowledged message was stored, and how long the oldest pending one has waited. reads is the number of messages
+// that this sample may still read. When it is 0, a consumer keeps its last values.
 func (c *consumer) lag(ctx context.Context, source ConsumerSource, reads *int) {
 	sequences, some := [2]uint64{c.AckFloor.Stream, c.Delivered.Stream}, [2]bool{c.NumAckPending > 0, c.NumPending > 0}
 	for i, after := range sequences {
@@ -294,7 +294,7 @@ func (c *consumer) lag(ctx context.Context, source ConsumerSource, reads *int) {
 	c.Next = c.seen.Add(-c.Lag)
 }
 
-// measure computes the rate of deliveries and how the backlog develops. A consumer that was recreated or reset starts again.
+// measure computes the rate of deliveries and the growth of the backlog. It starts again for a consumer that was recreated or reset.
 func (c *consumer) measure(before *consumer, now time.Time) {
 	if before != nil && before.Created.Equal(c.Created) && before.Delivered.Consumer <= c.Delivered.Consumer {
 		c.delivered, c.trend, c.ages = before.delivered, before.trend, before.ages
@@ -303,7 +303,7 @@ func (c *consumer) measure(before *consumer, now time.Time) {
 	c.Rate, c.Growth = c.delivered.rate, c.trend.Growth()
 }
 
-// unacknowledged is the age of the oldest unacknowledged message in seconds. It is not a number if that is not known.
+// unacknowledged returns the age of the oldest unacknowledged message in seconds, or NaN if it is not known.
 func (c *consumer) unacknowledged() float64 {
 	switch {
 	case c.NumAckPending == 0:
@@ -314,7 +314,7 @@ func (c *consumer) unacknowledged() float64 {
 	return max(0, c.seen.Sub(c.oldest).Seconds())
 }
 
-// knownSeconds is a duration for a chart. It is not a number if it is not known.
+// knownSeconds returns a duration for a chart, or NaN if it is not known.
 func knownSeconds(d time.Duration) float64 {
 	if d == state.NotKnown {
 		return math.NaN()

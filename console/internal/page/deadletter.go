@@ -19,7 +19,7 @@ import (
 	"github.com/jetpull/jetpull/internal/stored"
 )
 
-// describe makes the page of a message that of a dead letter, with all that is known of it.
+// describe turns the page of a message into that of a dead letter, with everything that is known of it.
 func (d *DeadLetters) describe(ctx context.Context, page *view.Page, part *view.Part, stream string, m *jetstream.RawStreamMsg) {
 	page.Nav, page.Title = "deadletters", fmt.Sprintf("Dead letter %d", m.Sequence)
 	page.Crumbs = []view.Link{{Text: "Dead letters", Href: "deadletters"}, {Text: stream, Href: link("deadletters", "stream", stream)}}
@@ -36,7 +36,7 @@ func (d *DeadLetters) oneActions(ctx context.Context, stream string, m *jetstrea
 	return []view.Action{
 		{
 			Name: "requeue", Label: "Requeue", Target: target,
-			// The field does not begin with the subject that it had: whoever has written the dead letter would choose what counts as the user's own.
+			// The field is not prefilled with the message's subject, because then the dead letter's author would choose it in the user's name.
 			Fields: []view.Field{onlyField, otherSubject},
 			Confirm: fmt.Sprintf("Publish this message to %s again, or to another subject, and delete the dead letter. ", h.Get(jetpull.HeaderDeadSubject)) +
 				names(who(all, h.Get(jetpull.HeaderDeadStream), h.Get(jetpull.HeaderDeadSubject)), known),
@@ -67,7 +67,7 @@ func (d *DeadLetters) oneActions(ctx context.Context, stream string, m *jetstrea
 	}
 }
 
-// again is the message that a requeue publishes: to the subject that it had, to that of its consumer alone, or to another one.
+// again returns the message that a requeue publishes: to its original subject, to the subject of its consumer alone, or to another subject.
 func (d *DeadLetters) again(ctx context.Context, rule *requeue.Rule, f letterFilter, m *jetstream.RawStreamMsg) (*nats.Msg, error) {
 	l := requeue.Read(f.Stream, m.Sequence, m.Time, m.Header, m.Data)
 	if l == nil {
@@ -86,7 +86,7 @@ func (d *DeadLetters) again(ctx context.Context, rule *requeue.Rule, f letterFil
 	return rule.Message(ctx, l, f.Subject)
 }
 
-// publishAgain publishes the message of a dead letter, and deletes the dead letter when a stream has confirmed it. It returns where the
+// publishAgain publishes the message of a dead letter, and deletes the dead letter when a stream has confirmed the message. It returns where the
 // message is now.
 func (d *DeadLetters) publishAgain(ctx context.Context, rule *requeue.Rule, f letterFilter, m *jetstream.RawStreamMsg) (*jetstream.PubAck, error) {
 	message, err := d.again(ctx, rule, f, m)
@@ -103,10 +103,10 @@ func (d *DeadLetters) publishAgain(ctx context.Context, rule *requeue.Rule, f le
 	return ack, nil
 }
 
-// letterFunc is what is done to each of many dead letters.
+// letterFunc is applied to each of many dead letters.
 type letterFunc func(context.Context, *jetstream.RawStreamMsg) error
 
-// addKind adds an operation on the dead letters that a filter selects. They are selected in windows, from the oldest on.
+// addKind adds an operation on the dead letters that match a filter. It selects them in windows, oldest first.
 func (d *DeadLetters) addKind(kind string, do func(letterFilter) letterFunc) {
 	d.runner.Add(kind, true, letterWindow, func(ctx context.Context, selection json.RawMessage, from uint64, limit int) (
 		all []func(context.Context) error, next uint64, err error,
@@ -139,7 +139,7 @@ func (d *DeadLetters) addKind(kind string, do func(letterFilter) letterFunc) {
 	})
 }
 
-// preview states how many dead letters match. The count stops at maxScanned. Each is passed to see.
+// preview describes how many dead letters match. The count stops at maxScanned. It calls see for each dead letter.
 func (d *DeadLetters) preview(ctx context.Context, f letterFilter, see letterFunc) string {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
@@ -163,7 +163,7 @@ func (d *DeadLetters) preview(ctx context.Context, f letterFilter, see letterFun
 			return unseen == nil
 		})
 	}
-	if err = cmp.Or(unseen, err); unseen != nil || err != nil && n == 0 { // else a part is counted
+	if err = cmp.Or(unseen, err); unseen != nil || err != nil && n == 0 { // otherwise a part was counted
 		return "How many these are is not known, since the server did not answer in time: " + err.Error()
 	}
 	return "That is " + view.Bounded(n, next > 0, "dead letter") + " at this moment. Nothing has been changed yet."

@@ -19,43 +19,43 @@ import (
 )
 
 const (
-	// probesAtOnce bounds the requests of one sample that look for streams with dead letters.
+	// probesAtOnce limits the requests of one sample that search streams for dead letters.
 	probesAtOnce = 32
-	// probeEvery is how often a stream without a known dead letter is looked at, if more than letterWindow messages were not read. If these are more
-	// than maxScanned, the stream is sampled: probeWindow is how many of its newest messages are read.
+	// probeEvery is how often a stream without a known dead letter is checked if more than letterWindow messages were not read. If there are more
+	// than maxScanned, the stream is sampled: probeWindow is the number of its newest messages to read.
 	probeEvery  = time.Minute
 	probeWindow = 100
-	// probeBytes bounds the messages of a stream that are read to find out that it has no dead letter.
+	// probeBytes limits the size of the messages that are read to find out that a stream has no dead letter.
 	probeBytes = 32 << 20
-	// recountAfter is how many times longer than a count the pause after it is.
+	// recountAfter is how many times longer than a count the pause after it must be.
 	recountAfter = 20
 )
 
-// letterStream is a stream that may have dead letters, among other messages.
+// letterStream is a stream that may have dead letters among other messages.
 type letterStream struct {
 	*jetstream.StreamInfo
-	// letters are its dead letters, newest first. Of the messages up to the last of counted, those from next on downwards have not been searched, if
-	// next is above 0. Each message below low was read, and is no dead letter.
+	// letters are its dead letters, newest first. If next is not 0, the messages from next down have not been searched, of those up to the last one
+	// of counted. Each message below low was read and is not a dead letter.
 	letters   []letter
 	next, low uint64
 	counted   jetstream.StreamState
 
-	sampled uint64        // the last message when the stream was last sampled
-	tried   time.Time     // when it was last sampled, or a count began that found the first dead letters
-	again   time.Time     // when it was last counted again
-	took    time.Duration // of that count
+	sampled uint64        // the last sequence when the stream was last sampled
+	tried   time.Time     // when it was last sampled, or when the count began that found the first dead letters
+	again   time.Time     // when it was last recounted
+	took    time.Duration // the duration of that count
 	err     error
-	missed  bool // there may be dead letters beside the known ones
+	missed  bool // there may be more dead letters than the known ones
 }
 
 type letter struct {
 	seq                      uint64
 	at                       time.Time
 	reason                   string
-	stream, origin, consumer string // of the message, with its sequence, and who has given it up
+	stream, origin, consumer string // of the message; origin is its sequence, and consumer gave it up
 }
 
-// ask finds the dead letters of all streams by their header, whatever else the streams have.
+// ask finds the dead letters of all streams by their headers, whatever else the streams contain.
 func (d *DeadLetters) ask(ctx context.Context) (all []letterStream, err error) {
 	streams, err := d.source.Streams(ctx)
 	if err != nil {
@@ -63,7 +63,7 @@ func (d *DeadLetters) ask(ctx context.Context) (all []letterStream, err error) {
 	}
 	reads := probesAtOnce
 	known := map[string]letterStream{}
-	// Those that wait the longest are looked at first, or streams that change all the time would use all reads.
+	// Streams that have waited longest come first. Otherwise streams that change all the time would use all reads.
 	streams = slices.SortedStableFunc(slices.Values(streams), func(a, b *jetstream.StreamInfo) int {
 		return d.known[a.Config.Name].tried.Compare(d.known[b.Config.Name].tried)
 	})
@@ -87,16 +87,16 @@ func (d *DeadLetters) ask(ctx context.Context) (all []letterStream, err error) {
 	return all, nil
 }
 
-// unread is how many messages of a stream without a known dead letter were not read.
+// unread returns the number of messages that were not read, in a stream without a known dead letter.
 func (s *letterStream) unread() uint64 { return min(s.State.Msgs, s.State.LastSeq+1-s.low) }
 
-// look finds the dead letters of a stream. If none is known, it reads all messages that were not read yet, if these are few. Else it samples the
-// stream from time to time, and reads it if it finds something.
+// look finds the dead letters of a stream. If none is known, it reads all unread messages if there are few. Otherwise it samples the stream from time
+// to time, and reads it if the sample finds something.
 func (d *DeadLetters) look(ctx context.Context, s *letterStream, info *jetstream.StreamInfo, reads *int) {
 	if s.StreamInfo != nil && !s.Created.Equal(info.Created) {
 		*s = letterStream{}
 	}
-	if info.State.LastSeq < s.counted.LastSeq || info.State.FirstSeq < s.counted.FirstSeq { // an older state was restored: it is counted again
+	if info.State.LastSeq < s.counted.LastSeq || info.State.FirstSeq < s.counted.FirstSeq { // an older state was restored: recount
 		s.low, s.counted = 0, jetstream.StreamState{NumDeleted: -1, LastSeq: info.State.LastSeq}
 	}
 	s.StreamInfo = info
@@ -120,8 +120,8 @@ func (d *DeadLetters) look(ctx context.Context, s *letterStream, info *jetstream
 	d.tally(ctx, s)
 }
 
-// sample reports whether a stream has a dead letter, or an advisory that becomes one, among its newest messages, the first one, and the last one of
-// each subject.
+// sample reports whether there is a dead letter, or an advisory that becomes one, among the newest messages of a stream, its first message, and the
+// last message of each subject.
 func (d *DeadLetters) sample(ctx context.Context, s *letterStream, reads *int) (hit bool) {
 	visit := func(m *jetstream.RawStreamMsg) bool {
 		hit = hit || isDeadLetter(m) || strings.HasPrefix(m.Subject, deadletter.Advisories)
@@ -147,11 +147,11 @@ func (d *DeadLetters) sample(ctx context.Context, s *letterStream, reads *int) (
 	return hit
 }
 
-// tally counts the dead letters of a stream. It reads the messages that are new, and goes on with older ones where the last sample stopped. After
-// messages were deleted it counts again from the newest on, but not all the time.
+// tally counts the dead letters of a stream. It reads new messages, and continues with older ones where the last sample stopped. After messages were
+// deleted, it starts again with the newest, but not all the time.
 func (d *DeadLetters) tally(ctx context.Context, s *letterStream) {
 	now, old, begun := s.State, s.counted, time.Now()
-	// Without gaps, what is gone is below the first sequence. Else it may be anywhere.
+	// Without gaps, deleted messages are below the first sequence. Otherwise they may be anywhere.
 	changed := len(s.letters) > 0 && (now.NumDeleted != old.NumDeleted || now.FirstSeq != old.FirstSeq && now.NumDeleted > 0)
 	again := changed && begun.Sub(s.again) >= recountAfter*s.took
 	look := search{source: d.source, info: s.StreamInfo, low: s.low, most: maxScanned, atOnce: letterWindow}
@@ -163,7 +163,7 @@ func (d *DeadLetters) tally(ctx context.Context, s *letterStream) {
 		recent.low = old.LastSeq + 1
 		added, next, err := d.add(ctx, recent, now.LastSeq, nil)
 		if s.err = err; err != nil {
-			return // they are read again
+			return // read them again later
 		}
 		if next > 0 {
 			s.letters, s.next = added, next
@@ -177,19 +177,19 @@ func (d *DeadLetters) tally(ctx context.Context, s *letterStream) {
 	if s.counted = now; again {
 		s.took = time.Since(begun)
 	} else if changed {
-		s.counted.NumDeleted = -1 // it is counted again later
+		s.counted.NumDeleted = -1 // recount later
 	}
 	if s.next < now.FirstSeq {
 		s.next, s.err = 0, nil
 	}
-	// The stream may have removed letters at its begin.
+	// The stream may have removed its oldest letters.
 	s.letters = s.letters[:sort.Search(len(s.letters), func(i int) bool { return s.letters[i].seq < now.FirstSeq })]
 	if s.next == 0 && len(s.letters) == 0 {
 		s.low = now.LastSeq + 1
 	}
 }
 
-// add returns letters with those that a search finds from a sequence on downwards, and where the search goes on.
+// add returns letters and those that a search finds from a sequence down. It also returns where the search continues.
 func (d *DeadLetters) add(ctx context.Context, look search, from uint64, letters []letter) ([]letter, uint64, error) {
 	letters = slices.Clone(letters)
 	next, _, err := look.back(ctx, from, func(m *jetstream.RawStreamMsg) bool {
@@ -209,7 +209,7 @@ func (d *DeadLetters) add(ctx context.Context, look search, from uint64, letters
 	return letters, next, err
 }
 
-// letters are the numbers of dead letters of some streams.
+// letters returns the numbers of dead letters of several streams.
 func (d *DeadLetters) letters(streams []letterStream) (l state.Letters) {
 	for _, s := range streams {
 		if len(s.letters) == 0 {
@@ -224,7 +224,7 @@ func (d *DeadLetters) letters(streams []letterStream) (l state.Letters) {
 	return l
 }
 
-// mark is that of a stream. A stream that was created again has none.
+// mark returns the mark of a stream. A stream that was recreated has none.
 func (d *DeadLetters) mark(info *jetstream.StreamInfo) look {
 	if one := d.marks.of("dead letters of " + info.Config.Name); one.Created.Equal(info.Created) {
 		return one
@@ -232,7 +232,7 @@ func (d *DeadLetters) mark(info *jetstream.StreamInfo) look {
 	return look{}
 }
 
-// lettersValue is the number of dead letters that nobody has looked at.
+// lettersValue returns the number of dead letters that nobody has looked at.
 func lettersValue(l state.Letters) view.Value {
 	v := quietZero(view.Int(l.Unseen), l.Unseen > 0, view.Bad)
 	switch {

@@ -20,24 +20,24 @@ import (
 	"github.com/jetpull/jetpull/internal/requeue"
 )
 
-// DeadLetters are the pages of the messages that Consume has given up. They are messages of a stream, with headers that state
-// where they come from and why.
+// DeadLetters has the pages of the messages that Consume has given up. They are messages of a stream, with headers that describe their origin and why
+// they were given up.
 type DeadLetters struct {
 	source MessageSource
 	latest *sample.Latest[[]letterStream]
 	runner *operation.Runner
-	// consumers are those that get a message again.
+	// consumers may get a message again.
 	consumers *Consumers
 	marks     *Marks
-	// known are all streams, by name. Only the sampler's goroutine uses it.
+	// known contains all streams, by name. Only the sampler's goroutine uses it.
 	known map[string]letterStream
 }
 
-// NewDeadLetters makes the pages. The sampler looks for streams with dead letters, and the runner runs operations on many of them.
+// NewDeadLetters returns the pages. The sampler searches for streams with dead letters. The runner runs operations on many of them.
 func NewDeadLetters(s *sample.Sampler, source MessageSource, runner *operation.Runner, consumers *Consumers, marks *Marks) *DeadLetters {
 	d := &DeadLetters{source: source, runner: runner, consumers: consumers, marks: marks}
 	d.addKind("requeue"+matching, func(f letterFilter) letterFunc {
-		rule := requeue.New(d.source.Stream, d.source.Inbox()) // it is made for each window, because it remembers the streams
+		rule := requeue.New(d.source.Stream, d.source.Inbox()) // a new rule for each window, because a rule remembers the streams
 		return func(ctx context.Context, m *jetstream.RawStreamMsg) error {
 			_, err := d.publishAgain(ctx, rule, f, m)
 			return err
@@ -52,7 +52,7 @@ func NewDeadLetters(s *sample.Sampler, source MessageSource, runner *operation.R
 	return d
 }
 
-// Pages are the functions of the pages by their paths.
+// Pages returns the functions of the pages, by path.
 func (d *DeadLetters) Pages() map[string]Func {
 	return map[string]Func{"deadletters": d.list}
 }
@@ -61,25 +61,25 @@ func isDeadLetter(m *jetstream.RawStreamMsg) bool {
 	return m.Header.Get(jetpull.HeaderDeadSubject) != ""
 }
 
-// matching ends the kinds of operations. Another name is one of a version whose selections this one cannot read, and the other way round.
+// matching is the suffix of the kinds of operations. Versions that cannot read each other's selections must have different suffixes.
 const matching = " matching dead letters"
 
 // letterFilter selects dead letters of a stream. It is the selection of an operation.
 type letterFilter struct {
 	Stream string
 	Filter map[string]string `json:",omitempty"` // the fields of the list that are set
-	// Created is when the stream was created, Last is the last sequence that an operation is for, and Subject where it publishes to; empty: the
-	// subject that the message had.
+	// Created is when the stream was created, Last the last sequence to which an operation applies, and Subject the subject to publish to. An empty
+	// Subject means that of the message.
 	Created time.Time
 	Last    uint64 `json:",omitempty"`
 	Subject string `json:",omitempty"`
-	// Own publishes to a subject that only the consumer gets that gave the message up.
+	// Own publishes to a subject that only the consumer that gave the message up gets.
 	Own bool `json:",omitempty"`
 }
 
-// fits returns a function that reports whether the filter selects a message.
+// fits returns a function that reports whether the filter matches a message.
 func (f letterFilter) fits() func(*jetstream.RawStreamMsg) bool {
-	since, _ := parseTime(f.Filter["since"]) // there is none, or parameters has written it
+	since, _ := parseTime(f.Filter["since"]) // there is none, or parameters has formatted it
 	until, _ := parseTime(f.Filter["until"])
 	return func(m *jetstream.RawStreamMsg) bool {
 		h := m.Header
@@ -89,7 +89,7 @@ func (f letterFilter) fits() func(*jetstream.RawStreamMsg) bool {
 	}
 }
 
-// to is the selection of an operation with the target of its form.
+// to returns the selection of an operation, with the target from its form.
 func (f letterFilter) to(form url.Values) letterFilter {
 	f.Subject, f.Own = strings.TrimSpace(form.Get("subject")), form.Get("only") == "own"
 	return f
@@ -131,7 +131,7 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 		find.atOnce = pageSize + 1
 	}
 	part, found, looked, _ := find.list(ctx, r, "deadletters", "dead letter", pageSize)
-	page.Static = !all || find.from < find.high || looked > letterWindow // it is not read again and again where that takes a search
+	page.Static = !all || find.from < find.high || looked > letterWindow // static if reading it again takes a search
 	part.List.Found = fmt.Sprintf("%s shown, newest first; ", view.Bounded(len(found), false, "dead letter"))
 	if i := slices.IndexFunc(s.Value, func(one letterStream) bool { return one.Config.Name == f.Stream && len(one.letters) > 0 }); i >= 0 {
 		one := s.Value[i]
@@ -167,10 +167,10 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 	return page, nil
 }
 
-// count is how many dead letters of the stream are known.
+// count returns the number of known dead letters of the stream.
 func (s letterStream) count() string { return view.Bounded(len(s.letters), s.next > 0, "dead letter") }
 
-// reasons are those that several of the dead letters have.
+// reasons returns the reasons that several of the dead letters have.
 func (s letterStream) reasons() []view.Fact {
 	counts := map[string]int{}
 	for _, one := range s.letters {
@@ -181,7 +181,7 @@ func (s letterStream) reasons() []view.Fact {
 	})
 }
 
-// letterColumns are those of the list. The page of a dead letter has the values from the second on.
+// letterColumns returns the columns of the list. The page of a dead letter shows the values from the second on.
 func letterColumns(stream string) []column[brief] {
 	return []column[brief]{
 		number("Given up", func(m brief) view.Value { return leads(view.Ago(m.Time, ""), messageLink(stream, m.Sequence).Href) }),
@@ -199,7 +199,7 @@ func letterColumns(stream string) []column[brief] {
 	}
 }
 
-// allActions are for all dead letters that a filter matches.
+// allActions returns the actions for all dead letters that match a filter.
 func (d *DeadLetters) allActions(r Request, info *jetstream.StreamInfo, f letterFilter) []view.Action {
 	f.Created, f.Last = info.Created, info.State.LastSeq
 	which := filtered("dead letters of "+f.Stream, f.Filter)
@@ -208,7 +208,7 @@ func (d *DeadLetters) allActions(r Request, info *jetstream.StreamInfo, f letter
 		a.Confirm += " The operation runs in the background, and can be cancelled."
 		a.Fields = append(a.Fields, rateField("no limit"), view.Field{Name: "stream", Value: f.Stream, Hidden: true})
 		a.Do = func(ctx context.Context, form url.Values) (view.Outcome, error) {
-			if s := form.Get("stream"); s != "" && s != f.Stream { // the page of the first stream is another one's now
+			if s := form.Get("stream"); s != "" && s != f.Stream { // the page now shows another first stream
 				return view.Outcome{}, impossible("Open the page again.", "This page is that of stream %s now. Nothing was changed.", f.Stream)
 			}
 			rate, err := parseRate(form.Get("rate"))
@@ -234,7 +234,7 @@ func (d *DeadLetters) allActions(r Request, info *jetstream.StreamInfo, f letter
 	}
 }
 
-// recipients is the preview of a requeue: it states what is published, and who gets it.
+// recipients returns the preview of a requeue: what is published, and to which consumers.
 func (d *DeadLetters) recipients(ctx context.Context, f letterFilter) string {
 	rule, tally, reached := requeue.New(d.source.Stream, d.source.Inbox()), requeue.Tally{}, map[string]*consumer{}
 	all, known := d.consumers.audience(ctx)

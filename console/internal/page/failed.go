@@ -12,7 +12,7 @@ import (
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-// failureList is the relay with its list of failed messages.
+// failureList returns the relay with its list of failed messages.
 func (y *Relay) failureList() *failureList {
 	return &failureList{
 		name: relayName, noun: "failed message", usualRate: "no limit", fields: failedFields,
@@ -25,7 +25,7 @@ func (y *Relay) failureList() *failureList {
 	}
 }
 
-// failures asks the relay for failed messages that a filter of its interface selects, from a cursor on.
+// failures asks the relay for failed messages that match a filter of its interface, starting at a cursor.
 func (y *Relay) failures(ctx context.Context, filter map[string]string, cursor string) (found []failure, next string, err error) {
 	var answer struct {
 		Items []struct {
@@ -49,7 +49,7 @@ func (y *Relay) failures(ctx context.Context, filter map[string]string, cursor s
 	return found, answer.Cursor, err
 }
 
-// begin begins an operation on all failed messages that a filter selects.
+// begin starts an operation on all failed messages that match a filter.
 func (y *Relay) begin(ctx context.Context, path string, filter map[string]string, rate float64, dry bool) (id string, n int, err error) {
 	body := map[string]any{"filter": filter, "rate": rate, "dry_run": dry}
 	var o operation.Operation
@@ -57,7 +57,7 @@ func (y *Relay) begin(ctx context.Context, path string, filter map[string]string
 	return o.ID, o.Matched, err
 }
 
-// Operations implements [operation.Source]. An operation on messages that were chosen by their IDs has no filter.
+// Operations implements [operation.Source]. An operation on messages that were chosen by ID has no filter.
 func (y *Relay) Operations(ctx context.Context) ([]operation.Operation, error) {
 	var answer struct {
 		Items []struct {
@@ -83,7 +83,7 @@ func (y *Relay) Operations(ctx context.Context) ([]operation.Operation, error) {
 	return all, nil
 }
 
-// failureList is the broker with its list of dead jobs.
+// failureList returns the broker with its list of dead jobs.
 func (b *Broker) failureList() *failureList {
 	return &failureList{
 		name: brokerName, noun: "dead job", usualRate: "100", fields: []string{"consumer", "producer", "message", "", "reason", "since", "until"},
@@ -92,7 +92,7 @@ func (b *Broker) failureList() *failureList {
 	}
 }
 
-// failures asks the broker for dead jobs of all consumers that a filter of its interface selects, from a cursor on.
+// failures asks the broker for dead jobs, of all consumers, that match a filter of its interface, starting at a cursor.
 func (b *Broker) failures(ctx context.Context, filter map[string]string, cursor string) (found []failure, next string, err error) {
 	var answer struct {
 		Result []struct {
@@ -102,7 +102,7 @@ func (b *Broker) failures(ctx context.Context, filter map[string]string, cursor 
 		}
 		Next string
 	}
-	// The cursor is a time before the filter's own.
+	// The cursor is a time before that of the filter.
 	err = b.call.Call(ctx, http.MethodGet, "/dead-jobs?"+asked(filter, "until", cursor), nil, &answer)
 	for _, j := range answer.Result {
 		attempts := view.Int(j.Attempts)
@@ -118,8 +118,8 @@ func (b *Broker) failures(ctx context.Context, filter map[string]string, cursor 
 	return found, answer.Next, err
 }
 
-// begin begins the operation of a path on the jobs that some fields of its request select. It returns its path and the number of its jobs, which is
-// -1 if the broker does not state it. With dry it only counts them.
+// begin starts the operation of a path on the jobs that the given fields of its request select. It returns its path and the number of its jobs, or -1
+// if the broker does not report it. With dry, it only counts them.
 func (b *Broker) begin(ctx context.Context, path string, fields map[string]string, rate float64, dry bool) (at string, n int, err error) {
 	begun, body := struct{ Count int }{-1}, map[string]any{"DryRun": dry}
 	for name, value := range fields {
@@ -137,11 +137,11 @@ func (b *Broker) begin(ctx context.Context, path string, fields map[string]strin
 		return "", 0, err
 	}
 	at = header.Get("Location")
-	_ = b.call.Call(ctx, http.MethodGet, at, nil, &begun) // the count stays unknown
+	_ = b.call.Call(ctx, http.MethodGet, at, nil, &begun) // after an error, the count stays unknown
 	return at, begun.Count, nil
 }
 
-// Operations implements [operation.Source]: those on the jobs of a consumer, and those on dead jobs of all consumers. Their IDs are their paths.
+// Operations implements [operation.Source]: operations on one consumer's jobs, and on dead jobs of all consumers. Their IDs are their paths.
 func (b *Broker) Operations(ctx context.Context) (all []operation.Operation, err error) {
 	for _, path := range []string{"/dead-jobs/operations", "/replays"} {
 		var answer struct {

@@ -25,18 +25,18 @@ var failureColumns = view.Columns(">Failed", "Reason", "Receiver", "Source", "*M
 // failedFields are the fields of the page's filter.
 var failedFields = []string{"receiver", "source", "message", "stage", "reason", "since", "until"}
 
-// failureList is a system with a list of failures. Filters have the names of its interface.
+// failureList is a system with a list of failures. Its filters have the names of its interface.
 type failureList struct {
 	name, noun, usualRate string
-	fields                []string // in the order of failedFields; empty: it has nothing of that kind
+	fields                []string // in the order of failedFields; empty if the system has no such field
 	reasons, stages       []string
-	verbs                 map[string]string // the paths of its interface, by the verbs of the page
-	purge                 string            // what else a purge does, in a sentence
+	verbs                 map[string]string // paths in its interface, by the verbs of the page
+	purge                 string            // a sentence about what else a purge does
 	list                  func(ctx context.Context, filter map[string]string, cursor string) (found []failure, next string, err error)
 	begin                 func(ctx context.Context, path string, filter map[string]string, rate float64, dry bool) (id string, n int, err error)
 }
 
-// filter is the filter of the system for that of the page; nil: the system has no such failures.
+// filter converts the page's filter to the system's. It returns nil if the system has no such failures.
 func (s *failureList) filter(page map[string]string) map[string]string {
 	own := map[string]string{}
 	for i, name := range failedFields {
@@ -50,14 +50,14 @@ func (s *failureList) filter(page map[string]string) map[string]string {
 	return own
 }
 
-// newest asks for the last failure of a receiver.
+// newest returns a function that asks for the last failure of a receiver.
 func (s *failureList) newest(ctx context.Context, receiver string) newest {
 	return func() ([]failure, string, error) {
 		return s.list(ctx, map[string]string{s.fields[0]: receiver, "limit": "1"}, "")
 	}
 }
 
-// filtered are objects in words: those that the fields of a filter select.
+// filtered describes the objects that match a filter.
 func filtered(objects string, filter map[string]string) string {
 	for _, name := range slices.Sorted(maps.Keys(filter)) {
 		objects += ", " + strings.ToLower(name) + " " + filter[name]
@@ -65,7 +65,7 @@ func filtered(objects string, filter map[string]string) string {
 	return objects
 }
 
-// failureVerbs are what can be done to failures. All that match are purged only where a filter is set.
+// failureVerbs are the actions on failures. Purging all that match requires a filter.
 var failureVerbs = []struct {
 	name, label, confirm string
 	danger               bool
@@ -75,7 +75,7 @@ var failureVerbs = []struct {
 	{"purge", "Purge", "Take all %s off the list, and give them up: nobody can try them again. This cannot be undone.", true},
 }
 
-// actions are for all failures that a filter selects; one: it selects one, on whose page they are.
+// actions returns the actions for all failures that match a filter. one means that the filter selects one failure, and that its page shows them.
 func (s *failureList) actions(filter map[string]string, one bool) (all []view.Action) {
 	words := filtered(s.noun+"s of the "+s.name, filter)
 	for _, v := range failureVerbs {
@@ -101,13 +101,13 @@ func (s *failureList) actions(filter map[string]string, one bool) (all []view.Ac
 	return all
 }
 
-// Failures is the page of the failures of all systems, with a part for each. Those of the others have lists of their own.
+// Failures is the page with the failures of all systems, with a part for each. Other systems have lists of their own.
 type Failures struct {
 	systems []*failureList
 	others  []Summary
 }
 
-// NewFailures makes the page.
+// NewFailures returns the page.
 func NewFailures(all []Summary) *Failures {
 	f := &Failures{}
 	for _, one := range all {
@@ -123,7 +123,7 @@ func NewFailures(all []Summary) *Failures {
 	return f
 }
 
-// Pages are the functions of the pages by their paths.
+// Pages returns the functions of the pages, by path.
 func (f *Failures) Pages() map[string]Func { return map[string]Func{"failed": f.list} }
 
 func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
@@ -132,7 +132,7 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 		return nil, err
 	}
 	known := func(s *failureList) bool { return slices.Contains(s.reasons, filter["reason"]) }
-	elsewhere := slices.ContainsFunc(f.systems, known) // a reason that is known to none may be new
+	elsewhere := slices.ContainsFunc(f.systems, known) // a reason that no system knows may be new
 	var parts []func() view.Part
 	for _, s := range f.systems {
 		own, system := s.filter(filter), r.Query.Get("system")
@@ -155,10 +155,10 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 	})}, nil
 }
 
-// failuresPage is how many failures of a system are shown at once, and counted by their reasons. The broker lists no more in an answer.
+// failuresPage is the number of failures of a system that are shown, and counted by reason. The broker lists no more in a response.
 const failuresPage = "100"
 
-// part has the failures of a system that its filter selects.
+// part returns the part with the failures of a system that match its filter.
 func (f *Failures) part(ctx context.Context, r Request, s *failureList, filter map[string]string) view.Part {
 	cursor, asked := r.Query.Get(s.name), maps.Clone(filter)
 	asked["limit"] = failuresPage
@@ -196,7 +196,7 @@ func (f *Failures) part(ctx context.Context, r Request, s *failureList, filter m
 	return part
 }
 
-// form is the filter of the lists. It has what the systems that are there can be asked for.
+// form returns the filter of the lists. It has the fields that the configured systems support.
 func (f *Failures) form(q url.Values) *view.Filter {
 	reasons, names, stages := options("", "all"), options("", "all"), options("", "all")
 	for _, s := range f.systems {
@@ -215,17 +215,17 @@ func (f *Failures) form(q url.Values) *view.Filter {
 	}, timeFields(q, "Since", "Until")...), choice(q, "stage", "Stage", stages))}
 }
 
-// codes are the words for what the systems write as codes.
+// codes maps codes of the systems to words.
 var codes = map[string]string{
 	"redrive": "requeue", "replay": "requeue", "purge-queued": "purge", "PERMANENT": "permanent error", "EXHAUSTED": "all attempts failed",
 	"NOT_TOLD": "sender not informed", "UNKNOWN_OUTCOME": "outcome not known", "RECEIVER_DELETED": "receiver was deleted",
-	// The reasons why a POST waits.
+	// Reasons why a POST waits.
 	"pause": "an operator, who has paused it", "breaker": "the circuit breaker, which is open", "hold": "the receiver, which has asked for a pause",
 	"rate": "the rate limit", "concurrency": "POSTs that are in progress, as many as allowed", "store": "a store that takes the outcome of a POST",
 	"elsewhere": "another process, which makes the POSTs",
 }
 
-// plain is a code of a system in words, with the code as its title.
+// plain returns the words for a code of a system, with the code as the title.
 func plain(code string) view.Value {
 	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 	text := codes[code]
@@ -238,7 +238,7 @@ func plain(code string) view.Value {
 	return view.Value{Text: text, Title: code}
 }
 
-// inPlain are codes as the choices of a field.
+// inPlain returns codes as the options of a field.
 func inPlain(codes ...string) (all []view.Option) {
 	for _, code := range codes {
 		all = append(all, view.Option{Value: code, Text: plain(code).Text})
@@ -246,8 +246,8 @@ func inPlain(codes ...string) (all []view.Option) {
 	return all
 }
 
-// grouped are the reasons that at least some failures have, the most frequent first. Fact makes one of a reason and the number of its failures,
-// and leads to these; more: there may be others.
+// grouped returns the reasons that least or more failures have, most frequent first. fact makes a fact, with a link, of a reason and its number of
+// failures. more means that there may be other failures.
 func grouped(counts map[string]int, least int, more bool, fact func(reason string, n view.Value) view.Fact) (all []view.Fact) {
 	const most = 8
 	for _, reason := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {

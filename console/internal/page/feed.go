@@ -17,7 +17,7 @@ import (
 	"github.com/jetpull/jetpull/feed"
 )
 
-// FeedSource reads and changes the partitions of a feed. A [feed.Store] is one.
+// FeedSource reads and changes the partitions of a feed. A [feed.Store] implements it.
 type FeedSource interface {
 	Backlog(ctx context.Context) (feed.Backlog, error)
 	Partitions(ctx context.Context, q feed.Query) ([]feed.Partition, error)
@@ -33,14 +33,14 @@ type FeedSource interface {
 	SkipFailed(ctx context.Context, partition string, items ...string) (int, error)
 }
 
-// FeedWatcher counts the items that a watcher of this process has completed. A [feed.Watcher] is one.
+// FeedWatcher counts the items that a watcher of this process has completed. A [feed.Watcher] implements it.
 type FeedWatcher interface{ Stats() feed.Stats }
 
-// Feed are the pages of a feed.
+// Feed has the pages of a feed.
 type Feed struct {
-	source  FeedSource  // used after ready alone
+	source  FeedSource  // used only after ready
 	open    atomic.Bool // whether the source is set
-	watcher FeedWatcher // nil: none is in this process
+	watcher FeedWatcher // nil if there is none in this process
 	latest  *sample.Latest[feed.Backlog]
 	all     *objects[feed.Partition]
 	history *sample.History
@@ -56,8 +56,7 @@ const (
 
 const feedName = "feed"
 
-// NewFeed makes the pages, and has the sampler ask the feed, which open opens. The runner runs operations on many partitions. A nil watcher is
-// none.
+// NewFeed returns the pages. The sampler asks the feed, which open opens. The runner runs operations on many partitions. watcher may be nil.
 func NewFeed(s *sample.Sampler, open func(context.Context) (FeedSource, error), watcher FeedWatcher, runner *operation.Runner) *Feed {
 	f := &Feed{watcher: watcher, history: s.History("feed", feedWidth)}
 	f.all = f.allPartitions(runner)
@@ -83,7 +82,7 @@ func NewFeed(s *sample.Sampler, open func(context.Context) (FeedSource, error), 
 	return f
 }
 
-// ready waits until the feed is open. The sampler opens it.
+// ready waits until the sampler has opened the feed.
 func (f *Feed) ready(ctx context.Context) error {
 	if f.open.Load() {
 		return nil
@@ -94,7 +93,7 @@ func (f *Feed) ready(ctx context.Context) error {
 	return nil
 }
 
-// opened returns a page of a feed that is open.
+// opened returns a page function that waits until the feed is open.
 func (f *Feed) opened(build Func) Func {
 	return func(ctx context.Context, r Request) (*view.Page, error) {
 		if err := f.ready(ctx); err != nil {
@@ -104,12 +103,12 @@ func (f *Feed) opened(build Func) Func {
 	}
 }
 
-// Pages are the functions of the pages by their paths.
+// Pages returns the functions of the pages, by path.
 func (f *Feed) Pages() map[string]Func {
 	return map[string]Func{"feed": f.list, "partition": f.opened(f.one), "item": f.opened(f.item)}
 }
 
-// partitionColumns are those of the list. The page of a partition has the values from the second on.
+// partitionColumns returns the columns of the list. The page of a partition shows the values from the second on.
 func partitionColumns(now time.Time) []column[feed.Partition] {
 	return []column[feed.Partition]{
 		text("Partition", func(p feed.Partition) view.Value { return view.Linked(p.ID, link("partition", "id", p.ID)) }).by("name", nil),
@@ -155,10 +154,10 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 	return &view.Page{Nav: "feed", Title: "Feed", Filter: filter, Parts: []view.Part{head, part}}, nil
 }
 
-// feedStates are those of partitions and items.
+// feedStates are the states of partitions and items.
 var feedStates = options("", "all", "Failed", "failed", "Available", "available", "Complete", "complete")
 
-// page reads the partitions of a page, and one more. They are ordered by status, the failed first, or by name.
+// page reads the partitions of a page, and one more. They are ordered by status, failed first, or by name.
 func (f *Feed) page(ctx context.Context, q url.Values) (found []feed.Partition, err error) {
 	query := partitionQuery(q, pageSize+1)
 	query.After = q.Get("after")
@@ -202,16 +201,16 @@ func until(p feed.Partition, now time.Time) view.Value {
 	return v
 }
 
-// partitionsPage is how many partitions are read at once.
+// partitionsPage is the number of partitions to read at once.
 const partitionsPage = 500
 
-// allPartitions are the actions for all partitions that match.
+// allPartitions returns the actions for all partitions that match the filter.
 func (f *Feed) allPartitions(runner *operation.Runner) *objects[feed.Partition] {
 	return (&objects[feed.Partition]{
 		runner: runner, noun: "partition", matching: f.matching, name: func(p feed.Partition) string { return p.ID },
 		find: func(ctx context.Context, id string) (feed.Partition, error) { return f.source.Partition(ctx, id) },
 		actions: func(p feed.Partition) []view.Action {
-			return f.actions(p, boolInt(p.Status == feed.Failed)) // the number of failed items is not known, and no operation needs it
+			return f.actions(p, boolInt(p.Status == feed.Failed)) // the number of failed items is unknown, and no operation needs it
 		},
 		offers: []offer{
 			{name: "retry", label: "Requeue the failed items of", confirm: "Attempts are counted from zero again."},
@@ -235,11 +234,11 @@ func (f *Feed) allPartitions(runner *operation.Runner) *objects[feed.Partition] 
 	}).add()
 }
 
-// matching reads the partitions that the query of the list selects, for an action.
+// matching reads the partitions that match the query of the list, for an action.
 func (f *Feed) matching(ctx context.Context, q url.Values, action string, most int) (all []feed.Partition, more bool, err error) {
 	query := partitionQuery(q, partitionsPage)
 	if (action == "retry" || action == "skip") && query.Status == "" {
-		query.Status = feed.Failed // only these are held by failures, and few of a million are
+		query.Status = feed.Failed // only these are held by failures, and there are few of them
 	}
 	for ; ; query.After = all[len(all)-1].ID {
 		found, err := f.source.Partitions(ctx, query)
@@ -253,7 +252,7 @@ func (f *Feed) matching(ctx context.Context, q url.Values, action string, most i
 	}
 }
 
-// partitionQuery is the query of the list.
+// partitionQuery returns the query of the list.
 func partitionQuery(q url.Values, limit int) feed.Query {
 	return feed.Query{Partition: strings.TrimSpace(q.Get("q")), Status: feed.Status(q.Get("status")), Limit: limit}
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/jetpull/jetpull/feed"
 )
 
-// maxCounted is how many items of each status the page of a partition counts.
+// maxCounted is the maximum number of items per status that the page of a partition counts.
 const maxCounted = 10_000
 
-// counted is a number of items that stopped at maxCounted.
+// counted returns a number of items whose count stops at maxCounted.
 func counted(n int) view.Value {
 	v := view.Int(n)
 	if n == maxCounted {
@@ -67,7 +67,7 @@ func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 	query := feed.Query{Partition: id, Status: feed.Status(q.Get("status")), After: q.Get("after"), Limit: pageSize + 1}
 	title := "Items"
 	if more && (query.Status == "" || query.Status == feed.Available) {
-		// No other items of a vast partition can be listed in a short time, except the failed ones.
+		// In a vast partition, only these items and the failed ones can be listed quickly.
 		query.Status, query.Gate, title = feed.Available, &p.Gate, "Items that wait at the gate"
 	}
 	return &view.Page{
@@ -84,7 +84,7 @@ func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 	}, nil
 }
 
-// itemsPatience is how long the page of a partition waits for its items, which take longer the more it has.
+// itemsPatience is how long the page of a partition waits for its items. The more it has, the longer they take.
 const itemsPatience = time.Second
 
 func (f *Feed) items(ctx context.Context, r Request, title string, query feed.Query) view.Part {
@@ -104,7 +104,7 @@ func (f *Feed) items(ctx context.Context, r Request, title string, query feed.Qu
 	return part
 }
 
-// itemColumns are those of a list of items. The page of an item has the values from the second on.
+// itemColumns returns the columns of a list of items. The page of an item shows the values from the second on.
 func itemColumns(partition string) []column[feed.Item] {
 	return []column[feed.Item]{
 		text("Item", func(it feed.Item) view.Value {
@@ -123,8 +123,8 @@ func itemColumns(partition string) []column[feed.Item] {
 	}
 }
 
-// feedRefused is why an action on a feed failed. Only the feed's own errors state that nothing was changed: a database that does not confirm may have
-// committed.
+// feedRefused returns why an action on a feed failed. Only the feed's own errors mean that nothing was changed. A database that does not confirm may
+// have committed.
 func feedRefused(err error) error {
 	refusals := []error{feed.ErrNotFound, feed.ErrClosed, feed.ErrGatePassed, feed.ErrDuplicate, feed.ErrNotDone, feed.ErrConflict, feed.ErrInvalid}
 	if slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) }) {
@@ -137,7 +137,7 @@ func feedRefused(err error) error {
 		"The database did not confirm this, so whether it was changed is not known")
 }
 
-// failures is what an action on failed items does: all of a partition, or those of some IDs.
+// failures returns a Do for failed items: all of a partition, or those with the given IDs.
 func failures(now, partition string, do func(context.Context, string, ...string) (int, error), items ...string) view.Do {
 	return act(feedRefused, func(ctx context.Context, _ url.Values) (view.Outcome, error) {
 		n, err := do(ctx, partition, items...)
@@ -145,7 +145,7 @@ func failures(now, partition string, do func(context.Context, string, ...string)
 	})
 }
 
-// actions are those of a partition with a number of failed items.
+// actions returns the actions for a partition with that number of failed items.
 func (f *Feed) actions(p feed.Partition, failed int) (all []view.Action) {
 	add := func(possible bool, name, label, confirm string, do view.Do, fields ...view.Field) {
 		if possible {
@@ -222,7 +222,7 @@ func (f *Feed) item(ctx context.Context, r Request) (*view.Page, error) {
 	}, nil
 }
 
-// attempts lists the failed attempts of an item, newest first. Those of its present step are the last.
+// attempts lists the failed attempts of an item, newest first. Those of its current step are the last.
 func attempts(it feed.Item) *view.List {
 	all := it.History()
 	list := &view.List{

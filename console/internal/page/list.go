@@ -19,12 +19,12 @@ func contains(q string, texts ...string) bool {
 	return q == "" || slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(strings.ToLower(t), q) })
 }
 
-// pageSize is how many rows a list shows at once.
+// pageSize is the number of rows that a list shows at once.
 const pageSize = 50
 
-// slice is the part of rows that the parameter "from" of a query begins, with the parameters of the pages before and after it.
+// slice returns the rows of a page, which starts at the query's parameter "from". It also returns the parameters of the previous and next pages.
 func slice[T any](q url.Values, rows []T) (shown []T, previous, next url.Values) {
-	from, _ := strconv.Atoi(q.Get("from")) // a parameter that is no number begins at the first row
+	from, _ := strconv.Atoi(q.Get("from")) // an invalid number means the first row
 	from = max(0, min(from, len(rows)))
 	if from > 0 {
 		previous = with(q, "from", strconv.Itoa(max(0, from-pageSize)))
@@ -36,48 +36,48 @@ func slice[T any](q url.Values, rows []T) (shown []T, previous, next url.Values)
 	return rows[from:to], previous, next
 }
 
-// column is a column of a table: its heading, the cell of a row, and how rows are ordered by it.
+// column is a column of a table: its heading, the cell of a row, and the order of rows by it.
 type column[T any] struct {
 	view.Column
 	cell  func(T) view.Value
-	order func(a, b T) int // nil: rows are not ordered by it
+	order func(a, b T) int // nil if rows cannot be ordered by it
 }
 
-// text is a column of texts.
+// text returns a column of texts.
 func text[T any](title string, cell func(T) view.Value) column[T] {
 	return column[T]{Column: view.Column{Title: title}, cell: cell}
 }
 
-// number is a column of numbers.
+// number returns a column of numbers.
 func number[T any](title string, cell func(T) view.Value) column[T] {
 	return column[T]{Column: view.Column{Title: title, Number: true}, cell: cell}
 }
 
-// help explains the heading.
+// help sets an explanation of the heading.
 func (c column[T]) help(text string) column[T] {
 	c.Help = text
 	return c
 }
 
-// wide gives the column the whole width of a narrow screen.
+// wide makes the column use the whole width of a narrow screen.
 func (c column[T]) wide() column[T] {
 	c.Wide = true
 	return c
 }
 
-// by orders rows by the column, where the parameter "sort" of the query has this value.
+// by sets how to order rows by the column, which the value of the query's parameter "sort" selects.
 func (c column[T]) by(value string, order func(a, b T) int) column[T] {
 	c.Sort, c.order = value, order
 	return c
 }
 
-// count is a column of numbers by which rows can be ordered.
+// count returns a column of numbers by which rows can be ordered.
 func count[T any, N int | uint64](title, value string, n func(T) N) column[T] {
 	return number(title, func(one T) view.Value { return view.Number(uint64(max(0, n(one)))) }).
 		by(value, func(a, b T) int { return cmp.Compare(n(a), n(b)) })
 }
 
-// facts are what columns show of an object, for its page. Small charts are for lists alone.
+// facts returns the values of an object's columns for its page, except small charts, which are for lists only.
 func facts[T any](one T, columns []column[T]) (all []view.Fact) {
 	for _, c := range columns {
 		if v := c.cell(one); v.Chart == nil {
@@ -87,7 +87,7 @@ func facts[T any](one T, columns []column[T]) (all []view.Fact) {
 	return all
 }
 
-// show completes a list with columns and rows.
+// show adds columns and rows to a list.
 func show[T any](list *view.List, columns []column[T], rows []T, id func(T) string) {
 	for _, c := range columns {
 		list.Columns = append(list.Columns, c.Column)
@@ -101,8 +101,8 @@ func show[T any](list *view.List, columns []column[T], rows []T, id func(T) stri
 	}
 }
 
-// table completes a list with the page of rows that its query selects. They are ordered as the query says, or else by the column that usual names;
-// empty: they stay as they are. All is how many objects there are without the filter.
+// table adds the page of rows that the query selects to a list. It orders them as the query requires, or else by the column usual. If usual is empty,
+// it keeps their order. all is the number of objects without the filter.
 func table[T any](list *view.List, q url.Values, rows []T, usual string, all int, noun string, id func(T) string, columns []column[T]) (shown []T) {
 	list.Query = q
 	orders := map[string]func(a, b T) int{}
@@ -128,13 +128,13 @@ func table[T any](list *view.List, q url.Values, rows []T, usual string, all int
 	return shown
 }
 
-// keepOrder has a filter keep the order of its list.
+// keepOrder makes a filter keep the order of its list.
 func keepOrder(f *view.Filter, q url.Values) *view.Filter {
 	f.Fields = append(f.Fields, hidden(q, "sort"), hidden(q, "desc"))
 	return f
 }
 
-// selected are the rows that fit a query.
+// selected returns the rows that fit a query.
 func selected[T any](q url.Values, all []T, fits func(url.Values, T) bool) (rows []T) {
 	for _, one := range all {
 		if fits(q, one) {
@@ -144,7 +144,7 @@ func selected[T any](q url.Values, all []T, fits func(url.Values, T) bool) (rows
 	return rows
 }
 
-// with is a copy of a query with another value. An empty value removes the parameter.
+// with returns a copy of a query with another value. An empty value removes the parameter.
 func with(q url.Values, name, value string) url.Values {
 	out := url.Values{}
 	maps.Copy(out, q)
@@ -155,7 +155,7 @@ func with(q url.Values, name, value string) url.Values {
 	return out
 }
 
-// options are the choices of a field, as pairs of a value and its text.
+// options returns the options of a field, from pairs of a value and its text.
 func options(pairs ...string) (all []view.Option) {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		all = append(all, view.Option{Value: pairs[i], Text: pairs[i+1]})
@@ -163,24 +163,24 @@ func options(pairs ...string) (all []view.Option) {
 	return all
 }
 
-// hidden is a field that a filter keeps in the query of its page.
+// hidden returns a field that a filter keeps in the query of its page.
 func hidden(q url.Values, name string) view.Field {
 	return view.Field{Name: name, Value: q.Get(name), Hidden: true}
 }
 
-// entry is a field for a text of the query.
+// entry returns a field for a text of the query.
 func entry(q url.Values, name, label, placeholder string) view.Field {
 	return view.Field{Name: name, Label: label, Value: q.Get(name), Placeholder: placeholder}
 }
 
-// searchField is the entry that the key "/" leads to.
+// searchField returns the entry to which the key "/" leads.
 func searchField(q url.Values, name, label, placeholder string) view.Field {
 	f := entry(q, name, label, placeholder)
 	f.Type = "search"
 	return f
 }
 
-// timeFields select a time by its bounds, or by a name.
+// timeFields returns fields for a span of time, by its bounds or by a name.
 func timeFields(q url.Values, since, until string) []view.Field {
 	from, to := entry(q, "since", since+" (UTC)", ""), entry(q, "until", until+" (UTC)", "")
 	from.Type, to.Type = "datetime-local", "datetime-local"
@@ -188,7 +188,7 @@ func timeFields(q url.Values, since, until string) []view.Field {
 	return []view.Field{from, to, choice(q, "span", "or in", spans)}
 }
 
-// times are the bounds of the time that a query names; zero: there is none. Bounds that the user has typed come before those of a span.
+// times returns the bounds of the time in a query. Zero means that there is none. Bounds that the user has typed take precedence over a named span.
 func times(q url.Values) (since, until time.Time, err error) {
 	now := time.Now().UTC().Truncate(time.Minute)
 	today := now.Truncate(24 * time.Hour)
@@ -220,7 +220,7 @@ func parseTime(text string) (time.Time, error) {
 	return time.Time{}, invalid("Give a time in UTC, such as 2026-01-31T15:04.", "%q is no time.", text)
 }
 
-// parameters are the values that a query has for some names, which a system takes as its filter. Times are those that the systems take.
+// parameters returns a query's values for names, as the filter of a system. It formats times as the systems expect.
 func parameters(q url.Values, names ...string) (map[string]string, error) {
 	filter := map[string]string{}
 	for _, name := range names {
@@ -243,7 +243,7 @@ func parameters(q url.Values, names ...string) (map[string]string, error) {
 	return filter, nil
 }
 
-// asked is the query of a request for a page of a system's list. The system goes on at a cursor, which its interface has a name for.
+// asked returns the query of a request for a page of a system's list. It continues at cursor; name is the system's parameter for it.
 func asked(filter map[string]string, name, cursor string) string {
 	q := url.Values{"limit": {strconv.Itoa(pageSize)}}
 	for field, value := range filter {
@@ -255,8 +255,8 @@ func asked(filter map[string]string, name, cursor string) string {
 	return q.Encode()
 }
 
-// firstPage completes a list with the first rows of those that were read. A row more than pageSize states that there are others, which the list shows
-// with the parameters that next returns for the last row of this page.
+// firstPage adds the first rows to a list. If rows has more than pageSize rows, there is another page, whose parameters next returns for the last row
+// of this page.
 func firstPage[T any](list *view.List, rows []T, noun string, id func(T) string, next func(T) url.Values, columns []column[T]) (shown []T) {
 	shown = rows[:min(len(rows), pageSize)]
 	list.Found = view.Bounded(len(shown), len(rows) > pageSize, noun)
@@ -267,7 +267,7 @@ func firstPage[T any](list *view.List, rows []T, noun string, id func(T) string,
 	return shown
 }
 
-// goesOn has a list of a system go on at a cursor, by a parameter of its page; empty: it has ended.
+// goesOn makes a system's list continue at a cursor, in a parameter of its page. An empty cursor means that the list has ended.
 func goesOn(list *view.List, parameter, cursor, noun string) {
 	if cursor == "" {
 		return
@@ -278,7 +278,7 @@ func goesOn(list *view.List, parameter, cursor, noun string) {
 	}
 }
 
-// choice is a field with options. The first of them is chosen unless the query has another.
+// choice returns a field with options. Unless the query has another value, the first one is selected.
 func choice(q url.Values, name, label string, options []view.Option) view.Field {
 	return view.Field{Name: name, Label: label, Value: cmp.Or(q.Get(name), options[0].Value), Options: options}
 }

@@ -13,23 +13,22 @@ import (
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-// Marks state up to where somebody has looked at the failures of an object. Failures that come later are not looked at. Marks may be used by several
-// goroutines.
+// Marks record up to where somebody has looked at the failures of an object. They do not cover later failures. Marks is safe for concurrent use.
 type Marks struct{ *operation.Store[look] }
 
-// look is the last one of an object.
+// look is the last mark of an object.
 type look struct {
 	Object string    `json:"object"`
 	By     string    `json:"by"`
 	At     time.Time `json:"at"`
-	// Sequence is the last message of a stream that was created at Created, or the number of the relay's last failure. If Timed, it is when the
-	// broker's last failure failed, in nanoseconds.
+	// Sequence is the last message of a stream that was created at Created, or the number of the relay's last failure. If Timed, it is the time of
+	// the broker's last failure, in nanoseconds.
 	Sequence uint64    `json:"sequence,omitempty"`
 	Timed    bool      `json:"timed,omitempty"`
 	Created  time.Time `json:"created,omitzero"`
 }
 
-// NewMarks has no marks. Of two marks of an object, the later one counts.
+// NewMarks returns empty Marks. Of two marks of an object, the later one counts.
 func NewMarks() *Marks {
 	return &Marks{operation.NewStore("seen.", 0, func(own, kept look) bool { return kept.At.Before(own.At) })}
 }
@@ -41,15 +40,15 @@ func (m *Marks) of(object string) look {
 	return one
 }
 
-// words state who has looked, for a mark that there is.
+// words describes the mark of an object that has one.
 func (one look) words() string {
 	return inSentence("looked", map[string]any{"Mark": one, "Time": time.Unix(0, int64(one.Sequence))})
 }
 
-// newest is when the last failure of an object of a system failed, of the failures that the system has listed, newest first.
+// newest returns the failures of an object, newest first, as its system lists them.
 type newest func() (found []failure, next string, err error)
 
-// last is the place of that failure; known is false where the system did not state it.
+// last returns the position of the newest failure. known is false if the system did not report it.
 func (n newest) last() (seq uint64, timed, known bool) {
 	found, _, err := n()
 	if err != nil || len(found) == 0 {
@@ -62,7 +61,7 @@ func (n newest) last() (seq uint64, timed, known bool) {
 	return uint64(found[0].at.UnixNano()), true, true
 }
 
-// covers reports whether somebody has looked at all failures of an object. It asks its system only if there is a mark, and may not know it then.
+// covers reports whether somebody has looked at all failures of an object. If there is a mark, it asks the system. known is false if that fails.
 func (m *Marks) covers(object string, newest newest) (all, known bool) {
 	mark := m.of(object)
 	if mark.By == "" {
@@ -82,8 +81,8 @@ func (m *Marks) show(part *view.Part, object string, newest newest, r Request) {
 	}
 }
 
-// action marks the failures of an object. The form has the sequence that was shown to the user, so the mark does not cover failures that came
-// since. The page of the present, which may have more, bounds it. A user whose name says nothing may state another.
+// action returns the action that marks the failures of an object. The form has the sequence that the user saw, so that the mark does not cover later
+// failures. The current page, which may have more, limits it. A user without a personal name may enter one.
 func (m *Marks) action(present look, r Request) view.Action {
 	fields := []view.Field{
 		{Name: "shown", Value: strconv.FormatUint(present.Sequence, 10), Hidden: true}, {Name: "object", Value: present.Object, Hidden: true},
@@ -100,7 +99,7 @@ func (m *Marks) action(present look, r Request) view.Action {
 			if err != nil {
 				return view.Outcome{}, invalid("Open the page again.", "%q is no sequence that a page has shown. Nothing was marked.", form.Get("shown"))
 			}
-			if o := form.Get("object"); o != "" && o != present.Object { // the page of the first stream is another one's now
+			if o := form.Get("object"); o != "" && o != present.Object { // the page now shows another first stream
 				return view.Outcome{}, impossible("Open the page again.", "This page is that of %s now. Nothing was marked.", present.Object)
 			}
 			shown.Sequence, shown.By, shown.At = min(seq, present.Sequence), r.User, r.Now

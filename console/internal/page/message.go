@@ -19,8 +19,8 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// of is the request for a message of a stream. Nobody sees payloads of the systems' own streams: they have tokens and signing secrets, which
-// the systems' own pages leave out.
+// of returns the request for a message of a stream. Nobody can see payloads of the systems' own streams, because they contain tokens and signing
+// secrets, which the systems' own pages do not show.
 func (r Request) of(info *jetstream.StreamInfo, one *jetstream.RawStreamMsg) Request {
 	if ofSystem(info, one) != "" {
 		r.Payloads = false
@@ -28,7 +28,7 @@ func (r Request) of(info *jetstream.StreamInfo, one *jetstream.RawStreamMsg) Req
 	return r
 }
 
-// ofSystem is the system that a message belongs to; empty: none.
+// ofSystem returns the system to which a message belongs, or "".
 func ofSystem(info *jetstream.StreamInfo, one *jetstream.RawStreamMsg) string {
 	return cmp.Or(systems.OfStream(info.Config.Name, info.Config.Subjects), systems.OfSubject(one.Subject))
 }
@@ -53,7 +53,7 @@ func (m *Messages) message(ctx context.Context, r Request) (*view.Page, error) {
 		Crumbs: []view.Link{{Text: "Messages", Href: "streams"}, {Text: stream, Href: link("messages", "stream", stream, "seq", seq)}},
 	}
 	if p, ok := errors.AsType[*Problem](err); ok && p.Status == http.StatusNotFound && r.Query.Has("outcome") {
-		// After a requeue, the message may have been handled before its page is open.
+		// After a requeue, the message may be handled before its page opens.
 		page.Parts = []view.Part{{ID: "message", Problem: p.Text + " " + p.Fix}}
 		return page, nil
 	}
@@ -106,7 +106,7 @@ func (m *Messages) message(ctx context.Context, r Request) (*view.Page, error) {
 	return page, nil
 }
 
-// copyAction publishes a message again. Headers that the server acts on are left out.
+// copyAction returns the action that publishes a message again, without headers on which the server acts.
 func (m *Messages) copyAction(stream string, one *jetstream.RawStreamMsg) view.Action {
 	return view.Action{
 		Name: "copy", Label: "Publish a copy", Target: fmt.Sprintf("%s/%d", stream, one.Sequence),
@@ -127,13 +127,13 @@ func (m *Messages) copyAction(stream string, one *jetstream.RawStreamMsg) view.A
 	}
 }
 
-// audience is who gets messages: the consumers of all streams. It is not known while NATS does not answer.
+// audience returns the consumers of all streams, which may get messages. They are not known while NATS does not answer.
 func (c *Consumers) audience(ctx context.Context) (all []*consumer, known bool) {
 	s := c.latest.Fresh(ctx)
 	return s.Value, !s.Stale()
 }
 
-// who are the consumers of a stream that get the messages of a subject.
+// who returns the consumers of a stream that get the messages of a subject.
 func who(all []*consumer, stream, subject string) (found []*consumer) {
 	for _, one := range all {
 		subjects := filters(one.Config)
@@ -144,8 +144,7 @@ func who(all []*consumer, stream, subject string) (found []*consumer) {
 	return found
 }
 
-// ownSubject is a subject that one consumer of a stream gets and no other; empty: there is none. Such a subject is a filter of the consumer without
-// wildcards.
+// ownSubject returns a subject that only one consumer of a stream gets, or "". It is a filter of the consumer without wildcards.
 func ownSubject(all []*consumer, stream, name string) string {
 	for _, one := range all {
 		for _, f := range filters(one.Config) {
@@ -157,7 +156,7 @@ func ownSubject(all []*consumer, stream, name string) string {
 	return ""
 }
 
-// names are the names of consumers in a sentence.
+// names returns the names of consumers, for a sentence.
 func names(all []*consumer, known bool) string {
 	var shown []string
 	for _, one := range all[:min(len(all), 20)] {
@@ -166,10 +165,10 @@ func names(all []*consumer, known bool) string {
 	return inSentence("audience", map[string]any{"Known": known, "Shown": shown, "More": len(all) - len(shown)})
 }
 
-// onlyField offers that a requeue reaches one consumer only.
+// onlyField offers to requeue to one consumer only.
 var onlyField = choice(nil, "only", "For", options("", "every consumer of the subject", "own", "only the consumer that gave it up"))
 
-// fates state what each consumer of a stream has done with a message.
+// fates shows what each consumer of a stream has done with a message.
 func (m *Messages) fates(ctx context.Context, one *jetstream.RawStreamMsg, stream string) *view.Part {
 	all, known := m.consumers.audience(ctx)
 	list := &view.List{
@@ -200,7 +199,7 @@ func (m *Messages) fates(ctx context.Context, one *jetstream.RawStreamMsg, strea
 	return &view.Part{ID: "fates", Title: "Who gets it", List: list}
 }
 
-// of are the links to the dead letters of a message, by consumer, of those that are known. Complete states that there are no others.
+// of returns links to the known dead letters of a message, by consumer. complete reports that there are no others.
 func (d *DeadLetters) of(ctx context.Context, stream string, seq uint64) (found map[string]string, complete bool) {
 	found = map[string]string{}
 	s := d.latest.Fresh(ctx)

@@ -23,26 +23,26 @@ import (
 	"github.com/jetpull/jetpull/internal/systems"
 )
 
-// MessageSource reads the messages of streams. It never makes a consumer, so no message is taken from a worker.
+// MessageSource reads the messages of streams. It never creates a consumer, so it takes no message from a worker.
 type MessageSource interface {
 	Streams(ctx context.Context) ([]*jetstream.StreamInfo, error)
 	Stream(ctx context.Context, name string) (*jetstream.StreamInfo, error)
-	// Messages are up to n messages from a sequence on whose subjects match. It returns what it has read before an error, too.
+	// Messages returns up to n messages at or after a sequence whose subjects match. After an error, it also returns the messages read before.
 	Messages(ctx context.Context, stream *jetstream.StreamInfo, from uint64, subject string, n int) ([]*jetstream.RawStreamMsg, error)
 	Message(ctx context.Context, stream string, seq uint64) (*jetstream.RawStreamMsg, error)
-	// Count is how many messages from a sequence on have subjects that match; empty: all.
+	// Count returns the number of messages at or after a sequence whose subjects match. An empty subject matches all.
 	Count(ctx context.Context, stream *jetstream.StreamInfo, from uint64, subject string) (uint64, error)
-	// PublishMsg is that of a [jetstream.JetStream].
+	// PublishMsg is like that of a [jetstream.JetStream].
 	PublishMsg(ctx context.Context, m *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error)
-	// Subjects are the numbers of messages of each subject that matches a filter.
+	// Subjects returns the number of messages of each subject that matches a filter.
 	Subjects(ctx context.Context, stream, filter string) (map[string]uint64, error)
-	// Inbox is the prefix of the connection's inboxes.
+	// Inbox returns the prefix of the connection's inboxes.
 	Inbox() string
-	// DeleteMessage deletes a message. One that is gone is no error.
+	// DeleteMessage deletes a message. It returns nil if the message is already gone.
 	DeleteMessage(ctx context.Context, stream string, seq uint64) error
 }
 
-// Messages are the pages of the streams and their messages.
+// Messages has the pages of the streams and their messages.
 type Messages struct {
 	source    MessageSource
 	latest    *sample.Latest[[]judgedStream]
@@ -52,7 +52,7 @@ type Messages struct {
 	before    map[string]judgedStream // only the sampler's goroutine uses it
 }
 
-// NewMessages makes the pages, and has the sampler ask their source. The page of a message states what its consumers have done with it.
+// NewMessages returns the pages. The sampler asks their source. The page of a message shows what its consumers have done with it.
 func NewMessages(s *sample.Sampler, source MessageSource, consumers *Consumers, letters *DeadLetters) *Messages {
 	m := &Messages{source: source, consumers: consumers, letters: letters, history: s.History("streams", streamWidth)}
 	m.latest = sample.Add(s, m.ask)
@@ -60,15 +60,15 @@ func NewMessages(s *sample.Sampler, source MessageSource, consumers *Consumers, 
 	return m
 }
 
-// Pages are the functions of the pages by their paths.
+// Pages returns the functions of the pages, by path.
 func (m *Messages) Pages() map[string]Func {
 	return map[string]Func{"streams": m.streams, "stream": m.stream, "messages": m.messages, "message": m.message}
 }
 
-// messageRows is how many messages a page of a list has.
+// messageRows is the number of messages on a page of a list.
 const messageRows = 25
 
-// search is that of a query. Reads states that payloads or headers decide which messages fit. The server selects by subject and sequence.
+// search returns the search for a query. reads reports whether it must read payloads or headers. The server selects by subject and sequence.
 func (m *Messages) search(ctx context.Context, q url.Values, info *jetstream.StreamInfo) (look search, reads bool, err error) {
 	text, header, id := q.Get("q"), strings.TrimSpace(q.Get("header")), strings.TrimSpace(q.Get("id"))
 	look = search{
@@ -78,7 +78,7 @@ func (m *Messages) search(ctx context.Context, q url.Values, info *jetstream.Str
 	if text+header+id != "" {
 		reads, look.atOnce = true, letterWindow
 		look.fits = func(one *jetstream.RawStreamMsg) bool {
-			// A search must not reveal a payload that is shown to nobody.
+			// A search must not reveal a payload that nobody may see.
 			return (id == "" || one.Header.Get(jetstream.MsgIDHeader) == id) && bytes.Contains(one.Data, []byte(text)) && ofSystem(info, one) == "" &&
 				hasHeader(one.Header, header)
 		}
@@ -103,7 +103,7 @@ func hasHeader(h nats.Header, text string) bool {
 	return text == ""
 }
 
-// messages lists the messages of a stream that match, newest first, from a sequence on downwards. Without one it begins with the newest, and is live.
+// messages lists matching messages of a stream, newest first, from a sequence down. Without a sequence it starts with the newest, and is live.
 func (m *Messages) messages(ctx context.Context, r Request) (*view.Page, error) {
 	q := r.Query
 	name := q.Get("stream")
@@ -154,7 +154,7 @@ func (m *Messages) messages(ctx context.Context, r Request) (*view.Page, error) 
 	}, nil
 }
 
-// messageLink leads to a message; 0: there is none.
+// messageLink returns a link to a message. Sequence 0 means that there is none.
 func messageLink(stream string, seq uint64) view.Value {
 	if seq == 0 {
 		return view.None("There is no message")
@@ -178,7 +178,7 @@ func messageFields(q url.Values, stream string, open bool) *view.Filter {
 	return &view.Filter{Path: "messages", Fields: fields}
 }
 
-// found states how many messages the server selects.
+// found describes how many messages the server selects.
 func (m *Messages) found(ctx context.Context, look search) string {
 	st := look.info.State
 	if look.subject == "" && look.low <= max(1, st.FirstSeq) && look.high == st.LastSeq {
@@ -193,10 +193,10 @@ func (m *Messages) found(ctx context.Context, look search) string {
 	return inSentence("matches", map[string]any{"N": n, "Err": err})
 }
 
-// maxExport bounds the payloads of an export, in bytes.
+// maxExport is the maximum size of the payloads in an export, in bytes.
 const maxExport = 16 << 20
 
-// export is a file with a line of JSON for each message that matches, up to a bound. If there are more, the last line has the sequence to go on at.
+// export returns a file with a line of JSON per matching message, up to a limit. If there are more, the last line has the sequence to continue at.
 func export(ctx context.Context, look search) (*view.Page, error) {
 	var b bytes.Buffer
 	lines := json.NewEncoder(&b)
@@ -217,12 +217,12 @@ func export(ctx context.Context, look search) (*view.Page, error) {
 		return nil, streamError(look.info.Config.Name, err)
 	}
 	if next > 0 {
-		_ = lines.Encode(map[string]any{"more_from_sequence": next}) // a buffer takes all that is written
+		_ = lines.Encode(map[string]any{"more_from_sequence": next}) // writing to a buffer cannot fail
 	}
 	return &view.Page{Download: &view.Download{Name: look.info.Config.Name + ".jsonl", Data: b.Bytes()}}, nil
 }
 
-// after finds the first message that was stored at a time or later, with one request for each bit of the sequence.
+// after finds the first message that was stored at or after a time. It makes one request per bit of the sequence.
 func (m *Messages) after(ctx context.Context, info *jetstream.StreamInfo, at time.Time) (seq uint64, err error) {
 	low := max(1, info.State.FirstSeq)
 	n := sort.Search(int(info.State.LastSeq+1-low), func(i int) bool {

@@ -16,39 +16,39 @@ import (
 	"github.com/jetpull/jetpull/feed"
 )
 
-// objects are the objects of a list. The list offers actions of their pages for all objects that its filter matches. Such an operation
-// first reads the names of these objects, and then runs the action of each object's page.
+// objects are the objects of a list. The list offers the actions of their pages for all objects that match its filter. Such an operation first reads
+// the names of these objects, and then runs the action of each object's page.
 type objects[T any] struct {
 	runner  *operation.Runner
 	noun    string         // of one object; the nouns of all lists differ
 	name    func(T) string // unique among the objects
 	actions func(T) []view.Action
-	// continued are operations that go on after a restart.
+	// continued specifies whether operations continue after a restart.
 	continued bool
 	offers    []offer
 	fits      func(url.Values, T) bool // whether the list with a query has an object
-	// matching returns the objects that a query of the list selects now. It may leave out objects for which the action is not
-	// possible. It stops at most, with more. 0: it does not stop.
+	// matching returns the objects that currently match a query of the list. It may leave out objects for which the action is not possible. It
+	// stops after most objects, and reports whether there are more. 0 means no limit.
 	matching func(ctx context.Context, q url.Values, action string, most int) (found []T, more bool, err error)
-	// find returns the object of a name as it is now. If there is none, the error is errGone or [feed.ErrNotFound].
+	// find returns the current object with a name. If there is none, the error is errGone or [feed.ErrNotFound].
 	find func(ctx context.Context, name string) (T, error)
 }
 
-// offer is an action of the page of an object that a list offers for all objects.
+// offer is an action of an object's page that a list offers for all objects.
 type offer struct {
 	name, label string // of the object's action
 	confirm     string // what happens to the objects
 	danger      bool
-	// filtered offers the action only where a filter is set, and has its user type its name.
+	// filtered offers the action only if a filter is set. The user must type the action's name.
 	filtered bool
 	fields   []view.Field
-	// check refuses what is wrong for every object, and can replace values; nil: nothing is wrong.
+	// check refuses values that are wrong for every object, and may replace values. nil means no check.
 	check func(form url.Values) error
 }
 
 var errGone = errors.New("it does not exist any more")
 
-// objectTimeout bounds the action on one object.
+// objectTimeout limits the action on one object.
 const objectTimeout = 30 * time.Second
 
 // add adds the kinds of operations to the runner.
@@ -61,7 +61,7 @@ func (o *objects[T]) add() *objects[T] {
 	return o
 }
 
-// kind is that of the operations of an action, such as "pause consumers".
+// kind returns the kind of an action's operations, such as "pause consumers".
 func (o *objects[T]) kind(each offer) string { return strings.ToLower(each.label) + " " + o.noun + "s" }
 
 // sampled completes objects that are all in the sample of a system, and adds them.
@@ -86,7 +86,7 @@ func sampled[T, S any](o objects[T], system string, latest *sample.Latest[S], al
 	return o.add()
 }
 
-// lookup finds an object in the sample of a system, or in the next one, since it may be new.
+// lookup finds an object in the sample of a system, or in the next sample, because it may be new.
 func lookup[S, T any](ctx context.Context, latest *sample.Latest[S], all func(S) []T, is func(T) bool) (one T, s sample.Sample[S], found bool) {
 	for _, ask := range []func(context.Context) sample.Sample[S]{latest.Fresh, latest.Next} {
 		s = ask(ctx)
@@ -97,7 +97,7 @@ func lookup[S, T any](ctx context.Context, latest *sample.Latest[S], all func(S)
 	return one, s, false
 }
 
-// page is the page of a list: the objects that its query selects, of all, with the actions for all that match.
+// page returns the page of a list: the objects that match its query, and the actions for all of them.
 func (o *objects[T]) page(r Request, title string, from view.Source, list *view.List, all []T, columns []column[T], fields ...view.Field) *view.Page {
 	filter := keepOrder(&view.Filter{Path: list.Path, Fields: fields}, r.Query)
 	rows := selected(r.Query, all, o.fits)
@@ -106,7 +106,7 @@ func (o *objects[T]) page(r Request, title string, from view.Source, list *view.
 	return &view.Page{Nav: list.Path, Title: title, Filter: filter, Parts: []view.Part{part}}
 }
 
-// do runs an action on the object of a name, if its page still offers it. If the object cannot be read, it returns operation.ErrNotTried.
+// do runs an action on the object with a name, if its page still offers it. If the object cannot be read, it returns operation.ErrNotTried.
 func (o *objects[T]) do(ctx context.Context, action, name string, form url.Values) error {
 	ctx, cancel := context.WithTimeout(ctx, objectTimeout)
 	defer cancel()
@@ -129,12 +129,12 @@ func (o *objects[T]) do(ctx context.Context, action, name string, form url.Value
 	return err
 }
 
-// action is the action of a name on the page of an object; nil: the page does not offer it.
+// action returns the action with a name on the page of an object, or nil if the page does not offer it.
 func (o *objects[T]) action(one T, name string) *view.Action {
 	return (&view.Page{Parts: []view.Part{{Actions: o.actions(one)}}}).Action(name)
 }
 
-// choose reads the names of the objects for which an action is possible, of n that match.
+// choose returns the names of the objects for which an action is possible. n is the number of objects that match.
 func (o *objects[T]) choose(ctx context.Context, q url.Values, action string, most int) (names []string, n int, more bool, err error) {
 	found, more, err := o.matching(ctx, q, action, most)
 	for _, one := range found {
@@ -146,11 +146,11 @@ func (o *objects[T]) choose(ctx context.Context, q url.Values, action string, mo
 	return names, len(found), more, err
 }
 
-// forAll are the actions for all objects that the query of a list selects. The list shows some of these; more: there are others. A stale
-// list has no actions.
+// forAll returns the actions for all objects that match the query of a list. The list shows shown; more means that there are others. A stale list has
+// no actions.
 func (o *objects[T]) forAll(r Request, stale bool, filter *view.Filter, shown []T, more bool) (all []view.Action) {
 	rate := rateField("no limit")
-	rate.Value = "50" // each of these actions is a request of its own
+	rate.Value = "50" // each of these actions is a separate request
 	var filters []string
 	for _, f := range filter.Fields {
 		if f.Value != "" && f.Name != "sort" && f.Name != "desc" && f.Name != "all" {
@@ -182,7 +182,7 @@ func (o *objects[T]) forAll(r Request, stale bool, filter *view.Filter, shown []
 	return all
 }
 
-// preview states how many objects an action is for, and the first names.
+// preview describes how many objects an action applies to, with the first names.
 func (o *objects[T]) preview(ctx context.Context, q url.Values, action string) string {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
@@ -211,7 +211,7 @@ func (o *objects[T]) begin(ctx context.Context, r Request, each offer, what stri
 	return begun(o.runner.BeginNamed(ctx, o.kind(each), r.User, what, names, form, rate))
 }
 
-// begun is the outcome of an action that has begun an operation of the console.
+// begun returns the outcome of an action that has started an operation of the console.
 func begun(o operation.Operation, err error) (view.Outcome, error) {
 	if err != nil {
 		return view.Outcome{}, unavailable(err, "Try again.", "The operation did not begin. Nothing was changed")
@@ -221,7 +221,7 @@ func begun(o operation.Operation, err error) (view.Outcome, error) {
 	}, nil
 }
 
-// thenAsk has a source asked again after each action, so that the next page shows its effect.
+// thenAsk makes each action ask a source again afterwards, so that the next page shows its effect.
 func thenAsk[T any](latest *sample.Latest[T], all []view.Action) []view.Action {
 	for i, a := range all {
 		all[i].Do = func(ctx context.Context, form url.Values) (view.Outcome, error) {

@@ -13,13 +13,13 @@ import (
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-// Operations are the pages of the operations of all systems.
+// Operations has the pages of the operations of all systems.
 type Operations struct {
 	systems []string
 	latest  map[string]*sample.Latest[[]operation.Operation]
 }
 
-// NewOperations makes the pages, and has the sampler ask each source.
+// NewOperations returns the pages. The sampler asks each source.
 func NewOperations(s *sample.Sampler, sources []operation.Source) *Operations {
 	o := &Operations{latest: map[string]*sample.Latest[[]operation.Operation]{}}
 	for _, one := range sources {
@@ -29,7 +29,7 @@ func NewOperations(s *sample.Sampler, sources []operation.Source) *Operations {
 	return o
 }
 
-// Pages are the functions of the pages by their paths.
+// Pages returns the functions of the pages, by path.
 func (o *Operations) Pages() map[string]Func {
 	return map[string]Func{"operations": o.list, "operation": o.one}
 }
@@ -63,7 +63,7 @@ func (o *Operations) part(q url.Values, now time.Time, system string, s sample.S
 	return view.Part{ID: "operations-" + system, Title: system, Source: source(system, s), List: list}
 }
 
-// operationColumns are those of a list. The page of an operation has the values from the second on.
+// operationColumns returns the columns of a list. The page of an operation shows the values from the second on.
 func operationColumns(now time.Time) []column[operation.Operation] {
 	return []column[operation.Operation]{
 		text("Operation", func(op operation.Operation) view.Value { return view.Linked(op.Kind, operationLink(op.System, op.ID)) }),
@@ -95,7 +95,7 @@ func progress(op operation.Operation) view.Value {
 	return v
 }
 
-// perSecond is the mean rate of an operation.
+// perSecond returns the mean rate of an operation.
 func perSecond(op operation.Operation) float64 {
 	took := op.Changed.Sub(op.Began).Seconds()
 	if took <= 0 {
@@ -104,7 +104,7 @@ func perSecond(op operation.Operation) float64 {
 	return float64(op.Ended()) / took
 }
 
-// operationEnd is when an operation ended, or when it will at its rate.
+// operationEnd returns when an operation ended, or when it will end at its current rate.
 func operationEnd(op operation.Operation, now time.Time) view.Value {
 	rate := perSecond(op)
 	switch {
@@ -152,8 +152,8 @@ func cancelOperation(op operation.Operation) view.Action {
 	}
 }
 
-// begins has an action begin an operation of a system. Begin returns its ID and the number of its objects, which is below 0 if it is not known, and
-// with dry it only counts them. An action without fields is for one object, whose page shows the outcome.
+// begins makes an action start an operation of a system. begin returns its ID and the number of its objects, below 0 if it is unknown. With dry, it
+// only counts them. An action without fields applies to one object, whose page shows the outcome.
 func begins(a view.Action, system, noun, verb string, begin func(ctx context.Context, form url.Values, rate float64, dry bool) (string, int, error),
 ) view.Action {
 	a.Preview = func(ctx context.Context, form url.Values) string {
@@ -193,7 +193,7 @@ var logColumns = []column[view.Entry]{
 	text("Outcome", func(e view.Entry) view.Value { return view.Prose(e.Outcome) }),
 }
 
-// Log is the page of the actions, of which all returns the newest first.
+// Log returns the page of the log of actions. all returns the actions, newest first.
 func Log(all func() []view.Entry) Func {
 	return func(_ context.Context, r Request) (*view.Page, error) {
 		q := r.Query

@@ -16,19 +16,19 @@ import (
 	"github.com/jetpull/jetpull/feed"
 )
 
-// Summary is a source on the overview, and for alerts.
+// Summary is a source that the overview shows and that alerts check.
 type Summary interface {
-	// Overview is what the source has answered last. If ctx has ended, it does not wait for an answer.
+	// Overview returns the source's last answer. If ctx has ended, it does not wait for an answer.
 	Overview(ctx context.Context, r Request) Digest
 }
 
-// Digest is the part of the overview that a source has, and the objects in it, with their states. A part without an ID is not shown.
+// Digest is the part of the overview for a source, and its objects with their states. A part without an ID is not shown.
 type Digest struct {
 	view.Part
 	Judged alert.Sample
 }
 
-// Overview is the page with a part for each source.
+// Overview returns the page with a part for each source.
 func Overview(all []Summary) Func {
 	return func(ctx context.Context, r Request) (*view.Page, error) {
 		page := &view.Page{Nav: "overview", Title: "Overview"}
@@ -40,7 +40,7 @@ func Overview(all []Summary) Func {
 	}
 }
 
-// together builds a part of a page for each source, and waits for all sources at the same time. A part without an ID is left out.
+// together builds a part of a page for each source. It waits for all sources at the same time, and leaves out parts without an ID.
 func together[T any](all []T, build func(T) view.Part) []view.Part {
 	parts := make([]view.Part, len(all))
 	var building sync.WaitGroup
@@ -51,7 +51,7 @@ func together[T any](all []T, build func(T) view.Part) []view.Part {
 	return slices.DeleteFunc(parts, func(part view.Part) bool { return part.ID == "" })
 }
 
-// overview is what a source has answered last. Fill completes the part, and returns the objects, once there is an answer.
+// overview returns the last answer of a source. If there is one, fill completes the part and returns the objects.
 func overview[S any](ctx context.Context, id, title, system string, latest *sample.Latest[S],
 	fill func(part *view.Part, now S) []alert.Object,
 ) Digest {
@@ -66,7 +66,7 @@ func overview[S any](ctx context.Context, id, title, system string, latest *samp
 	return d
 }
 
-// judge sets the sentence of an overview's part, and lists the objects that need attention, the worst first.
+// judge sets the sentence of an overview's part, and lists the objects that need attention, worst first.
 func judge[T any](part *view.Part, path, noun string, all []T, worse func(a, b T) int, object func(T) alert.Object) (objects []alert.Object) {
 	const most = 8
 	list, trouble := &view.List{Path: path, Columns: view.Columns(capital(noun), "State", "Since", ">Waiting", "*Problem")}, 0
@@ -90,16 +90,16 @@ func judge[T any](part *view.Part, path, noun string, all []T, worse func(a, b T
 	return objects
 }
 
-// capital begins a heading.
+// capital returns a noun with a capital letter, for a heading.
 func capital(noun string) string { return strings.ToUpper(noun[:1]) + noun[1:] }
 
-// leads makes a value a link.
+// leads returns a value with a link.
 func leads(v view.Value, to string) view.Value {
 	v.Href = to
 	return v
 }
 
-// earlier is the first of two times, of which a zero one is none.
+// earlier returns the earlier of two times. A zero time does not count.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -147,7 +147,7 @@ func (m *Messages) Overview(ctx context.Context, _ Request) Digest {
 	})
 }
 
-// total is the key of the history of all objects of a source together. No object has an empty name.
+// total is the key of the history for all objects of a source together. No object has an empty name.
 const total = ""
 
 // Overview implements [Summary].

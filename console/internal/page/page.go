@@ -1,5 +1,5 @@
-// Package page builds the pages from the data of the sources; package view renders them. There is a file for each family of
-// pages. A page defines the interface of the source that it needs.
+// Package page builds the pages from the data of the sources. Package view renders them. There is a file per family of pages. Each family defines the
+// interface of the source that it needs.
 package page
 
 import (
@@ -20,13 +20,13 @@ import (
 type Request struct {
 	Query url.Values
 	Now   time.Time
-	// User is the name of the user.
+	// User is the user's name.
 	User string
-	// Payloads states that the user may see payloads and headers of messages.
+	// Payloads specifies whether the user may see payloads and headers of messages.
 	Payloads bool
 }
 
-// values are the i-th values of an object for a chart of a page, over the hours that the query names.
+// values returns the i-th values of an object for a chart, over the hours in the query.
 func (r Request) values(h *sample.History, key string, i int) chart.Series {
 	n, span := 360, time.Hour
 	if longer := slices.Index(view.Spans, r.Query.Get("hours")); longer > 0 {
@@ -34,19 +34,19 @@ func (r Request) values(h *sample.History, key string, i int) chart.Series {
 		span = time.Duration(hours) * time.Hour
 		n = int(span / (5 * time.Minute))
 	}
-	// The end changes with the last point alone, and so does what is sent to an open page.
+	// The end changes only when the last point does, and so does the data that is sent to an open page.
 	return chart.Series{Values: h.Values(r.Now, span, key, i, n), End: r.Now.Truncate(span / time.Duration(n)), Span: span}
 }
 
 // Func builds a page.
 type Func func(ctx context.Context, r Request) (*view.Page, error)
 
-// Parameters are those that the queries of pages have.
+// Parameters lists the parameters in the queries of pages.
 var Parameters = strings.Fields(`
 	after all as broker channel consumer desc do download eventType from header hours id live message metadata name next origin
 	outcome partition q reason receiver relay seq since sort source span stage state status stream subject system until`)
 
-// link is the path of a page with a query of names and values.
+// link returns the path of a page with a query, from pairs of name and value.
 func link(page string, pairs ...string) string {
 	q := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -60,7 +60,7 @@ func link(page string, pairs ...string) string {
 	return page + "?" + q.Encode()
 }
 
-// reading is the source of a part that a page reads itself. An error states why it has nothing.
+// reading returns the source of a part whose data a page reads itself. An error explains why there is no data.
 func reading(name string, r Request, err error) view.Source {
 	if err != nil {
 		return view.Source{Name: name}.Away(err)
@@ -68,7 +68,7 @@ func reading(name string, r Request, err error) view.Source {
 	return view.Source{Name: name, Asked: r.Now}
 }
 
-// source states how current a sample is.
+// source describes how current a sample is.
 func source[T any](name string, s sample.Sample[T]) view.Source {
 	v := view.Source{Name: name, Asked: s.At, Stale: s.Stale()}
 	if s.Err != nil {
@@ -81,12 +81,12 @@ func source[T any](name string, s sample.Sample[T]) view.Source {
 	return v
 }
 
-// sourceState is what the source of a sample is judged by.
+// sourceState returns the values that determine the state of a sample's source.
 func sourceState[T any](name string, s sample.Sample[T]) state.Source {
 	return state.Source{Name: name, Answered: s.At, Failing: s.Failing, Took: s.Took}
 }
 
-// NATS is what the pages need of a NATS account.
+// NATS is the interface of a NATS account that the pages need.
 type NATS interface {
 	ConsumerSource
 	MessageSource

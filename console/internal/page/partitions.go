@@ -19,10 +19,10 @@ import (
 // PartitionSet is a set of package partition.
 type PartitionSet struct {
 	Name, Stream, Subject string
-	// TTL is how long a member can be silent before it is gone.
+	// TTL is how long a member may be silent before it counts as gone.
 	TTL        time.Duration
 	Partitions []partition.Partition
-	// Err is why the partitions are not known; nil: they are.
+	// Err is why the partitions are not known, or nil.
 	Err error
 }
 
@@ -31,28 +31,28 @@ type PartitionSource interface {
 	PartitionSets(ctx context.Context) ([]PartitionSet, error)
 }
 
-// Partitions are the pages of the sets of partitions.
+// Partitions has the pages of the sets of partitions.
 type Partitions struct {
 	source    PartitionSource
 	latest    *sample.Latest[[]judgedSet]
 	all       *objects[judgedSet]
 	consumers *Consumers
-	// before are the sets of the last sample, by name. Only the sampler's goroutine uses it.
+	// before contains the sets of the last sample, by name. Only the sampler's goroutine uses it.
 	before map[string]judgedSet
 }
 
-// judgedSet is a set with its state, how many messages wait and are with members, and how many partitions each member has.
+// judgedSet is a set with its state, the numbers of messages that wait and that members have, and the number of partitions of each member.
 type judgedSet struct {
 	PartitionSet
 	state               state.State
 	since               since
 	pending, ackPending uint64
 	members             map[string]int
-	judged              []state.Partition // as Partitions
+	judged              []state.Partition // in the order of Partitions
 	free                map[int]time.Time // when a partition was first seen without an owner
 }
 
-// NewPartitions makes the pages, and has the sampler ask their source. A partition is judged as its consumer.
+// NewPartitions returns the pages. The sampler asks their source. The state of a partition includes that of its consumer.
 func NewPartitions(s *sample.Sampler, source PartitionSource, consumers *Consumers) *Partitions {
 	p := &Partitions{source: source, consumers: consumers, all: &objects[judgedSet]{
 		noun: "set", name: func(s judgedSet) string { return s.Name },
@@ -67,7 +67,7 @@ func (p *Partitions) ask(ctx context.Context) ([]judgedSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	states := map[string]state.State{} // of the consumers. One that is not known has none
+	states := map[string]state.State{} // of the consumers; an unknown consumer has none
 	if consumers, known := p.consumers.audience(ctx); known {
 		for _, one := range consumers {
 			states[one.key] = one.state
@@ -91,14 +91,14 @@ func worstSet(a, b judgedSet) int {
 	return cmp.Or(cmp.Compare(a.state.Level, b.state.Level), cmp.Compare(a.Name, b.Name))
 }
 
-// Pages are the functions of the pages by their paths.
+// Pages returns the functions of the pages, by path.
 func (p *Partitions) Pages() map[string]Func { return map[string]Func{"sets": p.list, "set": p.one} }
 
-// next judges the set of the next sample with the states of all consumers, by key.
+// next returns the set of the next sample with its state, from the states of all consumers, by key.
 func (s judgedSet) next(set PartitionSet, states map[string]state.State, now time.Time) judgedSet {
 	next := judgedSet{PartitionSet: set, members: map[string]int{}, free: map[int]time.Time{}}
 	if set.Err != nil {
-		next.free = s.free // it is not known that a partition has an owner
+		next.free = s.free // whether a partition has an owner is not known
 	}
 	for _, one := range set.Partitions {
 		next.pending, next.ackPending = next.pending+one.Pending, next.ackPending+one.AckPending
@@ -116,10 +116,10 @@ func (s judgedSet) next(set PartitionSet, states map[string]state.State, now tim
 	return next
 }
 
-// consumer is the name of the consumer of a partition.
+// consumer returns the name of a partition's consumer.
 func (s *PartitionSet) consumer(number int) string { return s.Name + "-" + strconv.Itoa(number) }
 
-// setColumns are those of the list. The page of a set has the values from the third on.
+// setColumns are the columns of the list. The page of a set shows the values from the third on.
 var setColumns = []column[judgedSet]{
 	text("Set", func(s judgedSet) view.Value { return view.Linked(s.Name, link("set", "name", s.Name)) }),
 	text("State", func(s judgedSet) view.Value { return s.state.Value() }).by("state", worstSet),

@@ -17,14 +17,14 @@ import (
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-// maxShown is how many bytes of a payload a page shows, and maxHex how many of them as hex.
+// maxShown is how many bytes of a payload a page shows, and maxHex how many of them it shows as hex.
 const (
 	maxShown = 64 << 10
 	maxHex   = 8 << 10
 )
 
-// payloadBlock shows a payload as text, JSON or hex, as the parameter "as" of the query says, or as what it looks like. The parameter
-// "download" of its page sends all of it.
+// payloadBlock shows a payload as text, JSON or hex: as the query's parameter "as" requires, or as the payload looks. The parameter "download" of its
+// page sends the whole payload.
 func payloadBlock(data []byte, r Request, page string, pairs ...string) view.Block {
 	if !r.Payloads {
 		return view.Block{Title: "Payload", Note: inSentence("no payload", nil)}
@@ -53,7 +53,7 @@ func payloadBlock(data []byte, r Request, page string, pairs ...string) view.Blo
 		block.Text = hex.Dump(shown)
 	case "json":
 		block.Fold = view.Fold(data)
-		fallthrough // a single value, or a document that is too large, is not folded
+		fallthrough // a single value, and a document that is too large, are not folded
 	case "text":
 		block.Text, _ = printable(shown, len(shown))
 	}
@@ -68,7 +68,7 @@ func payloadBlock(data []byte, r Request, page string, pairs ...string) view.Blo
 	return block
 }
 
-// download sends a payload in place of its page.
+// download returns a payload for download in place of its page.
 func download(r Request, name string, data []byte) (*view.Page, error) {
 	if !r.Payloads {
 		return nil, &Problem{Status: http.StatusForbidden, Text: inSentence("no payload", nil), Fix: "Sign in with the token of an administrator."}
@@ -76,8 +76,8 @@ func download(r Request, name string, data []byte) (*view.Page, error) {
 	return &view.Page{Download: &view.Download{Name: name + ".bin", Data: data}}, nil
 }
 
-// printable is the begin of data as text. Bytes that are no text, and characters that could change how the rest of the page is read, are
-// replaced.
+// printable returns the start of data as text. It replaces bytes that are not text, and characters that could change how the rest of the page is
+// read.
 func printable(data []byte, most int) (text string, cut bool) {
 	if len(data) > most {
 		data, cut = data[:most], true
@@ -90,7 +90,7 @@ func printable(data []byte, most int) (text string, cut bool) {
 	}, string(data)), cut
 }
 
-// glimpse is the begin of a payload in one line.
+// glimpse returns the start of a payload on one line.
 func (r Request) glimpse(data []byte) view.Value {
 	if !r.Payloads {
 		return view.None(inSentence("no payload", nil))

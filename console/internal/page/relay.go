@@ -17,13 +17,13 @@ import (
 	"github.com/jetpull/jetpull/internal/mask"
 )
 
-// Caller makes requests to the HTTP interface of a system. The answer is decoded from JSON. An answer 404 is [fs.ErrNotExist],
-// and 401 or 403 is [fs.ErrPermission]. The relay's client is one.
+// Caller makes requests to the HTTP interface of a system and decodes the JSON of the response. A response 404 is [fs.ErrNotExist], and 401 or 403 is
+// [fs.ErrPermission]. The relay's client implements it.
 type Caller interface {
 	Call(ctx context.Context, method, path string, body, answer any) error
 }
 
-// receiver is a receiver of the relay, as its interface shows it.
+// receiver is a receiver of the relay, as the relay's interface describes it.
 type receiver struct {
 	Name, Order    string
 	PostEndpoint   string `json:"post_endpoint"`
@@ -36,7 +36,7 @@ type receiver struct {
 	WindowSize     float64 `json:"window_size"`
 	RetryAfter     float64 `json:"retry_after"`
 	Paused         bool
-	// State is nil in the relay's answer, and unknown here, where the relay does not know it now.
+	// State is nil in the relay's response, and unknown here, if the relay does not know it now.
 	State *receiverState
 }
 
@@ -47,19 +47,19 @@ type receiverState struct {
 	InFlight          int `json:"in_flight"`
 	Backlog           int
 	Oldest            float64
-	// Failed counts messages on the list of failed ones, and Refused the POSTs since the last that succeeded; nil: not
-	// known, since the process that was asked has made none.
+	// Failed is the number of messages on the list of failed ones. Refused is the number of failed POSTs since the last success. It is nil if it is
+	// unknown, because the process that was asked has made none.
 	Failed       int
 	Refused      *int
 	RefusedSince time.Time `json:"refused_since"`
-	// Answers is zero if there is none yet.
+	// Answers is zero if there are none yet.
 	Answers struct {
 		Total, Count int
 		P50, P99     float64
 	}
 }
 
-// Relay are the pages of a relay.
+// Relay has the pages of a relay.
 type Relay struct {
 	targets
 	call Caller
@@ -67,7 +67,7 @@ type Relay struct {
 
 const relayName = "relay"
 
-// NewRelay makes the pages, and has the sampler ask the relay. The runner runs operations on many receivers.
+// NewRelay returns the pages. The sampler asks the relay. The runner runs operations on many receivers.
 func NewRelay(s *sample.Sampler, call Caller, runner *operation.Runner, marks *Marks) *Relay {
 	y := &Relay{call: call}
 	y.targets = targets{
@@ -80,7 +80,7 @@ func NewRelay(s *sample.Sampler, call Caller, runner *operation.Runner, marks *M
 	return y
 }
 
-// Pages are the functions of the pages by their paths.
+// Pages returns the functions of the pages, by path.
 func (y *Relay) Pages() map[string]Func {
 	return map[string]Func{"relay": y.receivers, "receiver": y.one, "relaymessage": y.message, "relaymessages": y.messages}
 }
@@ -114,7 +114,7 @@ func (y *Relay) ask(ctx context.Context) (found targetSample, err error) {
 	return found, nil
 }
 
-// state is what the receiver is judged by, but for its failures.
+// state returns the values that determine the receiver's state, except its failures.
 func (r receiver) state() state.Receiver {
 	v := state.Receiver{
 		Noun: "message", Gone: "failed message", Known: !r.State.unknown, Backlog: r.State.Backlog, InFlight: r.State.InFlight, Refused: state.NotKnown,
@@ -124,7 +124,7 @@ func (r receiver) state() state.Receiver {
 	case r.State.Refused != nil:
 		v.Refused = *r.State.Refused
 	case v.Backlog == 0 && v.InFlight == 0:
-		v.Refused = 0 // whatever was sent last, nothing waits for it
+		v.Refused = 0 // nothing waits for the receiver, whatever the last POST returned
 	}
 	if r.Paused {
 		v.Paused = "Paused by an operator"
@@ -147,7 +147,7 @@ func (r receiver) window() view.Value {
 	return view.Value{Text: fmt.Sprintf("%d of %d", r.State.WindowUsed, r.RateLimit), Title: "POSTs in the last " + view.Span(seconds(r.WindowSize))}
 }
 
-// answers are how long some of the last answers took at most.
+// answers returns the maximum duration of a percentage of the last answers.
 func (r receiver) answers(percent int, took float64) view.Value {
 	if r.State.Answers.Count == 0 {
 		return view.None("This relay process has no answer of the receiver yet")
@@ -156,7 +156,7 @@ func (r receiver) answers(percent int, took float64) view.Value {
 		view.Count(uint64(r.State.Answers.Count), "answer"), seconds(took))}
 }
 
-// receiverColumns are those that only receivers have.
+// receiverColumns are the columns that only receivers have.
 var receiverColumns = []column[target]{
 	number("Window", func(one target) view.Value { return one.ifKnown(one.receiver.window()) }).help("POSTs in the window of the rate limit"),
 	number("p50", func(one target) view.Value { return one.receiver.answers(50, one.receiver.State.Answers.P50) }).
@@ -167,7 +167,7 @@ var receiverColumns = []column[target]{
 	text("Endpoint", func(one target) view.Value { return view.Text(mask.URL(one.address)) }).wide(),
 }
 
-// receivers is the list of the receivers.
+// receivers shows the list of receivers.
 func (y *Relay) receivers(ctx context.Context, r Request) (*view.Page, error) {
 	list := &view.List{Empty: inSentence("no receivers", nil)}
 	name := text("Receiver", func(one target) view.Value { return view.Linked(one.title, one.path) }).
@@ -185,7 +185,7 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 		Nav: "relay", Title: name, Crumbs: []view.Link{{Text: "Relay", Href: "relay"}}, Parts: []view.Part{{ID: "receiver", Source: source(relayName, s)}},
 	}
 	switch {
-	case !found && s.Stale(): // whether there is one is not known
+	case !found && s.Stale(): // the receiver may exist
 		return page, nil
 	case !found:
 		return nil, notFound("The list of receivers shows all that there are.", "There is no receiver %q.", name)
@@ -196,7 +196,7 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 	part.Actions = thenAsk(y.latest, part.Actions)
 	page.Parts = []view.Part{
 		part,
-		// The first part states why it is stale.
+		// The first part explains why it is stale.
 		{ID: "configuration", Title: "Configuration", Lines: inWords("receiver", one.receiver), Source: view.Source{Stale: s.Stale()}},
 	}
 	return page, nil

@@ -34,14 +34,14 @@ type relayMessage struct {
 	}
 	Reported, Truncated bool
 	Waiting             struct {
-		For   string // empty: for nothing
+		For   string // empty if it waits for nothing
 		Until time.Time
 	}
-	Response *json.RawMessage // nil: the relay has kept none
+	Response *json.RawMessage // nil if the relay has kept none
 	Error    *struct{ Code, Stage, Message string }
 }
 
-// message is a message of the relay as a timeline.
+// message shows a message of the relay as a timeline.
 func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 	src, id := r.Query.Get("source"), r.Query.Get("id")
 	var m relayMessage
@@ -65,7 +65,7 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 		y.oneFailed(ctx, &part, src, id)
 	}
 	request, payload, err := y.request(ctx, r, path, src, id)
-	for _, a := range m.Attempts { // with the begin of each of the last answers
+	for _, a := range m.Attempts { // with the start of each of the last responses
 		if a.Answer != nil && r.Payloads {
 			text := headerLines(a.Answer.Headers) + "\n" + a.Answer.Body
 			request.Texts = append(request.Texts, view.Block{Title: "Answer to attempt " + strconv.Itoa(a.Number), Text: text})
@@ -90,7 +90,7 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 	}, nil
 }
 
-// oneFailed adds the actions on a failed message to its page, if the message is on the list.
+// oneFailed adds the actions on a failed message to its page, if the message is on the list of failed ones.
 func (y *Relay) oneFailed(ctx context.Context, part *view.Part, source, id string) {
 	filter := map[string]string{"source": source, "message": id}
 	found, _, err := y.failures(ctx, filter, "")
@@ -104,7 +104,7 @@ func (y *Relay) oneFailed(ctx context.Context, part *view.Part, source, id strin
 	}
 }
 
-// steps are what happened to the message.
+// steps returns the history of the message.
 func (m *relayMessage) steps() []step {
 	all := []step{{at: m.Arrived, what: "arrived"}}
 	for _, a := range m.Attempts {
@@ -125,7 +125,7 @@ func headerLines(headers map[string]string) string {
 	return text
 }
 
-// request shows the payload and the headers that the sender has sent, or sends the payload. The relay keeps both until the message is DONE.
+// request shows the payload and the headers from the sender, or sends the payload. The relay keeps both until the message is DONE.
 func (y *Relay) request(ctx context.Context, r Request, path, src, id string) (part view.Part, payload []byte, err error) {
 	var sent struct {
 		Headers map[string]string
@@ -151,7 +151,7 @@ func (y *Relay) request(ctx context.Context, r Request, path, src, id string) (p
 	return part, sent.Payload, err
 }
 
-// messages is the list of the messages that the relay has a record of, delivered ones too.
+// messages lists the messages of which the relay has a record, including delivered ones.
 func (y *Relay) messages(ctx context.Context, r Request) (*view.Page, error) {
 	q := r.Query
 	filter, err := parameters(q, "receiver", "source", "message", "status", "since", "until")
@@ -196,10 +196,10 @@ func (y *Relay) messages(ctx context.Context, r Request) (*view.Page, error) {
 	}, nil
 }
 
-// relayTones are the tones of the states of a message that has ended.
+// relayTones maps the final states of a message to tones.
 var relayTones = map[string]view.Tone{"DONE": view.Good, "FAILED": view.Bad}
 
-// step is something that happened to a message of the relay or the broker.
+// step is an event in the history of a message of the relay or the broker.
 type step struct {
 	at             time.Time
 	receiver, what string
@@ -207,7 +207,7 @@ type step struct {
 	problem        string
 }
 
-// attempt is a step that made a request. Without a status no response came.
+// attempt returns a step that made a request. A status of 0 means that there was no response.
 func attempt(at time.Time, receiver string, n, status int, took float64, problem string) step {
 	answer := view.Word(view.Bad, "no answer")
 	if status > 0 {
@@ -216,7 +216,7 @@ func attempt(at time.Time, receiver string, n, status int, took float64, problem
 	return step{at: at, receiver: receiver, what: "attempt " + strconv.Itoa(n), answer: answer, took: view.Duration(seconds(took)), problem: problem}
 }
 
-// waits are why a message waits, and until when, if it does.
+// waits returns why a message waits, and until when, if it waits.
 func waits(why string, until time.Time) []view.Fact {
 	if why == "" {
 		return nil
@@ -224,7 +224,7 @@ func waits(why string, until time.Time) []view.Fact {
 	return []view.Fact{{Name: "Waits for", Value: plain(why)}, {Name: "Waits until", Value: view.Ago(until, "That is not known")}}
 }
 
-// timeline is a list of what happened to a message, the oldest first.
+// timeline returns a list of the history of a message, oldest first.
 func timeline(found string, steps []step) *view.List {
 	list := &view.List{Found: found, Columns: view.Columns("When", "Receiver", "What", "Answer", ">Took", "*Error")}
 	slices.SortStableFunc(steps, func(a, b step) int { return a.at.Compare(b.at) })

@@ -18,28 +18,28 @@ import (
 )
 
 const (
-	// letterWindow is how many messages are read at once, and maxScanned how many a page or a preview reads.
+	// letterWindow is the number of messages to read at once. maxScanned is the number that a page or a preview reads.
 	letterWindow = 500
 	maxScanned   = 10_000
-	// windowBytes bounds the messages that a search holds at once, up to one answer of the server more.
+	// windowBytes limits the size of the messages that a search holds at once. One answer of the server may exceed it.
 	windowBytes = 16 << 20
-	// scanTime bounds the search of a page.
+	// scanTime limits the search of a page.
 	scanTime = 1500 * time.Millisecond
 )
 
-// search reads the messages of a stream from the newest to the oldest, by direct get.
+// search reads the messages of a stream with direct get, newest first.
 type search struct {
 	source  MessageSource
 	info    *jetstream.StreamInfo
-	subject string // of the messages; empty: all
-	// low and high are the first and the last sequence that are searched; 0: those of the stream. A list begins at from.
+	subject string // of the messages; empty means all
+	// low and high are the first and last sequences to search; 0 means those of the stream. A list starts at from.
 	low, high, from uint64
-	fits            func(*jetstream.RawStreamMsg) bool // whether a list has a message
-	// most is how many messages are read, and atOnce how many of the first answer.
+	fits            func(*jetstream.RawStreamMsg) bool // whether a list shows a message
+	// most is the number of messages to read, and atOnce the number in the first answer.
 	most, atOnce int
 }
 
-// begin has a list of the search begin at the sequence that a query names, or at the last one.
+// begin makes a list of the search start at the sequence in a query, or else at the last one.
 func (s *search) begin(q url.Values) (err error) {
 	s.from, err = parseSequence(q.Get("seq"))
 	if s.from == 0 || s.from > s.high {
@@ -48,8 +48,8 @@ func (s *search) begin(q url.Values) (err error) {
 	return err
 }
 
-// back passes the messages from a sequence on downwards to visit, until that returns false. It stops earlier, after most messages or scanTime. Next
-// is the sequence at which the search goes on; 0: it has reached the begin. Looked counts the messages that were read.
+// back calls visit for the messages from a sequence down, until visit returns false, or after most messages or scanTime. next is the sequence at
+// which the search continues, or 0 if it has reached the start. looked is the number of messages that were read.
 func (s *search) back(ctx context.Context, from uint64, visit func(*jetstream.RawStreamMsg) bool) (next uint64, looked int, err error) {
 	begun := time.Now()
 	read := func(low, high uint64) ([]*jetstream.RawStreamMsg, bool, error) { return s.between(ctx, low, high) }
@@ -64,8 +64,8 @@ func (s *search) back(ctx context.Context, from uint64, visit func(*jetstream.Ra
 	})
 }
 
-// between reads the messages of a range of sequences. An answer may end early where payloads are large. Cut states that there are more messages than
-// one step of a search reads, or larger ones than it holds. A range of one sequence is never cut.
+// between reads the messages in a range of sequences. An answer may end early if payloads are large. cut reports that there are more messages than
+// one step of a search may read, or larger ones than it may hold. A range of one sequence is never cut.
 func (s *search) between(ctx context.Context, low, high uint64) (all []*jetstream.RawStreamMsg, cut bool, err error) {
 	for size := 0; low <= high; {
 		n := int(min(high-low+1, letterWindow))
@@ -91,8 +91,8 @@ func (s *search) between(ctx context.Context, low, high uint64) (all []*jetstrea
 	return all, false, nil
 }
 
-// list is the part of a page with the newest n messages that fit, without most of their payloads, and with the ways to the others. Looked states how
-// far it has looked, and next is where the list goes on; 0: it has ended.
+// list returns the part of a page with the newest n matching messages, without most of their payloads, and with links to the others. looked is the
+// number of messages that were read, and next is where the list continues, or 0 at the end.
 func (s *search) list(ctx context.Context, r Request, path, noun string, n int) (part view.Part, found []brief, looked int, next uint64) {
 	next, looked, err := s.back(ctx, s.from, func(m *jetstream.RawStreamMsg) bool {
 		if !s.fits(m) {
@@ -116,7 +116,7 @@ func (s *search) list(ctx context.Context, r Request, path, noun string, n int) 
 	return part, found, looked, next
 }
 
-// newer is the query of the page with the n messages above those of a list; nil: there is none.
+// newer returns the query of the page with the n messages above those of a list, or nil if there are none.
 func (s *search) newer(ctx context.Context, q url.Values, n int) url.Values {
 	var found []uint64
 	at, looked, begun := s.from+1, 0, time.Now()
@@ -139,7 +139,7 @@ func (s *search) newer(ctx context.Context, q url.Values, n int) url.Values {
 	switch {
 	case len(found) > n:
 		return with(q, "seq", strconv.FormatUint(found[n-1], 10))
-	case at <= s.high && at > s.from+1: // there may be others above those that were read
+	case at <= s.high && at > s.from+1: // there may be more above those that were read
 		return with(q, "seq", strconv.FormatUint(at-1, 10))
 	case at > s.high && len(found) > 0:
 		return with(q, "seq", "")
@@ -150,17 +150,17 @@ func (s *search) newer(ctx context.Context, q url.Values, n int) url.Values {
 const (
 	// glimpsed is how many bytes of a payload a list shows.
 	glimpsed = 100
-	// briefHeader bounds a header of a message on a list, in bytes.
+	// briefHeader is the maximum size of a header of a listed message, in bytes.
 	briefHeader = 4 << 10
 )
 
-// brief is a message as lists show it: with the begin of its payload and the headers of a dead letter, and how much there is of both.
+// brief is a message as lists show it: with the start of its payload, the headers of a dead letter, and the sizes of both.
 type brief struct {
 	*jetstream.RawStreamMsg
 	size, headers int
 }
 
-// briefly copies what lists show, so that the memory of the payload and the other headers is free.
+// briefly copies the parts of a message that lists show, so that the memory of the rest can be freed.
 func briefly(m *jetstream.RawStreamMsg) brief {
 	one := *m
 	one.Data, one.Header = bytes.Clone(m.Data[:min(len(m.Data), glimpsed+1)]), nats.Header{}

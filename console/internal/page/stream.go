@@ -42,7 +42,7 @@ func worstStream(a, b judgedStream) int {
 	return cmp.Or(cmp.Compare(a.state.Level, b.state.Level), byStream(a, b))
 }
 
-// ask reads and judges all streams, and measures how they grow.
+// ask reads all streams, determines their states, and measures their growth.
 func (m *Messages) ask(ctx context.Context) ([]judgedStream, error) {
 	infos, err := m.source.Streams(ctx)
 	if err != nil {
@@ -67,7 +67,7 @@ func (m *Messages) ask(ctx context.Context) ([]judgedStream, error) {
 	return all, nil
 }
 
-// streamKind is what a stream is, and its name as that.
+// streamKind returns what a stream is used as, and its name as that.
 func streamKind(info *jetstream.StreamInfo) (kind, name string) {
 	name = info.Config.Name
 	if bucket, ok := strings.CutPrefix(name, "KV_"); ok && slices.Contains(info.Config.Subjects, "$KV."+bucket+".>") {
@@ -79,12 +79,12 @@ func streamKind(info *jetstream.StreamInfo) (kind, name string) {
 	return "stream", name
 }
 
-// internal reports whether a stream belongs to a system, or to the server. Such streams are hidden unless a user asks for them.
+// internal reports whether a stream belongs to a system or to the server. Such streams are hidden unless a user asks for them.
 func internal(info *jetstream.StreamInfo) bool {
 	return strings.HasPrefix(info.Config.Name, "$") || systems.OfStream(info.Config.Name, info.Config.Subjects) != ""
 }
 
-// internal reports whether the last sample has a stream of a name that is internal.
+// internal reports whether a stream in the last sample is internal.
 func (m *Messages) internal(stream string) bool {
 	all := m.latest.Get().Value
 	i, found := slices.BinarySearchFunc(all, stream, func(s judgedStream, name string) int { return cmp.Compare(s.Config.Name, name) })
@@ -115,7 +115,7 @@ var streamColumns = []column[judgedStream]{
 		by("last", func(a, b judgedStream) int { return a.State.LastTime.Compare(b.State.LastTime) }),
 }
 
-// place leads to a message of a stream.
+// place returns a link to a message of a stream.
 func place(info judgedStream, seq uint64, at time.Time) view.Value {
 	if info.State.Msgs == 0 {
 		return view.None("There is no message")
@@ -125,7 +125,7 @@ func place(info judgedStream, seq uint64, at time.Time) view.Value {
 	return v
 }
 
-// streamList are the streams of the list. Internal ones are hidden, unless a user asks for them, or an operator has to look at them.
+// streamList is the list of streams. It hides internal ones, unless a user asks for them or an operator must look at them.
 var streamList = &objects[judgedStream]{
 	noun: "stream", name: func(s judgedStream) string { return s.Config.Name },
 	fits: func(q url.Values, s judgedStream) bool {
@@ -142,7 +142,7 @@ func (m *Messages) streams(ctx context.Context, r Request) (*view.Page, error) {
 		searchField(r.Query, "q", "Stream or subject", "name or subject"), internalField(r.Query)), nil
 }
 
-// stream shows all that there is to know of a stream, except its messages.
+// stream shows everything about a stream except its messages.
 func (m *Messages) stream(ctx context.Context, r Request) (*view.Page, error) {
 	name := r.Query.Get("name")
 	info, err := m.source.Stream(ctx, name)

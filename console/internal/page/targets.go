@@ -19,23 +19,23 @@ import (
 // target is a receiver of the relay or a consumer of the broker.
 type target struct {
 	state.Receiver
-	// name differs for each, title is shown and is that of filters, and path leads to its page.
+	// name is unique, title is the name that pages and filters show, and path leads to its page.
 	name, title, path string
-	address           string    // where its messages are sent, if the list can be searched for that
-	failed, window    int       // how many messages were given up, which state.Receiver has only if the system lists them, and the window's use
-	oldest            time.Time // when the first of those that wait arrived; zero: none waits
-	from              time.Time // since when it is in its state, as its system says; zero: it does not
+	address           string    // where its messages are sent, if the list can be searched for it
+	failed, window    int       // messages that were given up, which state.Receiver has only if the system lists them, and used part of the window
+	oldest            time.Time // when the oldest waiting message arrived; zero if none waits
+	from              time.Time // since when it is in its state, according to its system; zero if unknown
 	now               state.State
 	since             since
-	// Fields that only one of the systems has.
+	// Fields of only one of the systems.
 	receiver receiver
 	jobs     jobs
 }
 
-// marked is what a mark of the failures is for.
+// marked returns the object of the mark for a target's failures.
 func (t target) marked(noun string) string { return t.Gone + "s of " + noun + " " + t.name }
 
-// ifKnown is a value that a system has only while it knows the state of the target.
+// ifKnown returns a value that a system reports only while it knows the state of the target.
 func (t target) ifKnown(v view.Value) view.Value {
 	if !t.Known {
 		return view.None("not known now")
@@ -43,31 +43,31 @@ func (t target) ifKnown(v view.Value) view.Value {
 	return v
 }
 
-// worstTarget has the worst first, and of equals the one with the most failures, and then the one that most messages wait for.
+// worstTarget orders by state, worst first, then by failures, and then by waiting messages, most first.
 func worstTarget(a, b target) int {
 	return cmp.Or(cmp.Compare(a.now.Level, b.now.Level), cmp.Compare(b.failed, a.failed), cmp.Compare(b.Backlog, a.Backlog), cmp.Compare(a.name, b.name))
 }
 
-// targetSample are the targets of a system.
+// targetSample contains the targets of a system.
 type targetSample struct {
 	all           []target
-	unused        []target // channels of the broker that have no consumer
-	failed        float64  // how many of all messages were given up; not a number: that is not known now
+	unused        []target // channels of the broker without consumers
+	failed        float64  // number of messages that were given up; NaN if it is not known now
 	delivered     int
-	seen, backlog int // how many of those that were given up somebody has looked at, and how many messages wait
+	seen, backlog int // messages that were given up and that somebody has looked at, and waiting messages
 	oldest        time.Time
 }
 
-// targets are the receivers of the relay, or the consumers of the broker, and what their pages have in common.
+// targets has the receivers of the relay, or the consumers of the broker, and the common parts of their pages.
 type targets struct {
 	system, noun string
-	rates        string // the title of the chart of the messages that were delivered
+	rates        string // title of the chart of delivered messages
 	latest       *sample.Latest[targetSample]
 	all          *objects[target]
 	history      *sample.History
 	marks        *Marks
 	failed       *failureList
-	// before are the targets of the last sample, and delivered measures what all have received. Only the sampler's goroutine uses them.
+	// before contains the targets of the last sample, and delivered measures all deliveries. Only the sampler's goroutine uses them.
 	before    map[string]target
 	delivered meter
 }
@@ -81,7 +81,7 @@ const (
 	targetWidth
 )
 
-// start has the sampler ask the system. The runner runs operations on many targets.
+// start makes the sampler ask the system. The runner runs operations on many targets.
 func (t *targets) start(s *sample.Sampler, runner *operation.Runner, ask func(context.Context) (targetSample, error), kind string,
 	actions func(target) []view.Action, offers ...offer,
 ) {
@@ -101,7 +101,7 @@ func (t *targets) start(s *sample.Sampler, runner *operation.Runner, ask func(co
 // System implements [operation.Source].
 func (t *targets) System() string { return t.system }
 
-// judge completes a sample.
+// judge completes a sample with the states of its targets.
 func (t *targets) judge(ctx context.Context, s *targetSample) {
 	now, found := time.Now(), make(map[string]target, len(s.all))
 	for i, one := range s.all {
@@ -131,7 +131,7 @@ func (t *targets) judge(ctx context.Context, s *targetSample) {
 	t.history.Put(now, total, math.NaN(), float64(s.backlog), s.failed, t.delivered.rate)
 }
 
-// columns are those that the lists of both systems have. The page of a target has the values from the second on.
+// columns returns the columns that the lists of both systems have. The page of a target shows the values from the second on.
 func (t *targets) columns(now time.Time) []column[target] {
 	return []column[target]{
 		text("State", func(one target) view.Value { return one.now.Value() }).by("state", worstTarget),
@@ -149,7 +149,7 @@ func (t *targets) columns(now time.Time) []column[target] {
 	}
 }
 
-// list is the page of the list, with columns of the system around those that both have.
+// list returns the page of the list, with columns of the system around the common ones.
 func (t *targets) list(r Request, s sample.Sample[targetSample], list *view.List, first, last []column[target], more ...view.Option) *view.Page {
 	list.Path = t.system
 	all, columns := slices.Concat(s.Value.all, s.Value.unused), slices.Concat(first, t.columns(r.Now), last)
@@ -167,7 +167,7 @@ func fitsTarget(q url.Values, t target) bool {
 
 const noConsumer = "no consumer"
 
-// part is the first part of the page of a target, with columns that only its system has.
+// part returns the first part of a target's page, with the columns that only its system has.
 func (t *targets) part(ctx context.Context, r Request, from view.Source, one target, more []column[target]) view.Part {
 	part := view.Part{
 		ID: t.noun, Source: from, Problem: one.now.Sentence, ProblemTone: one.now.Level.Tone(), Actions: t.all.actions(one), Charts: t.charts(r, one.name),
@@ -202,7 +202,7 @@ func (t *targets) Overview(ctx context.Context, r Request) Digest {
 	})
 }
 
-// charts are those of a target, and of all.
+// charts returns the charts of a target, or of all.
 func (t *targets) charts(r Request, name string) []chart.Chart {
 	return []chart.Chart{
 		chart.Large("Backlog", "messages", r.values(t.history, name, histBacklog)),

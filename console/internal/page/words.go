@@ -32,7 +32,7 @@ var words = template.Must(template.New("").Funcs(template.FuncMap{
 	"bytes":   func(n any) string { return view.Bytes(natural(n)).Text },
 }).Parse(wordsText))
 
-// natural is a number of any type of integers.
+// natural converts a value of any integer type.
 func natural(n any) uint64 {
 	if v := reflect.ValueOf(n); v.CanInt() {
 		return uint64(max(0, v.Int()))
@@ -40,7 +40,7 @@ func natural(n any) uint64 {
 	return reflect.ValueOf(n).Uint()
 }
 
-// inWords are the lines that a template of words.txt writes about a configuration.
+// inWords returns the lines that a template of words.txt writes about a value.
 func inWords(name string, of any) (lines []string) {
 	var b strings.Builder
 	if err := words.ExecuteTemplate(&b, name, of); err != nil {
@@ -54,10 +54,10 @@ func inWords(name string, of any) (lines []string) {
 	return lines
 }
 
-// inSentence is what a template of words.txt writes, as one text.
+// inSentence returns the text that a template of words.txt writes.
 func inSentence(name string, of any) string { return strings.Join(inWords(name, of), " ") }
 
-// filters are the subjects that a consumer delivers; none: all.
+// filters returns the subjects that a consumer delivers. None means all.
 func filters(cfg jetstream.ConsumerConfig) []string {
 	if cfg.FilterSubject != "" {
 		return []string{cfg.FilterSubject}

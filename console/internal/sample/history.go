@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// sweepEvery is the time between two sweeps.
+// sweepEvery is the interval between two sweeps.
 const sweepEvery = time.Minute
 
-// History keeps the values of the last hour and of the last day of any number of objects, with width values each. It may be used by several
-// goroutines. A value takes 4 bytes, so 1,000 objects of 6 values take 16 MB.
+// History holds the values of the last hour and of the last day for any number of objects, with width values each. A value takes 4 bytes, so 1,000
+// objects with 6 values take 16 MB. History is safe for concurrent use.
 type History struct {
 	width int
 
@@ -25,7 +25,7 @@ type History struct {
 	swept     time.Time
 }
 
-// rings are the values of objects with one resolution.
+// rings holds the values of objects at one resolution.
 type rings struct {
 	step   time.Duration
 	points int64
@@ -33,24 +33,24 @@ type rings struct {
 }
 
 type ring struct {
-	Last   int64 // the step of the newest point
+	Last   int64 // step of the newest point
 	Values []float32
 }
 
 var gap = float32(math.NaN())
 
-// NewHistory makes a history of objects with width values each.
+// NewHistory returns a history of objects with width values each.
 func NewHistory(width int) *History {
 	return &History{width: width, hour: rings{10 * time.Second, 360, map[string]*ring{}}, day: rings{5 * time.Minute, 288, map[string]*ring{}}}
 }
 
-// History makes a history that has a name among those of the sampler.
+// History returns a new history, which has a name among those of the sampler.
 func (s *Sampler) History(name string, width int) *History {
 	s.Histories[name] = NewHistory(width)
 	return s.Histories[name]
 }
 
-// Put records the values of an object at a time. Of several within a step the last stay.
+// Put records the values of an object at a time. The last of several values within a step counts.
 func (h *History) Put(at time.Time, key string, values ...float64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -60,13 +60,13 @@ func (h *History) Put(at time.Time, key string, values ...float64) {
 	}
 	for _, r := range []rings{h.hour, h.day} {
 		r.put(at, key, values)
-		if sweep { // objects that have no value any more are forgotten
+		if sweep { // remove objects that no longer have values
 			maps.DeleteFunc(r.all, func(_ string, one *ring) bool { return r.at(at)-one.Last >= r.points })
 		}
 	}
 }
 
-// at is the step of a time.
+// at returns the step of a time.
 func (r rings) at(t time.Time) int64 { return t.UnixNano() / int64(r.step) }
 
 func (r rings) put(at time.Time, key string, values []float64) {
@@ -90,8 +90,8 @@ func (r rings) put(at time.Time, key string, values []float64) {
 	}
 }
 
-// Values are n of the i-th values of an object over a span that ends now, of an hour or up to a day, oldest first and evenly spaced. A gap is not
-// a number.
+// Values returns n of the i-th values of an object over a span that ends at at, oldest first and evenly spaced. The span is an hour, or up to a day.
+// NaN is a gap.
 func (h *History) Values(at time.Time, span time.Duration, key string, i, n int) []float64 {
 	r := h.hour
 	if span > time.Hour {
@@ -108,14 +108,14 @@ func (h *History) Values(at time.Time, span time.Duration, key string, i, n int)
 				continue
 			}
 			if v := float64(one.Values[int(t%r.points)*h.width+i]); !math.IsNaN(v) {
-				out[j] = v // the last of several stays
+				out[j] = v // the last of several counts
 			}
 		}
 	}
 	return out
 }
 
-// Export is the last day of all objects, or of the one without a name if that is larger than most bytes.
+// Export returns the last day of all objects. If that exceeds most bytes, it returns only the object without a name.
 func (h *History) Export(most int) ([]byte, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -136,7 +136,7 @@ func encode(all map[string]*ring) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Import adds what Export has returned, for objects that have no values of this process yet.
+// Import adds values from Export, for objects that have no values of this process yet.
 func (h *History) Import(data []byte) error {
 	zip, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
@@ -151,7 +151,7 @@ func (h *History) Import(data []byte) error {
 	points, width := h.day.points, h.width
 	for key, one := range all {
 		if one == nil || len(one.Values) != int(points)*width {
-			continue // of another version
+			continue // from another version
 		}
 		own := h.day.all[key]
 		if own == nil || own.Last < one.Last {

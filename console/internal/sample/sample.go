@@ -1,5 +1,4 @@
-// Package sample reads the state of each source of the console once per interval, however many pages are open, and keeps the
-// values of the last hour.
+// Package sample reads the state of each source of the console once per interval, however many pages are open, and holds the values of the last hour.
 package sample
 
 import (
@@ -9,26 +8,26 @@ import (
 )
 
 const (
-	// watchedInterval is the time between two samples while a page is open, and idleInterval that while none is. A change is
-	// on an open page within a second.
+	// watchedInterval is the interval between two samples while a page is open, and idleInterval while no page is open. An open page shows a change
+	// within a second.
 	watchedInterval = 500 * time.Millisecond
 	idleInterval    = 10 * time.Second
-	// askTimeout bounds one request to a source.
+	// askTimeout limits one request to a source.
 	askTimeout = 10 * time.Second
-	// current is the greatest age of a sample that is shown without a request.
+	// current is the maximum age of a sample that is shown without a request.
 	current = time.Second
 	// Patience is how long a page waits for a source before it shows the last sample in grey.
 	Patience = 2 * time.Second
-	// slow is the time of an answer from which on a source has much to count. It is asked as often as while no page is open.
+	// slow is the response time from which a source counts as expensive. Such a source is always asked at idleInterval.
 	slow = 250 * time.Millisecond
 )
 
-// Sampler runs the requests to all sources. It may be used by several goroutines.
+// Sampler makes the requests to all sources. It is safe for concurrent use.
 type Sampler struct {
 	ctx     context.Context
 	stop    context.CancelFunc
 	running sync.WaitGroup
-	// Histories are those of the sources, by name. They do not change after the pages were made.
+	// Histories contains the histories of the sources, by name. It does not change after the pages were created.
 	Histories map[string]*History
 
 	mu       sync.Mutex
@@ -37,7 +36,7 @@ type Sampler struct {
 	kicks    []kick
 }
 
-// New makes a sampler. The caller closes it.
+// New returns a sampler, which the caller must close.
 func New() *Sampler {
 	s := &Sampler{changed: make(chan struct{}), Histories: map[string]*History{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -53,7 +52,7 @@ func (s *Sampler) Close() {
 // Go runs a function until Close, which ends its context and waits for it.
 func (s *Sampler) Go(run func(context.Context)) { s.running.Go(func() { run(s.ctx) }) }
 
-// Watch has the sources asked more often until the returned function is called.
+// Watch makes the sampler ask the sources more often until end is called.
 func (s *Sampler) Watch() (end func()) {
 	s.mu.Lock()
 	s.watchers++
@@ -69,7 +68,7 @@ func (s *Sampler) Watch() (end func()) {
 	})
 }
 
-// Refresh has all sources asked at once, for example after an action.
+// Refresh makes the sampler ask all sources now, for example after an action.
 func (s *Sampler) Refresh() {
 	s.mu.Lock()
 	kicks := s.kicks
@@ -79,17 +78,17 @@ func (s *Sampler) Refresh() {
 	}
 }
 
-// kick has a request begin before its time.
+// kick starts a request before its time.
 type kick chan struct{}
 
 func (k kick) now() {
 	select {
 	case k <- struct{}{}:
-	default: // it will begin anyway
+	default: // a request will start anyway
 	}
 }
 
-// Changed is closed with the next sample of any source.
+// Changed returns a channel that is closed at the next sample of any source.
 func (s *Sampler) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,27 +112,27 @@ func (s *Sampler) interval() time.Duration {
 	return idleInterval
 }
 
-// Latest is the last answer of one source.
+// Latest holds the last sample of one source.
 type Latest[T any] struct {
 	sampler *Sampler
 	kick    kick
 
 	mu     sync.Mutex
 	sample Sample[T]
-	asked  time.Time // when the last request began
-	// running is closed when that request has ended; nil: it has. Next is closed when the one after it has.
+	asked  time.Time // when the last request started
+	// running is closed when that request ends, and nil after that. next is closed when the following request ends.
 	running, next chan struct{}
 }
 
 // Sample is an answer of a source.
 type Sample[T any] struct {
 	Value T
-	// At is when the source answered. Zero: it has not answered yet.
+	// At is when the source answered. It is zero if it has not answered yet.
 	At time.Time
-	// Err is why the last request failed; nil: it did not.
+	// Err is why the last request failed, or nil.
 	Err error
-	// Failing is when the first of the last requests began that failed, or are not answered within [Patience]; zero: the last was answered. Took is
-	// how long the last answer took.
+	// Failing is when the first of the consecutive requests started that failed, or were not answered within [Patience]. It is zero if the last
+	// request was answered. Took is how long the last answer took.
 	Failing time.Time
 	Took    time.Duration
 }
@@ -141,7 +140,7 @@ type Sample[T any] struct {
 // Stale reports whether the sample is older than it should be while a page is open.
 func (s Sample[T]) Stale() bool { return s.Err != nil || time.Since(s.At) > Patience+s.rest() }
 
-// rest is the least time until the source is asked again.
+// rest returns the minimum time until the source is asked again.
 func (s Sample[T]) rest() time.Duration {
 	if s.Took >= slow {
 		return idleInterval
@@ -149,7 +148,7 @@ func (s Sample[T]) rest() time.Duration {
 	return 0
 }
 
-// Add has the sampler ask a source.
+// Add makes the sampler ask a source.
 func Add[T any](s *Sampler, ask func(context.Context) (T, error)) *Latest[T] {
 	l := &Latest[T]{sampler: s, kick: make(kick, 1), next: make(chan struct{})}
 	s.mu.Lock()
@@ -179,8 +178,8 @@ func (l *Latest[T]) run(ask func(context.Context) (T, error)) {
 		l.mu.Unlock()
 		close(ended)
 		l.sampler.announce()
-		// The interval is computed again when a page is opened, since that kicks. Intervals begin at multiples of their length: however long each
-		// source takes to answer, all are asked at the same times, and an open page is rendered once for all answers.
+		// Opening a page kicks, so that the interval is computed again. Intervals begin at multiples of their length. So all sources are asked at the
+		// same times, however long their answers take, and an open page is rendered once for all answers.
 		interval, now := max(l.sampler.interval(), l.Get().rest()), time.Now()
 		select {
 		case <-l.sampler.ctx.Done():
@@ -190,7 +189,7 @@ func (l *Latest[T]) run(ask func(context.Context) (T, error)) {
 	}
 }
 
-// Get is the last sample. It does not wait.
+// Get returns the last sample without waiting.
 func (l *Latest[T]) Get() Sample[T] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -201,8 +200,8 @@ func (l *Latest[T]) Get() Sample[T] {
 	return sample
 }
 
-// Fresh is a sample of the last second, or of a longer time if the source is slow. If there is none, it asks the source and waits for the answer for
-// up to [Patience]. If the last request has failed, it does not wait: the last sample is returned with the error.
+// Fresh returns a sample that is at most a second old, or older if the source is slow. If there is none, it asks the source and waits for the answer,
+// for at most [Patience]. If the last request failed, it does not wait, and returns the last sample with the error.
 func (l *Latest[T]) Fresh(ctx context.Context) Sample[T] {
 	if sample := l.Get(); sample.Err != nil || time.Since(sample.At) <= max(current, sample.rest()) {
 		return sample
@@ -216,8 +215,7 @@ func (l *Latest[T]) Fresh(ctx context.Context) Sample[T] {
 	return l.await(ctx, running)
 }
 
-// Next is the sample of a request that begins after the call, so that it shows the effect of an action. It waits for up to
-// [Patience].
+// Next returns the sample of a request that starts after the call, so that it shows the effect of an action. It waits for at most [Patience].
 func (l *Latest[T]) Next(ctx context.Context) Sample[T] {
 	l.mu.Lock()
 	next := l.next
@@ -226,7 +224,7 @@ func (l *Latest[T]) Next(ctx context.Context) Sample[T] {
 	return l.await(ctx, next)
 }
 
-// await waits for the end of a request.
+// await waits for the end of a request, and returns the last sample.
 func (l *Latest[T]) await(ctx context.Context, ended <-chan struct{}) Sample[T] {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()

@@ -13,17 +13,17 @@ import (
 	"github.com/jetpull/jetpull/internal/stored"
 )
 
-// keptFor is how long a bucket keeps what is not written again.
+// keptFor is how long a bucket keeps a value that is not written again.
 const keptFor = 30 * 24 * time.Hour
 
-// bucket keeps values in a key-value bucket. It implements [operation.Keep].
+// bucket stores values in a key-value bucket. It implements [operation.Keep].
 type bucket struct {
 	jetstream.KeyValue
 	source JetStream
 	info   *jetstream.StreamInfo
 }
 
-// Bucket opens a key-value bucket, and creates it if there is none.
+// Bucket opens a key-value bucket. It creates a missing one.
 func (j JetStream) Bucket(ctx context.Context, name string) (operation.Keep, error) {
 	kv, err := j.KeyValue(ctx, name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
@@ -31,7 +31,7 @@ func (j JetStream) Bucket(ctx context.Context, name string) (operation.Keep, err
 			Bucket: name, TTL: keptFor, Description: "the log, the operations and the charts of a jetpull console", Replicas: 3,
 		}
 		var refused *jetstream.APIError
-		if kv, err = j.CreateKeyValue(ctx, cfg); errors.As(err, &refused) { // there are fewer servers
+		if kv, err = j.CreateKeyValue(ctx, cfg); errors.As(err, &refused) { // there are fewer servers than replicas
 			cfg.Replicas = 1
 			kv, err = j.CreateKeyValue(ctx, cfg)
 		}
@@ -43,7 +43,7 @@ func (j JetStream) Bucket(ctx context.Context, name string) (operation.Keep, err
 	return &bucket{kv, j, info}, err
 }
 
-// Read implements [operation.Keep]. It reads by direct get, so it creates no consumer.
+// Read implements [operation.Keep]. It uses direct get, so it creates no consumer.
 func (b *bucket) Read(ctx context.Context, keys string) (map[string]*jetstream.RawStreamMsg, error) {
 	const batch = 500
 	prefix, found := "$KV."+b.Bucket()+".", map[string]*jetstream.RawStreamMsg{}

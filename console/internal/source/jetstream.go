@@ -24,10 +24,10 @@ import (
 	"github.com/jetpull/jetpull/partition"
 )
 
-// JetStream is the source of consumers and messages that an account of a NATS server is. Actions of one request are those of its client.
+// JetStream is a NATS account as a source of consumers and messages. The methods that consist of one request are those of its client.
 type JetStream struct{ jetstream.JetStream }
 
-// listed is a page of a list of the JetStream API. Missing are the names of those that no server leads, or whose leader did not answer.
+// listed is a page of a list of the JetStream API. Missing contains the names of items that no server leads, or whose leader did not answer.
 type listed struct {
 	Error        *jetstream.APIError
 	Total, Limit int
@@ -36,7 +36,7 @@ type listed struct {
 	Missing      []string
 }
 
-// list reads all pages of a list. The listers of nats.go leave out what is missing, and return others twice because they count what they have got.
+// list reads all pages of a list. The listers of nats.go skip missing items, and return other items twice because they count the received ones.
 func list(ctx context.Context, js jetstream.JetStream, subject string) (all listed, err error) {
 	subject = wire.APIPrefix(js.Options().APIPrefix, js.Options().Domain) + subject
 	known := map[string]bool{}
@@ -69,7 +69,7 @@ func list(ctx context.Context, js jetstream.JetStream, subject string) (all list
 	return all, nil
 }
 
-// Streams implements [page.MessageSource]. Those that no server leads have a name alone, and a cluster without a leader.
+// Streams implements [page.MessageSource]. A stream that no server leads has only a name, and a cluster without a leader.
 func (j JetStream) Streams(ctx context.Context) ([]*jetstream.StreamInfo, error) {
 	found, err := list(ctx, j.JetStream, "STREAM.LIST")
 	if err != nil {
@@ -85,18 +85,18 @@ func (j JetStream) Streams(ctx context.Context) ([]*jetstream.StreamInfo, error)
 	return found.Streams, nil
 }
 
-// Consumers implements [page.ConsumerSource]. Those that no server leads have names alone, and a cluster without a leader.
+// Consumers implements [page.ConsumerSource]. A consumer that no server leads has only its names, and a cluster without a leader.
 func (j JetStream) Consumers(ctx context.Context) (all []*jetstream.ConsumerInfo, err error) {
 	streams, err := j.Streams(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, info := range streams {
-		if led := info.Cluster == nil || info.Cluster.Leader != ""; led && info.State.Consumers == 0 { // without a leader, its state is not known
+		if led := info.Cluster == nil || info.Cluster.Leader != ""; led && info.State.Consumers == 0 { // without a leader, its state is unknown
 			continue
 		}
 		found, err := list(ctx, j.JetStream, "CONSUMER.LIST."+info.Config.Name)
-		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) { // it may have been deleted since it was listed
+		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) { // it may have been deleted after it was listed
 			return nil, inWords(fmt.Errorf("consumers of stream %s: %w", info.Config.Name, err))
 		}
 		for _, c := range found.Consumers {
@@ -110,7 +110,7 @@ func (j JetStream) Consumers(ctx context.Context) (all []*jetstream.ConsumerInfo
 	return all, nil
 }
 
-// maxMetadata bounds the metadata of a consumer that are kept, in bytes. The server allows 128 KiB of them, to anybody who may create consumers.
+// maxMetadata is the maximum size of a consumer's metadata that is kept, in bytes. Anybody who may create consumers can set up to 128 KiB.
 const maxMetadata = 4 << 10
 
 func limit(metadata map[string]string) {
@@ -144,7 +144,7 @@ func (j JetStream) Reset(ctx context.Context, stream, consumer string, sequence 
 	return err
 }
 
-// workersAnswer is how long workers may take to answer. A page that is open waits for all of it, if there is any worker.
+// workersAnswer is how long workers may take to answer. If there are workers, an open page waits for the whole time.
 const workersAnswer = 500 * time.Millisecond
 
 // Running implements [page.ConsumerSource].
@@ -162,7 +162,7 @@ func (j JetStream) Cancel(ctx context.Context, stream, consumer string, sequence
 
 // Stream implements [page.MessageSource].
 func (j JetStream) Stream(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
-	if len(name) > wire.MaxName { // the server would end the connection
+	if len(name) > wire.MaxName { // the server would close the connection
 		return nil, jetstream.ErrStreamNotFound
 	}
 	stream, err := j.JetStream.Stream(ctx, name)
@@ -172,11 +172,11 @@ func (j JetStream) Stream(ctx context.Context, name string) (*jetstream.StreamIn
 	return stream.CachedInfo(), nil
 }
 
-// batchBytes bounds one answer, so that large payloads do not fill the memory.
+// batchBytes limits the size of one answer, so that large payloads do not fill the memory.
 const batchBytes = 16 << 20
 
-// Messages implements [page.MessageSource]. A server of a stream that allows direct get answers to one request with all of them. The leader is asked
-// for one after the other: of another stream, and where a server has no more, since that may be a replica that lags behind.
+// Messages implements [page.MessageSource]. If the stream allows direct get, a server answers one request with all messages. For other streams, and
+// if a server has no more, since it may be a replica that lags behind, Messages asks the leader for one message after the other.
 func (j JetStream) Messages(ctx context.Context, info *jetstream.StreamInfo, from uint64, subject string, n int) (
 	all []*jetstream.RawStreamMsg, err error,
 ) {
@@ -202,7 +202,7 @@ func (j JetStream) Messages(ctx context.Context, info *jetstream.StreamInfo, fro
 	return all, nil
 }
 
-// direct reads up to n messages. Matching is how many there are from the sequence on; 0: there is none, or the server does not state it.
+// direct reads up to n messages. matching is the number of messages from the sequence on, or 0 if there are none or the server does not report it.
 func (j JetStream) direct(ctx context.Context, info *jetstream.StreamInfo, from uint64, subject string, n int) (all []*jetstream.RawStreamMsg,
 	matching uint64, err error,
 ) {
@@ -229,14 +229,14 @@ func (j JetStream) direct(ctx context.Context, info *jetstream.StreamInfo, from 
 			err = failed
 		case ok:
 			if all = append(all, one); len(all) == 1 {
-				// The server states how many messages match after each one, behind the message's own headers.
+				// The server reports how many messages match after each one, after the message's own headers.
 				values := m.Header["Nats-Num-Pending"]
 				if left, err := strconv.ParseUint(strings.Join(values[max(0, len(values)-1):], ""), 10, 64); err == nil {
 					matching = left + 1
 				}
 			}
 		case status == "204", status == "404":
-			// The end of the answer, and no message.
+			// The message ends the answer.
 			return all, matching, nil
 		default:
 			err = fmt.Errorf("the server answered %s %s", status, m.Header.Get("Description"))
@@ -255,7 +255,7 @@ func (j JetStream) Count(ctx context.Context, info *jetstream.StreamInfo, from u
 		}
 		return n, err
 	}
-	if from <= info.State.FirstSeq { // no other request of the server counts messages
+	if from <= info.State.FirstSeq { // the server has no other request that counts messages
 		counts, err := j.Subjects(ctx, info.Config.Name, subject)
 		for _, of := range counts {
 			n += of

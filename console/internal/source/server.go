@@ -15,7 +15,7 @@ import (
 	"github.com/jetpull/jetpull/internal/mask"
 )
 
-// errNotConnected is in words what nats.go states of a buffer of no bytes.
+// errNotConnected replaces the error of nats.go for a buffer of 0 bytes.
 var errNotConnected = errors.New("there is no connection to a NATS server now")
 
 func inWords(err error) error {
@@ -25,8 +25,8 @@ func inWords(err error) error {
 	return err
 }
 
-// Server is the name of the server that the connection leads to, and its URL without what authenticates. They are empty while there is no connection.
-// A server without a name of its own has its ID as its name, which no user knows: then it is the address.
+// Server returns the name of the server to which the connection leads, and its URL without credentials. They are empty while there is no connection.
+// If a server has no name of its own, its name is its ID, which no user knows. Then Server returns the address as the name.
 func (j JetStream) Server() (name, url string) {
 	nc := j.Conn()
 	name, url = nc.ConnectedServerName(), mask.URL(nc.ConnectedUrl())
@@ -37,11 +37,11 @@ func (j JetStream) Server() (name, url string) {
 }
 
 const (
-	// accountTime bounds the request for an account.
+	// accountTime limits the request for an account.
 	accountTime = 5 * time.Second
-	// infoTime bounds the request for what the account uses. It is less than the time from which a source answers late.
+	// infoTime limits the request for the account's usage. It is less than the time after which a source counts as late.
 	infoTime = time.Second
-	// maxAccount bounds its name, in bytes: another user of the account could answer in place of the server.
+	// maxAccount is the maximum length of its name, in bytes. Another user of the account could answer in place of the server.
 	maxAccount = 200
 )
 
@@ -61,7 +61,7 @@ func (j JetStream) Account(ctx context.Context) (info page.AccountInfo, err erro
 	return info, nil
 }
 
-// AccountName is the name of the account of the connection, or its public key if it has no name.
+// AccountName returns the name of the connection's account, or its public key if it has no name.
 func (j JetStream) AccountName(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, accountTime)
 	defer cancel()

@@ -11,13 +11,13 @@ import (
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-// DefaultLag is how long the oldest message of a consumer may wait, unless the consumer's metadata state another limit as [MetadataLag].
+// DefaultLag is how long the oldest message of a consumer may wait, unless the consumer's metadata set another limit as [MetadataLag].
 const DefaultLag = 2 * time.Minute
 
-// MetadataLag is the key of a consumer's limit in its metadata, such as jetpull.lag.warn=5m.
+// MetadataLag is the metadata key of a consumer's limit, such as jetpull.lag.warn=5m.
 const MetadataLag = "jetpull.lag.warn"
 
-// LagLimit is the limit of a consumer with some metadata. A value that is no duration above 0 counts as none.
+// LagLimit returns the limit in a consumer's metadata. If it is not a duration above 0, LagLimit returns the default.
 func LagLimit(metadata map[string]string) time.Duration {
 	if d, err := time.ParseDuration(metadata[MetadataLag]); err == nil && d > 0 {
 		return d
@@ -25,20 +25,20 @@ func LagLimit(metadata map[string]string) time.Duration {
 	return DefaultLag
 }
 
-// Consumer is a consumer of a stream, with what follows from several observations.
+// Consumer is a consumer of a stream, with values that follow from several observations.
 type Consumer struct {
 	*jetstream.ConsumerInfo
-	Rate float64 // deliveries in a second
-	// Next is when the oldest message was stored that was not delivered; zero: there is none, or it is not known. Lag is how long it has waited.
+	Rate float64 // deliveries per second
+	// Next is when the oldest undelivered message was stored, or zero if there is none or it is not known. Lag is how long it has waited.
 	Next   time.Time
-	Lag    time.Duration // NotKnown
+	Lag    time.Duration // may be NotKnown
 	Growth Growth
 }
 
-// slowDrain is the greatest time in which a backlog may end at the present rate.
+// slowDrain is the maximum time in which a backlog should end at the current rate.
 const slowDrain = time.Hour
 
-// Of judges the consumer.
+// Of returns the state of the consumer.
 func (c Consumer) Of() State {
 	waiting := waits(c.NumPending, "message")
 	lag := ""
@@ -91,7 +91,7 @@ type Growth int
 
 // The kinds of growth.
 const (
-	GrowthUnknown Growth = iota // it has not been observed for long enough
+	GrowthUnknown Growth = iota // it was not observed for long enough
 	Falls
 	Steady
 	Grows     // for shortGrowth
@@ -104,14 +104,14 @@ const (
 	lowSpan     = 20 * time.Second
 )
 
-// Trend observes a backlog. Its lowest value of each 20 s counts, so that batches, which come and go, are no growth. The zero Trend has observed
-// nothing. A Trend does not change.
+// Trend observes a backlog. Only its lowest value in each 20 s counts, so that batches, which come and go, do not count as growth. The zero Trend has
+// observed nothing. A Trend is immutable.
 type Trend struct {
-	lows  []uint64 // oldest first; the last is that of the span which began at began
+	lows  []uint64 // oldest first; the last one is of the span that started at began
 	began time.Time
 }
 
-// Next is the trend with one more value. After a gap it begins again.
+// Next returns the trend with one more value. After a gap, it starts again.
 func (t Trend) Next(now time.Time, backlog uint64) Trend {
 	passed := now.Sub(t.began)
 	if len(t.lows) == 0 || passed >= 2*lowSpan || passed < 0 {
@@ -126,7 +126,7 @@ func (t Trend) Next(now time.Time, backlog uint64) Trend {
 	return Trend{lows[max(0, len(lows)-int(longGrowth/lowSpan)-1):], t.began.Add(lowSpan)}
 }
 
-// Growth is how the backlog develops.
+// Growth returns how the backlog develops.
 func (t Trend) Growth() Growth {
 	if t.over(longGrowth) == Grows {
 		return GrowsLong
@@ -134,8 +134,8 @@ func (t Trend) Growth() Growth {
 	return t.over(shortGrowth)
 }
 
-// over is how the backlog has developed over a time. It grows if its lowest value rises from the first third of that time to the second, and from
-// the second to the last.
+// over returns how the backlog has developed over a time. It grows if its lowest value rises from the first third of that time to the second, and
+// from the second to the third.
 func (t Trend) over(d time.Duration) Growth {
 	n := int(d / lowSpan)
 	if len(t.lows) <= n { // the last span has not ended
@@ -154,11 +154,11 @@ func (t Trend) over(d time.Duration) Growth {
 
 // Set is a set of partitions of a stream.
 type Set struct {
-	// Err is why the partitions are not known; nil: they are.
+	// Err is why the partitions are not known, or nil.
 	Err     error
 	TTL     time.Duration
 	Pending uint64
-	// Partitions are the partitions that are known, and Counts how many of them each member has.
+	// Partitions contains the known partitions, and Counts how many of them each member has.
 	Partitions []Partition
 	Counts     []int
 }
@@ -167,11 +167,11 @@ type Set struct {
 type Partition struct {
 	Number   int
 	Consumer State
-	// Free is how long it has had no owner; 0: it has one.
+	// Free is how long it has had no owner. 0 means that it has one.
 	Free time.Duration
 }
 
-// Of judges the set as its worst partition.
+// Of returns the state of the set: that of its worst partition.
 func (s Set) Of() State {
 	waiting := waits(s.Pending, "message")
 	free, worst := 0, State{Level: Idle}
@@ -183,7 +183,7 @@ func (s Set) Of() State {
 		if p.Free > longest.Free {
 			longest = p
 		}
-		if p.Free == 0 && p.Consumer.Level < worst.Level { // a consumer without an owner has no client
+		if p.Free == 0 && p.Consumer.Level < worst.Level { // the consumer of a partition without an owner has no client
 			worst, bad = p.Consumer, p
 		}
 	}

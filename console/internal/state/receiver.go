@@ -9,29 +9,29 @@ import (
 
 // Receiver is a receiver of the relay, or a consumer of the broker.
 type Receiver struct {
-	// Noun is that of a message, and Failed that of one that was given up, such as "dead job".
+	// Noun is the word for a message, and Gone for a message that was given up, such as "dead job".
 	Noun, Gone string
-	// Known states that the system knows the state now.
+	// Known reports whether the system knows the state now.
 	Known             bool
 	Backlog, InFlight int
-	// Failed counts the messages that were given up; NotKnown. Seen states that somebody has looked at all of them.
+	// Failed is the number of messages that were given up, or NotKnown. Seen reports whether somebody has looked at all of them.
 	Failed int
 	Seen   bool
-	// Refused counts the last calls that failed, one after the other; NotKnown. Since is when the first of them did; zero: not known.
+	// Refused is the number of consecutive failed calls up to now, or NotKnown. Since is when the first of them failed, or zero if that is not known.
 	Refused int
 	Since   time.Time
-	// Disabled and Paused are why nothing is sent, in a sentence without its end; empty: it is not.
+	// Disabled and Paused are why nothing is sent, as a sentence without its end. They are empty if they do not apply.
 	Disabled, Paused string
-	// Breaker is the state of its circuit breaker, in the word of its system.
+	// Breaker is the state of its circuit breaker, in its system's words.
 	Breaker string
-	// Full is why the window of its rate limit is full, in a sentence without its end; empty: it is not.
+	// Full is why the window of its rate limit is full, as a sentence without its end. It is empty if the window is not full.
 	Full string
 }
 
-// refusals is how many failed calls in a row are red.
+// refusals is the number of consecutive failed calls from which a receiver is red.
 const refusals = 5
 
-// Of judges the receiver.
+// Of returns the state of the receiver.
 func (r Receiver) Of() State {
 	waiting := waits(uint64(max(0, r.Backlog)), r.Noun)
 	since := ""
@@ -53,7 +53,7 @@ func (r Receiver) Of() State {
 		return State{Unknown, "not known", "Its state is not known now."}
 	case r.Breaker == "open":
 		return State{Amber, "breaker open", "The circuit breaker is open, since calls fail; " + waiting + "." + since}
-	case r.Breaker == "half_open", r.Breaker == "half-open": // of the relay, and of the broker
+	case r.Breaker == "half_open", r.Breaker == "half-open": // of the relay and of the broker
 		return State{Amber, "probing", "Calls failed, and it is tried whether one succeeds again; " + waiting + "." + since}
 	case r.Paused != "":
 		return State{Amber, "paused by operator", r.Paused + "; " + waiting + "."}
@@ -72,19 +72,19 @@ func (r Receiver) Of() State {
 // Feed is a feed, or a partition of it.
 type Feed struct {
 	Known bool
-	// Failed counts items, and Blocked the partitions that they hold.
+	// Failed is the number of failed items, and Blocked the number of partitions that they hold.
 	Failed, Blocked int
-	// Ended counts partitions whose lease ended while items wait.
+	// Ended is the number of partitions whose lease ended while items wait.
 	Ended int
-	// Ready counts items, and Oldest is how long the oldest of them has waited.
+	// Ready is the number of ready items, and Oldest is how long the oldest of them has waited.
 	Ready  int
 	Oldest time.Duration
 }
 
-// slowReady is how long an item may be ready.
+// slowReady is how long an item may be ready before a feed is amber.
 const slowReady = time.Minute
 
-// Of judges the feed.
+// Of returns the state of the feed.
 func (f Feed) Of() State {
 	switch {
 	case f.Failed > 0:

@@ -1,9 +1,9 @@
-// Package state judges the objects of the console's pages: consumers, sets of partitions, receivers, dead letters, a feed, and the sources
-// themselves. There is one function for each kind of object. It takes values, reads nothing, and returns the first row of its table that
-// applies. The overview, the lists, the pages of objects, the titles and the favicon show its result and judge nothing themselves.
+// Package state determines the states of the objects on the console's pages: consumers, sets of partitions, receivers, dead letters, a feed, and the
+// sources themselves. Each kind of object has one function. It takes values, reads nothing, and returns the first row of its table that applies. The
+// overview, the lists, the pages of objects, the titles and the favicon show its result, and determine no states themselves.
 //
-// A value that could not be read is [NotKnown]. An object with such a value is red or amber if its other values are, and else not known: it is
-// never green.
+// A value that could not be read is [NotKnown]. An object with such a value is red or amber if its other values are. Otherwise its state is not
+// known, and never green.
 package state
 
 import (
@@ -17,41 +17,41 @@ import (
 // NotKnown is a count or a duration that could not be read.
 const NotKnown = -1
 
-// Level is how urgent a state is, the most urgent first. The zero Level is Unknown.
+// Level is the urgency of a state, most urgent first. The zero Level is Unknown.
 type Level int
 
 // The levels.
 const (
 	Red     Level = iota - 1 // something is wrong
-	Unknown                  // whether something is wrong is not known now
+	Unknown                  // it is not known now whether something is wrong
 	Amber                    // an operator should look at it
 	Green                    // it works
 	Idle                     // it has nothing to do
 )
 
-// Tone is the colour of the level.
+// Tone returns the colour of the level.
 func (l Level) Tone() view.Tone {
 	return []view.Tone{view.Bad, view.Muted, view.Warn, view.Good, view.Plain}[l-Red]
 }
 
-// State is what is going on with an object. The zero State is not known.
+// State is the state of an object. The zero State is not known.
 type State struct {
 	Level Level
-	// Word is the state in a list, and Sentence that on the object's page.
+	// Word is the state in a list, and Sentence the state on the object's page.
 	Word, Sentence string
 }
 
-// Value is the word, with the sentence as its title.
+// Value returns the word, with the sentence as its title.
 func (s State) Value() view.Value {
 	v := view.Word(s.Level.Tone(), cmp.Or(s.Word, "not known"))
 	v.Title = s.Sentence
 	return v
 }
 
-// Trouble reports whether an operator has to look at the object. Whether there is a reason to is not known of an object that is not known.
+// Trouble reports whether an operator must look at the object. An unknown object counts, because there may be a reason to.
 func (s State) Trouble() bool { return s.Level <= Amber }
 
-// Sum is the state of many objects together. Noun is that of one object.
+// Sum returns the combined state of many objects. noun is the word for one object.
 func Sum(noun string, all []State) State {
 	n := map[Level]uint64{}
 	for _, s := range all {
@@ -81,19 +81,19 @@ func Sum(noun string, all []State) State {
 // Source is a system that the console reads.
 type Source struct {
 	Name string
-	// Answered is when it last answered; zero: not yet. Failing is since when its requests fail; zero: the last did not. Took is how long the last
+	// Answered is when it last answered, or zero. Failing is since when its requests fail, or zero if the last one did not. Took is how long the last
 	// answer took.
 	Answered, Failing time.Time
 	Took              time.Duration
 }
 
-// Limits of a source.
+// The limits of a source.
 const (
-	Away = 10 * time.Second // after which a source that does not answer is red
-	Late = 2 * time.Second  // the time of an answer from which it is amber
+	Away = 10 * time.Second // a source without an answer for this long is red
+	Late = 2 * time.Second  // an answer that takes this long is amber
 )
 
-// Of judges the source at a time.
+// Of returns the state of the source at a time.
 func (s Source) Of(now time.Time) State {
 	away := !s.Failing.IsZero()
 	switch {
@@ -111,15 +111,15 @@ func (s Source) Of(now time.Time) State {
 
 // Letters are the dead letters of an account, or of a stream.
 type Letters struct {
-	// Unseen counts those that nobody has looked at, and Seen the others.
+	// Unseen is the number of dead letters that nobody has looked at, and Seen the number of the others.
 	Unseen, Seen int
-	// More states that there may be others, beyond those that were counted.
+	// More reports whether there may be others that were not counted.
 	More bool
-	// Sampled counts the other streams of which only some messages were read. They had no dead letter.
+	// Sampled is the number of other streams of which only some messages were read, and none was a dead letter.
 	Sampled int
 }
 
-// Of judges the dead letters.
+// Of returns the state of the dead letters.
 func (l Letters) Of() State {
 	found := State{Green, "none", "No dead letter was found."}
 	if l.Seen > 0 {
@@ -137,7 +137,7 @@ func (l Letters) Of() State {
 	return found
 }
 
-// waits states how many messages or jobs have not been delivered yet.
+// waits describes how many messages or jobs have not been delivered yet.
 func waits(n uint64, noun string) string {
 	switch n {
 	case 0:

@@ -11,10 +11,10 @@ import (
 // Leaderless reports whether no server leads a stream or a consumer.
 func Leaderless(c *jetstream.ClusterInfo) bool { return c != nil && c.Leader == "" }
 
-// maxBehind is the number of operations from which a replica that is not current is amber. Under load, replicas are some operations behind.
+// maxBehind is the number of operations from which a lagging replica is amber. Under load, replicas are some operations behind.
 const maxBehind = 1000
 
-// Replica judges a copy of a stream on a server.
+// Replica returns the state of a stream's copy on a server.
 func Replica(p *jetstream.PeerInfo) State {
 	switch {
 	case p.Offline:
@@ -28,7 +28,7 @@ func Replica(p *jetstream.PeerInfo) State {
 	return State{Green, "current", ""}
 }
 
-// Stream judges a stream by its servers.
+// Stream returns the state of a stream, which depends on its servers.
 func Stream(c *jetstream.ClusterInfo) State {
 	switch {
 	case Leaderless(c):
@@ -54,21 +54,21 @@ func Stream(c *jetstream.ClusterInfo) State {
 	return State{Green, "works", fmt.Sprintf("Server %s leads it, with %s.", c.Leader, view.Count(uint64(len(c.Replicas)), "replica"))}
 }
 
-// Account is what an account uses of its limits.
+// Account is how much an account uses of its limits.
 type Account struct {
-	Err  error // why that is not known; nil: it is
+	Err  error // why that is not known, or nil
 	Uses []Use
 }
 
-// Use is what an account uses of one limit.
+// Use is how much an account uses of one limit.
 type Use struct {
 	Noun  string
 	Used  uint64
-	Limit int64 // 0 or less: there is none
+	Limit int64 // 0 or less means none
 	Bytes bool
 }
 
-// Value is the use, with its limit.
+// Value returns the use, with its limit.
 func (u Use) Value() view.Value {
 	show := view.Number
 	if u.Bytes {
@@ -81,10 +81,10 @@ func (u Use) Value() view.Value {
 	return v
 }
 
-// nearLimit is the part of a limit from which its use is amber.
+// nearLimit is the part of a limit from which a use is amber.
 const nearLimit = 0.8
 
-// Of judges the account.
+// Of returns the state of the account.
 func (a Account) Of() State {
 	if a.Err != nil {
 		return State{Unknown, "not known", "What the account uses of its limits is not known now: " + a.Err.Error() + "."}

@@ -9,27 +9,27 @@ import (
 )
 
 const (
-	// maxLines and maxDepth bound a document that is folded. A larger one is shown as a text.
+	// maxLines and maxDepth limit a folded document. A larger document is shown as text.
 	maxLines = 4000
 	maxDepth = 50
-	// openLines is how many lines a document has at most that is shown with all of its parts open.
+	// openLines is the maximum number of lines of a document that is shown with all of its parts open.
 	openLines = 60
 )
 
-// Folded is a JSON document with parts that can be folded. It works without a script.
+// Folded is a JSON document whose parts can be folded. It works without a script.
 type Folded struct {
-	// ID changes with the content, so that a document which changes is replaced, and one that does not stays folded as a user left it.
+	// ID changes with the content, so that a changed document is replaced, and an unchanged one stays folded as a user left it.
 	ID    string
 	Lines []FoldLine
 }
 
-// FoldLine is a line of a JSON document. One that begins an object or an array has the number of its values as Size, and Open if it is shown open.
+// FoldLine is a line of a JSON document. If it begins an object or an array, Size is the number of its values, and Open is set if it is shown open.
 type FoldLine struct {
 	Text, Size         string
 	Begins, Ends, Open bool
 }
 
-// Fold is a JSON document with a line for each value; nil: it is too large, or a single value.
+// Fold returns a JSON document with a line per value. It returns nil for a document that is too large, and for a single value.
 func Fold(data []byte) *Folded {
 	var b bytes.Buffer
 	if json.Indent(&b, bytes.TrimSpace(data), "", "") != nil {
@@ -40,9 +40,9 @@ func Fold(data []byte) *Folded {
 		return nil
 	}
 	sum := fnv.New64a()
-	_, _ = sum.Write(b.Bytes()) // a hash takes all that is written
+	_, _ = sum.Write(b.Bytes()) // writing to a hash cannot fail
 	f := &Folded{ID: "json-" + strconv.FormatUint(sum.Sum64(), 36), Lines: make([]FoldLine, len(texts))}
-	var above, values []int // the lines that have begun and not ended, and how many values each has
+	var above, values []int // lines that have begun and not ended, and how many values each has
 	for i, text := range texts {
 		line := FoldLine{Text: text, Begins: strings.HasSuffix(text, "{") || strings.HasSuffix(text, "["), Ends: text[0] == '}' || text[0] == ']'}
 		depth := len(above) - 1

@@ -14,20 +14,20 @@ import (
 
 // Page is the content of one page.
 type Page struct {
-	// Nav is the entry of the navigation that the page belongs to.
+	// Nav is the page's entry in the navigation.
 	Nav    string
 	Title  string
 	Crumbs []Link
-	// Filter is the form above the page's list; nil: there is none.
+	// Filter is the form above the page's list, or nil.
 	Filter *Filter
 	Parts  []Part
-	// Download is sent in place of a page; nil: there is a page.
+	// Download is sent in place of the page. nil means that the page is sent.
 	Download *Download
 	// Static pages show something that does not change, such as a stored message. They have no stream of events.
 	Static bool
 }
 
-// Action is the action of a name; nil: no part of the page has one. Actions of the same name differ in their hidden fields only.
+// Action returns the action with a name, or nil if no part of the page has it. Actions with the same name differ only in their hidden fields.
 func (p *Page) Action(name string) *Action {
 	for _, part := range p.Parts {
 		for i := range part.Actions {
@@ -39,7 +39,7 @@ func (p *Page) Action(name string) *Action {
 	return nil
 }
 
-// Tone is the worst of the page's parts and their sources. A part is not known while its source does not answer.
+// Tone returns the worst tone of the page's parts and their sources. A part is not known while its source does not answer.
 func (p *Page) Tone() Tone {
 	worst := []Tone{Bad, Muted, Warn, Good, Plain}
 	found := len(worst) - 1
@@ -53,12 +53,12 @@ func (p *Page) Tone() Tone {
 	return worst[found]
 }
 
-// Heading is the title in the browser's tab, with the page's state.
+// Heading returns the title of the browser's tab, with the page's state.
 func (p *Page) Heading() string {
 	return map[Tone]string{Bad: "In trouble: ", Muted: "Not known: ", Warn: "To look at: "}[p.Tone()] + p.Title + " – jetpull"
 }
 
-// Icon is the page's icon, with the colour of its state.
+// Icon returns the page's icon, in the colour of its state.
 func (p *Page) Icon() string {
 	switch tone := p.Tone(); tone {
 	case Bad, Warn, Muted:
@@ -73,51 +73,51 @@ type Download struct {
 	Data []byte
 }
 
-// Link leads to another page. Href is relative to the console's root.
+// Link is a link to another page. Href is relative to the console's root.
 type Link struct{ Text, Href string }
 
-// Part is one section of a page. It shows the data of one source, so that a source that does not answer affects nothing else.
+// Part is a section of a page. It shows the data of one source, so that a source that does not answer affects nothing else.
 type Part struct {
 	ID, Title string
-	// Problem is what is wrong with the part's object, in one sentence; empty: nothing is known to be wrong.
+	// Problem is a sentence about what is wrong with the part's object, or empty if no problem is known.
 	Problem     string
 	ProblemTone Tone
-	// Source is how old the part's data is, and why it is not newer.
+	// Source describes how old the part's data is, and why it is not newer.
 	Source Source
 	Lines  []string
 	Facts  []Fact
 	Charts []chart.Chart
 	List   *List
 	Texts  []Block
-	// Actions are what can be done to the object of this part, or to all objects that its list's filter matches.
+	// Actions are the actions on the object of this part, or on all objects that match its list's filter.
 	Actions []Action
 }
 
-// Unknown reports whether the part's source has not answered yet. Then the part shows nothing of it: no list is empty because nobody has read it.
+// Unknown reports whether the part's source has not answered yet. Then the part shows no data: a list that was not read is not an empty list.
 func (p Part) Unknown() bool { return p.Source.Name != "" && p.Source.Asked.IsZero() }
 
-// Source states how current the data of a part is.
+// Source describes how current the data of a part is.
 type Source struct {
 	Name string
-	// Asked is when the source last answered. Zero: it has not answered yet.
+	// Asked is when the source last answered. It is zero if it has not answered yet.
 	Asked time.Time
-	// Stale data is older than it should be. Error states why, where a reason is known.
+	// Stale data is older than it should be. Error is the reason, if it is known.
 	Stale bool
 	Error string
-	// Refused states that the source refuses the console's token.
+	// Refused reports whether the source refuses the console's token.
 	Refused bool
-	// Problem is what is wrong with the source itself, in one sentence; empty: nothing is known to be wrong. Tone is how urgent that is.
+	// Problem is a sentence about what is wrong with the source itself, or empty if no problem is known. Tone is its urgency.
 	Problem string
 	Tone    Tone
 }
 
-// Away is the source after an error.
+// Away returns the source after an error.
 func (s Source) Away(err error) Source {
 	s.Error, s.Refused = err.Error(), errors.Is(err, fs.ErrPermission)
 	return s
 }
 
-// Does states what the source does instead of sending data.
+// Does describes what the source does instead of sending data.
 func (s Source) Does() string {
 	if s.Refused {
 		return "refuses the token of the console"
@@ -135,11 +135,11 @@ type Fact struct {
 type Block struct {
 	Title string
 	Text  string
-	// Fold is shown in place of Text; nil: Text is.
+	// Fold is shown in place of Text if it is not nil.
 	Fold *Folded
-	// Note is a remark on the text, such as that it was cut.
+	// Note is a remark about the text, for example that it was truncated.
 	Note string
-	// Links lead to other ways to show the text, or to a download.
+	// Links lead to other views of the text, or to a download.
 	Links []Link
 }
 
@@ -148,15 +148,15 @@ type Column struct {
 	Title string
 	// Number aligns the column to the right.
 	Number bool
-	// Sort is the value of the parameter "sort" that orders the list by this column; empty: it cannot be ordered by it.
+	// Sort is the value of the parameter "sort" that orders the list by this column. It is empty if that is not possible.
 	Sort string
-	// Wide columns take the whole width of a narrow screen.
+	// Wide columns use the whole width of a narrow screen.
 	Wide bool
 	// Help is the title of the heading.
 	Help string
 }
 
-// Columns are those of a list, from left to right. The title of one with numbers is given with ">" before it, and that of a wide one with "*".
+// Columns returns the columns of a list, from left to right. The title of a number column has the prefix ">", and that of a wide column "*".
 func Columns(titles ...string) (all []Column) {
 	for _, title := range titles {
 		all = append(all, Column{Title: strings.TrimLeft(title, ">*"), Number: title[0] == '>', Wide: title[0] == '*'})
@@ -164,7 +164,7 @@ func Columns(titles ...string) (all []Column) {
 	return all
 }
 
-// Row is an object of a list. Its ID is unique on the page. It is no ID of an element: a live list changes what is in its rows, and moves no row.
+// Row is an object in a list. Its ID is unique on the page, but not an element's ID: a live list changes the contents of rows, and moves no row.
 type Row struct {
 	ID    string
 	Cells []Value
@@ -174,17 +174,17 @@ type Row struct {
 type List struct {
 	Columns []Column
 	Rows    []Row
-	// Found is how many objects the filter matches, such as "10,000+ messages".
+	// Found is the number of objects that match the filter, such as "10,000+ messages".
 	Found string
-	// Empty states what the list would contain, and how to get it there.
+	// Empty describes what the list would contain, and how to get it there.
 	Empty string
-	// Sorted is the column that the list is ordered by, and Descending its direction.
+	// Sorted is the column by which the list is ordered, and Descending the direction.
 	Sorted     string
 	Descending bool
-	// Query is the query of the list's page. Links to another order or another page change it.
+	// Query is the query of the list's page. Links to another order or page change it.
 	Query url.Values
 	Path  string
-	// Previous and Next are the parameters of the adjacent pages; nil: there is none.
+	// Previous and Next are the parameters of the adjacent pages, or nil.
 	Previous, Next url.Values
 	// Links lead to other parts of the list.
 	Links []Link
@@ -195,7 +195,7 @@ func (l *List) Add(id string, cells ...Value) {
 	l.Rows = append(l.Rows, Row{ID: id, Cells: cells})
 }
 
-// Option is a choice of a field.
+// Option is an option of a field.
 type Option struct{ Value, Text string }
 
 // Field is an input of a form.
@@ -203,30 +203,30 @@ type Field struct {
 	Name, Label, Value string
 	// Options make the field a choice.
 	Options []Option
-	// Type is that of the input; empty: text. The value of a password is not written.
+	// Type is the type of the input. Empty means text. The value of a password is not written.
 	Type        string
 	Placeholder string
 	Required    bool
 	Hidden      bool
 }
 
-// Filter is the form that narrows a list. Its fields are in the page's URL.
+// Filter is the form that filters a list. Its fields are in the page's URL.
 type Filter struct {
 	Path   string
 	Fields []Field
 }
 
-// Outcome is how an action ended.
+// Outcome is the outcome of an action.
 type Outcome struct {
-	// Text states the outcome in words. For an action that half of its objects refused it states what happened to the rest.
+	// Text describes the outcome. If half of an action's objects refused it, Text describes what happened to the rest.
 	Text string
-	// Count is the number of objects that were changed.
+	// Count is the number of changed objects.
 	Count int
-	// Then is the page to show next, relative to the console's root; empty: the page that the action belongs to.
+	// Then is the page to show next, relative to the console's root. Empty means the page of the action.
 	Then string
 }
 
-// Do carries out an action with the fields of its form.
+// Do runs an action with the fields of its form.
 type Do func(ctx context.Context, form url.Values) (Outcome, error)
 
 // Action changes something. It is a form that is sent to the URL of its page.
@@ -237,18 +237,18 @@ type Action struct {
 	// Target is the object of the action in the log of actions.
 	Target string
 	Fields []Field
-	// Confirm states what will happen, with the number of objects. An action with it is confirmed on a page of its own.
+	// Confirm describes what will happen, with the number of objects. If it is set, the action is confirmed on a separate page.
 	Confirm string
-	// Preview adds to Confirm what takes a moment to find out, such as a count of all objects that the form selects; nil: nothing.
+	// Preview returns an addition to Confirm that takes a moment to compute, such as the number of selected objects. It may be nil.
 	Preview func(ctx context.Context, form url.Values) string
 	// Danger marks an action that cannot be undone.
 	Danger bool
-	// Word is what a user has to type before the action is carried out; empty: nothing.
+	// Word is the word that a user must type before the action runs. Empty means none.
 	Word string
 	Do   Do
 }
 
-// Filled is the action with what a user has typed in its fields.
+// Filled returns the action with the values that a user has typed into its fields.
 func (a *Action) Filled(form url.Values) *Action {
 	filled := *a
 	filled.Fields = slices.Clone(a.Fields)
@@ -258,7 +258,7 @@ func (a *Action) Filled(form url.Values) *Action {
 	return &filled
 }
 
-// Entry is a line of the log of actions.
+// Entry is an entry of the log of actions.
 type Entry struct {
 	Time    time.Time
 	Who     string

@@ -1,5 +1,5 @@
-// Package view turns the data of a page into HTML. The packages of the pages build values of the types in this package, and
-// only the templates of this package write HTML. html/template escapes all texts of the sources.
+// Package view renders the data of a page as HTML. The packages of the pages build values of the types in this package, and only the templates of
+// this package write HTML. html/template escapes all texts of the sources.
 package view
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/jetpull/jetpull/console/internal/chart"
 )
 
-// Tone colours a text. It never stands alone: the text itself says the same.
+// Tone is the colour of a text. The text itself says the same.
 type Tone string
 
 // The tones.
@@ -25,14 +25,14 @@ const (
 	Muted Tone = "muted"
 )
 
-// Value is one piece of data on a page: a cell of a list, or a fact.
+// Value is a piece of data on a page: a cell of a list, or a fact.
 type Value struct {
 	Text string
-	// Title is the exact value where Text is rounded or cut; empty: Text is exact.
+	// Title is the exact value if Text is rounded or truncated. Empty means that Text is exact.
 	Title string
-	// Href makes the text a link. It is relative to the console's root.
+	// Href makes the text a link, relative to the console's root.
 	Href string
-	// Time is shown as a relative time in place of Text, after Prefix. Zero: Text is shown.
+	// Time is shown as a relative time in place of Text, after Prefix. If it is zero, Text is shown.
 	Time   time.Time
 	Prefix string
 	Tone   Tone
@@ -50,7 +50,7 @@ type Bar struct {
 	Label        string
 }
 
-// NewBar computes the shares. A share of one object or more is not zero.
+// NewBar computes the shares. The share of one object or more is not zero.
 func NewBar(done, waiting, failed int) *Bar {
 	all := max(1, done+waiting+failed)
 	share := func(n int) int {
@@ -62,16 +62,16 @@ func NewBar(done, waiting, failed int) *Bar {
 	return &Bar{share(done), share(failed), fmt.Sprintf("%d done, %d waiting, %d failed", done, waiting, failed)}
 }
 
-// From is where the part of the failed begins.
+// From returns where the part for failed objects begins.
 func (b *Bar) From() int { return 100 - b.Failed }
 
 const (
-	// maxText is how many characters of a name are shown; the title has up to maxTitle.
+	// maxText is the maximum number of characters of a name that are shown. The title has up to maxTitle.
 	maxText  = 120
 	maxTitle = 1000
 )
 
-// Text is a value that is shown as it is. A long one is cut, and the title has more of it.
+// Text returns a value that is shown unchanged. A long text is truncated, and the title has more of it.
 func Text(s string) Value {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	v := Value{Text: cut(s, maxText)}
@@ -81,7 +81,7 @@ func Text(s string) Value {
 	return v
 }
 
-// cut shortens a text to n characters, and states how long it is.
+// cut truncates a text to n characters, and adds its length.
 func cut(s string, n int) string {
 	runes := []rune(s)
 	if len(runes) <= n {
@@ -90,17 +90,17 @@ func cut(s string, n int) string {
 	return string(runes[:n]) + "… (" + group(uint64(len(runes))) + " characters)"
 }
 
-// Sentence is a longer text, such as an error, in a cell of its own.
+// Sentence returns a longer text, such as an error, for a cell of its own.
 func Sentence(s string) Value { return Value{Text: cut(strings.ToValidUTF8(s, "\uFFFD"), maxTitle)} }
 
-// Code is a text in a monospaced font.
+// Code returns a text in a monospaced font.
 func Code(s string) Value {
 	v := Text(s)
 	v.Code = true
 	return v
 }
 
-// Linked is a text that leads to another page.
+// Linked returns a text that links to another page.
 func Linked(s, href string) Value {
 	if strings.TrimSpace(s) == "" {
 		return None("It is not stated")
@@ -110,17 +110,17 @@ func Linked(s, href string) Value {
 	return v
 }
 
-// Word is a text with a tone.
+// Word returns a text with a tone.
 func Word(tone Tone, s string) Value {
 	v := Text(s)
 	v.Tone = tone
 	return v
 }
 
-// None is a value that there is not, with the reason.
+// None returns the value for missing data, with the reason.
 func None(why string) Value { return Value{Text: "–", Title: why, Tone: Muted} }
 
-// Number is a count. A million or more is rounded.
+// Number returns a count. It rounds a million or more.
 func Number(n uint64) Value {
 	switch {
 	case n == 0:
@@ -131,10 +131,10 @@ func Number(n uint64) Value {
 	return Value{Text: scaled(float64(n)/1e6, 1000, 2, "M", "G", "T"), Title: group(n)}
 }
 
-// Int is a count that a source has as an int.
+// Int is like Number, for an int.
 func Int(n int) Value { return Number(uint64(max(0, n))) }
 
-// Bounded is a count with its noun that stopped at a bound where more is true.
+// Bounded returns a count with its noun. more means that the count stopped at a limit.
 func Bounded(n int, more bool, noun string) string {
 	if more {
 		return group(uint64(n)) + "+ " + noun + "s"
@@ -142,7 +142,7 @@ func Bounded(n int, more bool, noun string) string {
 	return Count(uint64(n), noun)
 }
 
-// Rate is a number of events in a second.
+// Rate returns a number of events per second.
 func Rate(perSecond float64) Value {
 	exact := strconv.FormatFloat(perSecond, 'f', 3, 64) + " per second"
 	switch {
@@ -154,7 +154,7 @@ func Rate(perSecond float64) Value {
 	return Value{Text: Number(uint64(perSecond+0.5)).Text + "/s", Title: exact}
 }
 
-// Bytes is a size.
+// Bytes returns a size.
 func Bytes(n uint64) Value {
 	exact := group(n) + " bytes"
 	if n < 1024 {
@@ -163,7 +163,7 @@ func Bytes(n uint64) Value {
 	return Value{Text: scaled(float64(n)/1024, 1024, 1, "KiB", "MiB", "GiB", "TiB"), Title: exact}
 }
 
-// Duration is a length of time, rounded to two units.
+// Duration returns a length of time, rounded to two units.
 func Duration(d time.Duration) Value {
 	if d == 0 {
 		return None("There is none")
@@ -171,7 +171,7 @@ func Duration(d time.Duration) Value {
 	return Value{Text: Span(d), Title: d.String()}
 }
 
-// Ago is a time, shown relative to now. The zero time is none, for the given reason.
+// Ago returns a time that is shown relative to now. For the zero time, it returns None with why.
 func Ago(t time.Time, why string) Value {
 	if t.IsZero() {
 		return None(why)
@@ -179,7 +179,7 @@ func Ago(t time.Time, why string) Value {
 	return Value{Time: t.UTC()}
 }
 
-// Prose is a sentence with times that At has written.
+// Prose returns a sentence with times from At.
 func Prose(s string) Value {
 	v := Sentence(s)
 	v.Prose = true
@@ -188,12 +188,12 @@ func Prose(s string) Value {
 
 const isoTime = "2006-01-02T15:04:05.000Z"
 
-// At is a time within a sentence. A problem, a line, an outcome and a Prose value show it relative to now.
+// At returns a time for a sentence. A problem, a line, an outcome and a Prose value show it relative to now.
 func At(t time.Time) string { return t.UTC().Format(isoTime) }
 
 var atTime = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\b`)
 
-// prose splits a sentence into texts and times. Text that only looks like a time stays as it is.
+// prose splits a sentence into texts and times. It does not change text that only looks like a time.
 func prose(s string) (parts []Value) {
 	begin := 0
 	for _, found := range atTime.FindAllStringIndex(s, -1) {
@@ -205,7 +205,7 @@ func prose(s string) (parts []Value) {
 	return append(parts, Value{Text: s[begin:]})
 }
 
-// scaled is a number in the greatest of some units of which there is one at least. Each unit is base times the one before.
+// scaled formats a number in the largest unit of which there is at least one. Each unit is base times the one before.
 func scaled(n, base float64, digits int, units ...string) string {
 	unit := 0
 	for ; n >= base && unit < len(units)-1; unit++ {
@@ -214,7 +214,7 @@ func scaled(n, base float64, digits int, units ...string) string {
 	return strconv.FormatFloat(n, 'f', digits, 64) + " " + units[unit]
 }
 
-// group writes a number with a comma after each three digits.
+// group formats a number with a comma between groups of three digits.
 func group(n uint64) string {
 	s := strconv.FormatUint(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -223,7 +223,7 @@ func group(n uint64) string {
 	return s
 }
 
-// Count is a number with its noun, such as "1 message" or "1,204 messages".
+// Count returns a number with its noun, such as "1 message" or "1,204 messages".
 func Count(n uint64, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -231,7 +231,7 @@ func Count(n uint64, noun string) string {
 	return group(n) + " " + noun + "s"
 }
 
-// Is is the verb for a number of objects.
+// Is returns the verb for a number of objects.
 func Is(n uint64) string {
 	if n == 1 {
 		return "is"
@@ -239,10 +239,10 @@ func Is(n uint64) string {
 	return "are"
 }
 
-// CountIs is a number with its noun and verb, such as "1 message is".
+// CountIs returns a number with its noun and verb, such as "1 message is".
 func CountIs(n uint64, noun string) string { return Count(n, noun) + " " + Is(n) }
 
-// Span is a duration in one or two units, such as "1 min 30 s".
+// Span returns a duration in one or two units, such as "1 min 30 s".
 func Span(d time.Duration) string {
 	if d < 0 {
 		return "-" + Span(-d)
@@ -269,7 +269,7 @@ func two(a int, unit string, b int, lesser string) string {
 	return fmt.Sprintf("%d %s %d %s", a, unit, b, lesser)
 }
 
-// ago is a time relative to now in one unit, as app.js computes it too.
+// ago returns a time relative to now in one unit, as app.js does.
 func ago(now, t time.Time) string {
 	d := now.Sub(t)
 	unit := func(d time.Duration) string {

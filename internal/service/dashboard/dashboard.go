@@ -1,5 +1,5 @@
-// Package dashboard checks a Grafana dashboard and Prometheus alert rules against a scrape: it must have each metric and label that their
-// expressions, legends and annotations use. Grafana and Prometheus check the rest when they load the files. It is for tests.
+// Package dashboard checks Grafana dashboards and Prometheus alert rules against a scrape. The scrape must have each metric and label that their
+// expressions, legends and annotations use. Grafana and Prometheus check the rest when they load the files. The package is for tests.
 //
 //	scrape, err := dashboard.ParseScrape(body)
 //	...
@@ -27,15 +27,15 @@ var (
 	alertLabel  = regexp.MustCompile(`\$labels\.(\w+)`)
 )
 
-// CheckDashboard holds a dashboard against the scrape: the expressions of its panels, the labels in their legends, and the queries of its
-// variables. Its error names all that is wrong.
+// CheckDashboard checks a dashboard against the scrape: the expressions of its panels, the labels in their legends, and the queries of its variables.
+// The error names all problems.
 func (s *Scrape) CheckDashboard(source []byte) error {
 	var board struct {
 		Panels     []panel
 		Templating struct {
 			List []struct {
 				Name, Type string
-				Query      any // a string, or an object that has it
+				Query      any // a string, or an object that contains it
 			}
 		}
 	}
@@ -73,8 +73,7 @@ func (s *Scrape) checkPanels(panels []panel) error {
 	return errors.Join(errs...)
 }
 
-// CheckRules holds a file of alert rules against the scrape: the expressions, and the labels in the annotations. The error names all that is
-// wrong.
+// CheckRules checks a file of alert rules against the scrape: the expressions, and the labels in the annotations. The error names all problems.
 func (s *Scrape) CheckRules(source []byte) error {
 	var file struct {
 		Groups []struct {

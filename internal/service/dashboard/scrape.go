@@ -11,19 +11,19 @@ import (
 	"github.com/VictoriaMetrics/metricsql"
 )
 
-// Scrape is what a process exposes: the labels of each metric that has a sample.
+// Scrape contains the labels of each metric with a sample that a process exposes.
 type Scrape struct {
 	labels map[string]map[string]bool
 }
 
-// ParseScrape reads the text format of Prometheus.
+// ParseScrape parses the text format of Prometheus.
 func ParseScrape(body string) (*Scrape, error) {
 	s := &Scrape{labels: map[string]map[string]bool{}}
 	for line := range strings.Lines(body) {
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
 			continue
 		}
-		// Behind the series there are numbers only.
+		// Only numbers follow the series.
 		series, _, _ := strings.Cut(line, " ")
 		if end := strings.LastIndexByte(line, '}'); end >= 0 {
 			series = line[:end+1]
@@ -37,7 +37,7 @@ func ParseScrape(body string) (*Scrape, error) {
 		}
 		metric := u.selectors[0].metric
 		if s.labels[metric] == nil {
-			s.labels[metric] = map[string]bool{"job": true, "instance": true} // Prometheus gives these to every series
+			s.labels[metric] = map[string]bool{"job": true, "instance": true} // Prometheus adds these to every series
 		}
 		for _, label := range u.selectors[0].labels {
 			s.labels[metric][label] = true
@@ -49,7 +49,7 @@ func ParseScrape(body string) (*Scrape, error) {
 	return s, nil
 }
 
-// check holds an expression against the scrape, with labels of its result that are used. where names the place of the expression.
+// check checks an expression, and the labels of its result that are used, against the scrape. where names the place of the expression.
 func (s *Scrape) check(where, expression string, used []string) error {
 	u, err := parse(expression)
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *Scrape) check(where, expression string, used []string) error {
 	return errors.Join(errs...)
 }
 
-// use is what an expression needs: metrics, each with the labels of one selector, and labels to group or join by.
+// use lists the needs of an expression: metrics, each with the labels of one selector, and labels to group or join by.
 type use struct {
 	selectors []selector
 	grouped   []string
@@ -90,8 +90,8 @@ type selector struct {
 
 var variable = regexp.MustCompile(`\$(?:\{\w+(?::\w+)?\}|\w+)`)
 
-// parse reads an expression of PromQL, in which Grafana may put a number or a duration for a variable. Its parser is that of MetricsQL, which
-// has more functions than PromQL.
+// parse parses an expression of PromQL, in which Grafana may replace variables by a number or a duration. The parser is that of MetricsQL, which has
+// more functions than PromQL.
 func parse(expression string) (u use, err error) {
 	e, err := metricsql.Parse(variable.ReplaceAllString(expression, "1m"))
 	if err != nil {

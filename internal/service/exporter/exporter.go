@@ -1,6 +1,6 @@
-// Package exporter serves the state of the consumers of a NATS account to programs: /metrics for Prometheus, and /v1/scale for an autoscaler.
+// Package exporter serves the states of the consumers of a NATS account to programs: /metrics for Prometheus, and /v1/scale for an autoscaler.
 //
-// A consumer's state is that of its leader, which is asked with each request. A number that is not known is an error or is left out, never 0.
+// Each request asks the leader of a consumer for its state. An unknown number is an error or is left out. It is never reported as 0.
 package exporter
 
 import (
@@ -20,19 +20,19 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// Config is what an exporter reads, and who may ask it.
+// Config configures an exporter.
 type Config struct {
 	JS jetstream.JetStream
-	// Valid reports whether a token gives access. Nil: no token is needed.
+	// Valid reports whether a token gives access. Nil means that no token is needed.
 	Valid func(token string) bool
-	// Logins counts wrong tokens. It is not needed without Valid.
+	// Logins counts wrong tokens. It is required with Valid.
 	Logins *httpserve.Logins
-	// Loopback states that only this machine can reach the listener.
+	// Loopback reports whether only this machine can reach the listener.
 	Loopback bool
 	Log      *slog.Logger
 }
 
-// scrapers is the access of a route that needs a valid token.
+// scrapers is the access of routes that need a valid token.
 const scrapers = httpserve.Open + 1
 
 var errNoConnection = errors.New("there is no connection to a NATS server now")
@@ -57,24 +57,24 @@ func Handler(c Config) http.Handler {
 			return c.Logins.Refuse(r, token, errUnauthorized)
 		},
 		Describe: func(err error) *httpserve.Error { return httpserve.Describe(err, nil) },
-		// An autoscaler repeats its request all the time, and has the reason in the answer.
+		// An autoscaler repeats its requests all the time, and gets the reason in the answer.
 		Quiet: func(_ *http.Request, status int) bool { return status == http.StatusServiceUnavailable },
 	}, append(httpserve.Common(scrapers, http.HandlerFunc(c.metrics), nil, ready),
 		httpserve.On(http.MethodGet, "/v1/scale/{stream}/{consumer}", scrapers, httpserve.Show(c.scale), "per", "max")))
 }
 
-// askTimeout bounds a request to NATS. By default KEDA waits for 3 s for an answer.
+// askTimeout limits a request to NATS. It is below KEDA's default timeout of 3 s.
 const askTimeout = 2 * time.Second
 
 func unavailable(err error) error {
-	if errors.Is(err, nats.ErrReconnectBufExceeded) { // nats.go states that a buffer of no bytes is full
+	if errors.Is(err, nats.ErrReconnectBufExceeded) { // nats.go reports that a buffer of 0 bytes is full
 		err = errNoConnection
 	}
 	return httpserve.Refuse(http.StatusServiceUnavailable, "unavailable", "%v", err)
 }
 
 func (c Config) info(ctx context.Context, stream, consumer string) (*jetstream.ConsumerInfo, error) {
-	if n := max(len(stream), len(consumer)); n > wire.MaxName { // the server would end the connection
+	if n := max(len(stream), len(consumer)); n > wire.MaxName { // the server would close the connection
 		return nil, httpserve.BadRequest("a name has %d bytes, which are more than %d", n, wire.MaxName)
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
@@ -95,8 +95,8 @@ func (c Config) info(ctx context.Context, stream, consumer string) (*jetstream.C
 	return nil, unavailable(fmt.Errorf("consumer %q of stream %q: %w", consumer, stream, err))
 }
 
-// scale is how many processes a consumer needs. Load is Pending and AckPending: a message in the hands of a process is still work, and without a
-// process nobody would finish it.
+// scale is the number of processes that a consumer needs. Load is Pending plus AckPending: a message that a process holds is still work, and without
+// a process nobody would finish it.
 type scale struct {
 	Processes  uint64 `json:"processes"`
 	Load       uint64 `json:"load"`

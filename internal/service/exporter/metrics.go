@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// scrapeTimeout bounds a scrape. That of Prometheus is 10 s by default.
+	// scrapeTimeout limits a scrape. It is below Prometheus's default timeout of 10 s.
 	scrapeTimeout = 9 * time.Second
-	// asked is how many consumers are asked at a time.
+	// asked is the maximum number of consumers to ask at the same time.
 	asked = 64
 )
 
@@ -68,7 +68,7 @@ func (c Config) collect(ctx context.Context) ([]prometheus.Metric, error) {
 		}
 		handle, err := c.JS.Stream(ctx, stream.Config.Name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			continue // it was deleted since it was listed
+			continue // it was deleted after it was listed
 		}
 		if err != nil {
 			return nil, fmt.Errorf("stream %s: %w", stream.Config.Name, err)
@@ -101,7 +101,7 @@ func (c Config) of(ctx context.Context, stream, consumer string) (all []promethe
 	}
 	info, err := c.info(ctx, stream, consumer)
 	if e, ok := errors.AsType[*httpserve.Error](err); ok {
-		if e.Status == http.StatusServiceUnavailable { // others say that it is gone, or has no pulls
+		if e.Status == http.StatusServiceUnavailable { // another status means that it is gone, or has no pulls
 			add(up, prometheus.GaugeValue, 0)
 		}
 		return all

@@ -3,8 +3,8 @@ package httpclient
 
 import "net/http"
 
-// New returns a client like c, which may be nil for one with the default transport. It follows no redirect: the headers of a request have tokens
-// and signatures, which package net/http would send to the other host too. An answer with a redirect is an answer like any other.
+// New returns a client like c, or one with the default transport if c is nil. The client follows no redirects, because package net/http would send
+// the tokens and signatures in a request's headers to the other host too. It returns a redirect like any other answer.
 func New(c *http.Client) *http.Client {
 	var own http.Client
 	if c != nil {

@@ -14,12 +14,12 @@ import (
 	"github.com/jetpull/jetpull/internal/mask"
 )
 
-// base is the address by which clients know a listener behind reverse proxies. The zero value is that of a client that needs no other than it has
-// used. Links are paths, which need the prefix alone: no header can lead a client to another host.
+// base is the address at which clients reach a listener behind reverse proxies. The zero value means the address that the client used. Links are
+// paths and depend on the prefix alone, so that no header can send a client to another host.
 type base struct {
-	public *url.URL // as configured; nil: it is not
-	host   string   // that a trusted proxy was asked for; empty: not known
-	prefix string   // of each path that the client sees: empty, or a path without a slash at its end
+	public *url.URL // as configured; nil if it is not
+	host   string   // the host that the client requested from a trusted proxy; empty if unknown
+	prefix string   // precedes each path that the client sees: empty, or a path without a trailing slash
 }
 
 type baseKey struct{}
@@ -33,12 +33,12 @@ func (b base) in(r *http.Request) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), baseKey{}, b))
 }
 
-// prefixMost bounds a prefix, which each link repeats.
+// prefixMost limits a prefix, because each link repeats it.
 const prefixMost = 256
 
 var prefixForm = regexp.MustCompile(`^(/[A-Za-z0-9._~:@+,=-]+)+$`)
 
-// parsePrefix reads a path in front of other paths. A slash at its end does not count.
+// parsePrefix parses a path that precedes other paths. It removes a trailing slash.
 func parsePrefix(text string) (string, error) {
 	prefix := strings.TrimSuffix(text, "/")
 	if prefix == "" || len(prefix) <= prefixMost && prefixForm.MatchString(prefix) && cleanPath(prefix) {
@@ -48,7 +48,7 @@ func parsePrefix(text string) (string, error) {
 		prefixMost)
 }
 
-// ParsePublicURL reads the URL by which clients reach a listener. It is nil for an empty text.
+// ParsePublicURL parses the URL at which clients reach a listener. It returns nil if text is empty.
 func ParsePublicURL(text string) (*url.URL, error) {
 	if text == "" {
 		return nil, nil
@@ -69,11 +69,11 @@ func ParsePublicURL(text string) (*url.URL, error) {
 	if u.Path, err = parsePrefix(u.EscapedPath()); err != nil {
 		return nil, fmt.Errorf("path %w", err)
 	}
-	u.RawPath = "" // the form has no escapes
+	u.RawPath = "" // prefixForm allows no escapes
 	return u, nil
 }
 
-// based serves requests with their base: the public URL, or else what a trusted proxy says.
+// based adds their base to requests: the public URL, or the values that a trusted proxy reports.
 func based(public *url.URL, proxies Proxies, next http.Handler) http.Handler {
 	if public == nil && len(proxies) == 0 {
 		return next
@@ -82,7 +82,7 @@ func based(public *url.URL, proxies Proxies, next http.Handler) http.Handler {
 		b := base{public: public}
 		if proxies.trust(remote(r)) {
 			b.host = r.Header.Get("X-Forwarded-Host")
-			for part := range strings.SplitSeq(strings.Join(r.Header.Values("X-Forwarded-Prefix"), ","), ",") { // each proxy adds its own
+			for part := range strings.SplitSeq(strings.Join(r.Header.Values("X-Forwarded-Prefix"), ","), ",") { // each proxy adds its own prefix
 				prefix, err := parsePrefix(strings.TrimSpace(part))
 				if b.prefix += prefix; err == nil {
 					_, err = parsePrefix(b.prefix)
@@ -100,11 +100,11 @@ func based(public *url.URL, proxies Proxies, next http.Handler) http.Handler {
 	})
 }
 
-// Link is the path by which the client of a request reaches a path of the system.
+// Link returns the path at which the client of a request reaches a path of the system.
 func Link(r *http.Request, path string) string { return baseOf(r).prefix + path }
 
-// Here is where the client finds what is at the root of a handler, such as another page beside the present one. It is relative where no
-// prefix is known.
+// Here returns the path at which the client reaches name at the root of a handler, such as another page next to the current one. Without a known
+// prefix, the path is relative.
 func Here(r *http.Request, name string) string {
 	if prefix := baseOf(r).prefix; prefix != "" {
 		return prefix + "/" + name
@@ -112,8 +112,8 @@ func Here(r *http.Request, name string) string {
 	return name
 }
 
-// Within is a request as the system routes it. A proxy may leave the prefix in the path, and a client may add a link to its base URL: the prefix
-// is removed as often as the path has no route with it.
+// Within returns a request with the path that the system routes. A proxy may leave the prefix in the path, and a client may append a link to its base
+// URL. So Within removes the prefix repeatedly until the path has a route.
 func Within(r *http.Request, routed func(*http.Request) bool) *http.Request {
 	prefix := baseOf(r).prefix
 	rest, ok := strings.CutPrefix(r.URL.Path, prefix)
@@ -126,7 +126,7 @@ func Within(r *http.Request, routed func(*http.Request) bool) *http.Request {
 	return Within(&inner, routed)
 }
 
-// PublicTarget is the path and query of a request below the public URL, as a client has signed them.
+// PublicTarget returns the path and query of a request below the public URL, as the client has signed them.
 func PublicTarget(r *http.Request) string {
 	if public := baseOf(r).public; public != nil {
 		return public.Path + r.RequestURI
@@ -134,13 +134,13 @@ func PublicTarget(r *http.Request) string {
 	return r.RequestURI
 }
 
-// Secure reports whether a client uses HTTPS. It need not be true: only a cookie depends on it.
+// Secure reports whether a client uses HTTPS. A client can forge this, but only a cookie depends on it.
 func Secure(r *http.Request) bool {
 	public := baseOf(r).public
 	return r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" || public != nil && public.Scheme == "https"
 }
 
-// describeBase adds the client's base to an OpenAPI document without servers, which would be at the root of the host.
+// describeBase adds the client's base to an OpenAPI document without servers. Without it, the paths would start at the root of the host.
 func describeBase(r *http.Request, document []byte) []byte {
 	b := baseOf(r)
 	at := b.prefix
@@ -150,6 +150,6 @@ func describeBase(r *http.Request, document []byte) []byte {
 	if at == "" {
 		return document
 	}
-	servers, _ := json.Marshal([]map[string]string{{"url": at}}) // texts can be written
+	servers, _ := json.Marshal([]map[string]string{{"url": at}}) // strings can always be encoded
 	return bytes.Replace(document, []byte("{"), append(append([]byte(`{"servers":`), servers...), ','), 1)
 }

@@ -9,9 +9,9 @@ import (
 
 var crossOrigin http.CrossOriginProtection
 
-// checkBrowser is for a server that asks nobody for a token: it refuses what a page of another site has a browser change. A page
-// that has led a name of its own to this machine is of the same site for the browser, so that a listener on loopback
-// goes by local names only (DNS rebinding).
+// checkBrowser protects a server without an admin token: it refuses changes that a page of another site makes through a browser. A page can make its
+// own host name resolve to this machine (DNS rebinding). For the browser, that name is the page's own site. So a listener on loopback accepts local
+// names only.
 func checkBrowser(r *http.Request, loopback bool) error {
 	if OtherSite(r) {
 		return Refuse(http.StatusForbidden, "forbidden", "a page of another site cannot do this while there is no admin token")
@@ -23,8 +23,8 @@ func checkBrowser(r *http.Request, loopback bool) error {
 	return nil
 }
 
-// OtherSite reports whether a page of another site has a browser change something. Behind a proxy the site has the host of the public URL, or
-// that which the proxy was asked for.
+// OtherSite reports whether a browser makes a change for a page of another site. Behind a proxy, the system's own site may have the host of the
+// public URL, or the host that was requested from the proxy.
 func OtherSite(r *http.Request) bool {
 	b := baseOf(r)
 	hosts := []string{r.Host, b.host}
@@ -41,13 +41,13 @@ func OtherSite(r *http.Request) bool {
 	return true
 }
 
-// OwnName reports whether the Host header of a request names this machine, or the host of the public URL.
+// OwnName reports whether the Host header of a request names this machine or the host of the public URL.
 func OwnName(r *http.Request) bool {
 	public := baseOf(r).public
 	return LocalName(r.Host) || public != nil && strings.EqualFold(r.Host, public.Host)
 }
 
-// LocalName reports whether a Host header names this machine, and nothing that DNS could say does. Only old clients have none.
+// LocalName reports whether a Host header names this machine, whatever DNS answers. It accepts an empty one, which only old clients send.
 func LocalName(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -59,7 +59,7 @@ func LocalName(host string) bool {
 	return host == "" || host == "localhost" || strings.HasSuffix(host, ".localhost") // RFC 6761
 }
 
-// proxied reports whether a proxy has passed a request on.
+// proxied reports whether a proxy forwarded a request.
 func proxied(h http.Header) bool {
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
 		if _, ok := h[name]; ok {

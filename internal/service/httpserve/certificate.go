@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// certificateLook is how often the files of a certificate are read, at most: when somebody connects.
+// certificateLook is the minimum interval between two reads of a certificate's files. A connection causes the read.
 const certificateLook = time.Second
 
-// certificate is one that is read again, since its files may have changed.
+// certificate is a certificate whose files may change. It reads them again.
 type certificate struct {
 	cert, key string
 	log       *slog.Logger
 
 	mu     sync.Mutex
 	now    *tls.Certificate
-	failed string // why the files could not be used the last time; empty: they could
+	failed string // why the files could not be used the last time, or empty
 	readAt time.Time
 }
 
@@ -32,7 +32,7 @@ func loadCertificate(cert, key string, log *slog.Logger) (*certificate, error) {
 	return &certificate{cert: cert, key: key, log: log, now: &pair}, nil
 }
 
-// get returns the certificate in the files. They are replaced one by one: while they do not fit, it is the one from before, which is logged once.
+// get returns the current certificate. Files are replaced one by one: while they do not match, get returns the previous one, and logs that once.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

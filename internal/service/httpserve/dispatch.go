@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// noRoute is the pattern of a request that has none.
+// noRoute is the pattern of a request without a route.
 const noRoute = "none"
 
-// dispatch has mux serve a request, and returns the pattern of its route without the method. Fail answers a request that has
-// no route, and one whose handler panicked before it answered. The panic is logged.
+// dispatch serves a request with mux, and returns the pattern of its route without the method. It calls fail for a request without a route, and if
+// the handler panics before it answers. It logs a panic.
 func dispatch(mux *http.ServeMux, w *recorder, r *http.Request, log *slog.Logger, fail func(error)) (pattern string) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -40,7 +40,7 @@ func dispatch(mux *http.ServeMux, w *recorder, r *http.Request, log *slog.Logger
 	return pattern
 }
 
-// cleanPath reports whether the mux would take a path as it is. It redirects others, which no contract knows.
+// cleanPath reports whether the mux would route a path as it is. It redirects other paths, which no contract documents.
 func cleanPath(escaped string) bool {
 	for segment := range strings.SplitSeq(strings.TrimPrefix(escaped, "/"), "/") {
 		if segment == "" || segment == "." || segment == ".." {
@@ -50,7 +50,7 @@ func cleanPath(escaped string) bool {
 	return true
 }
 
-// refusal is the mux's verdict on a request that has no route.
+// refusal returns the mux's error for a request without a route.
 func refusal(h http.Handler, r *http.Request) error {
 	verdict := httptest.NewRecorder()
 	h.ServeHTTP(verdict, r)
@@ -61,14 +61,14 @@ func refusal(h http.Handler, r *http.Request) error {
 	return ErrNoRoute
 }
 
-// recorder remembers the status of an answer.
+// recorder records the status of a response.
 type recorder struct {
 	http.ResponseWriter
-	now    func() time.Time // of the header Date; nil: the process's
+	now    func() time.Time // for the Date header; nil means the process's clock
 	status int
 }
 
-// begin sets the status, and what the header has at that time.
+// begin records the status, and sets the Date header.
 func (r *recorder) begin(status int) {
 	if r.status != 0 {
 		return
@@ -91,10 +91,10 @@ func (r *recorder) Write(b []byte) (int, error) {
 // Unwrap lets http.ResponseController find the connection.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// Answered reports whether the answer has begun.
+// Answered reports whether the response has begun.
 func (r *recorder) Answered() bool { return r.status != 0 }
 
-// Status is that of the answer.
+// Status returns the status of the response.
 func (r *recorder) Status() int {
 	if r.status == 0 {
 		return http.StatusOK
@@ -102,7 +102,7 @@ func (r *recorder) Status() int {
 	return r.status
 }
 
-// methodLabel keeps a client's inventions out of metrics.
+// methodLabel returns the label of a method. Methods that clients invent share a label, so that they do not create series.
 func methodLabel(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPut, http.MethodPost, http.MethodDelete:

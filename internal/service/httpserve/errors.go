@@ -6,40 +6,40 @@ import (
 	"net/http"
 )
 
-// Error is the answer to a request that failed. The texts are for clients.
+// Error is the response to a failed request. Its texts are for clients.
 type Error struct {
 	Status  int    `json:"-"`
 	Code    string `json:"code"`
 	Message string `json:"message"`
-	// Header is what the answer has beside its body.
+	// Header contains additional headers of the response.
 	Header map[string]string `json:"-"`
 }
 
-// Error is the message.
+// Error returns the message.
 func (e *Error) Error() string { return e.Message }
 
-// Refuse makes an Error.
+// Refuse returns an Error.
 func Refuse(status int, code, format string, args ...any) error {
 	return &Error{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// BadRequest says what is wrong with a request.
+// BadRequest returns an Error with status 400.
 func BadRequest(format string, args ...any) error {
 	return Refuse(http.StatusBadRequest, "bad_request", format, args...)
 }
 
-// NotFound says what there is not.
+// NotFound returns an Error with status 404.
 func NotFound(format string, args ...any) error {
 	return Refuse(http.StatusNotFound, "not_found", format, args...)
 }
 
-// The answers to a request that has no route, and to one whose handler panicked before it answered.
+// The responses to a request without a route, and to a request whose handler panicked before it answered.
 var (
 	ErrNoRoute  = NotFound("no such route")
 	ErrPanicked = Refuse(http.StatusInternalServerError, "internal", "internal error")
 )
 
-// Known is an error of a system that clients may see. Without a message they see the error's own.
+// Known is an error that clients may see. If Message is empty, they see the error's own text.
 type Known struct {
 	Err     error
 	Status  int
@@ -47,7 +47,7 @@ type Known struct {
 	Message string
 }
 
-// Describe finds the answer to an error, by the first of known that it is. Clients do not see other errors.
+// Describe returns the response to an error: that of the first element of known that matches. Clients do not see other errors.
 func Describe(err error, known []Known) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
@@ -67,10 +67,10 @@ func Describe(err error, known []Known) *Error {
 	return &Error{Status: http.StatusInternalServerError, Code: "internal", Message: "internal error"}
 }
 
-// retryAfter is when to try again, in seconds, after a 503: what a process lacks then is mostly back soon.
+// retryAfter is the value of Retry-After in a 503, in seconds. Most causes of a 503 end soon.
 const retryAfter = "1"
 
-// Write answers with the error, as text or as JSON.
+// Write writes the error as the response, as text or as JSON.
 func (e *Error) Write(w http.ResponseWriter, text bool) {
 	for name, value := range e.Header {
 		w.Header().Set(name, value)

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Encode writes JSON as answers have it, with a line end. DEL and the C1 controls, which a terminal may obey, are escaped as the others are.
+// Encode returns the JSON of a value for a response, with a newline. It also escapes DEL and the C1 controls, which a terminal may obey.
 func Encode(value any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -19,7 +19,7 @@ func Encode(value any) ([]byte, error) {
 	return escapeControls(b.Bytes()), err
 }
 
-// escapeControls escapes the controls that encoding/json leaves as they are. Only strings have them in JSON.
+// escapeControls escapes the controls that encoding/json does not escape. In JSON, only strings can contain them.
 func escapeControls(data []byte) []byte {
 	control := func(r rune) bool { return r >= 0x7f && r <= 0x9f }
 	var escaped []byte
@@ -34,7 +34,7 @@ func escapeControls(data []byte) []byte {
 	}
 }
 
-// Bearer is the token of the header Authorization; empty: there is none.
+// Bearer returns the bearer token of a request, or an empty string.
 func Bearer(r *http.Request) string {
 	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !ok || !strings.EqualFold(scheme, "Bearer") {
@@ -43,8 +43,7 @@ func Bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// EscapeID writes an ID as a segment of a path. Dots alone are escaped too: clients and servers would take them for
-// directories.
+// EscapeID returns an ID as a segment of a path. It also escapes an ID of only dots, which clients and servers would take for a directory.
 func EscapeID(id string) string {
 	switch id {
 	case ".":

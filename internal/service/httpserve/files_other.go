@@ -2,5 +2,5 @@
 
 package httpserve
 
-// openFiles is how many files this process may open; 0: it is not known.
+// openFiles returns how many files this process may open, or 0 if that is unknown.
 func openFiles() int { return 0 }

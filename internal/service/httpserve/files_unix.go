@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// openFiles is how many files this process may open; 0: it is not known.
+// openFiles returns how many files this process may open, or 0 if that is unknown.
 func openFiles() int {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {

@@ -12,29 +12,29 @@ import (
 type Route struct {
 	Method  string
 	Pattern string
-	// Access is Open, or says in the system's own terms who may use it.
+	// Access is Open, or one of the system's own values for who may use the route.
 	Access int
 	Handle Handler
-	// Query are the parameters that the route knows; it refuses others.
+	// Query lists the parameters that the route accepts. It refuses others.
 	Query []string
-	// AnyQuery has it take every parameter, because health probes and scrapers add some.
+	// AnyQuery makes the route accept all parameters, because health probes and scrapers add some.
 	AnyQuery bool
 }
 
-// On makes a route that refuses parameters other than those of query.
+// On returns a route that accepts only the parameters in query.
 func On(method, pattern string, access int, handle Handler, query ...string) Route {
 	return Route{Method: method, Pattern: pattern, Access: access, Handle: handle, Query: query}
 }
 
-// Probed makes a route with AnyQuery.
+// Probed returns a GET route with AnyQuery.
 func Probed(pattern string, access int, handle Handler) Route {
 	return Route{Method: http.MethodGet, Pattern: pattern, Access: access, Handle: handle, AnyQuery: true}
 }
 
-// Open is the access of a route that everybody may use.
+// Open is the access of a route that needs no token.
 const Open = 0
 
-// AdminToken is Private of a system that has these settings.
+// AdminToken is the value of System.Private for a system with these settings.
 const AdminToken = "set [admin] token, and networks to public"
 
 const (
@@ -46,8 +46,8 @@ func writeStatus(w http.ResponseWriter, status string) {
 	WriteJSON(w, http.StatusOK, map[string]string{"status": status})
 }
 
-// Starting answers for a system that has not started yet: it is alive, and 503 says of all else why it cannot serve. It looks at no
-// token, so that reason is for everybody.
+// Starting returns a handler for a system that has not started yet. /healthz reports that it is alive. All other requests get a 503 with the reason.
+// The handler checks no token, so anybody can read the reason.
 func Starting(text bool, reason func() string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet && r.URL.Path == healthPattern {
@@ -58,43 +58,43 @@ func Starting(text bool, reason func() string) http.Handler {
 	})
 }
 
-// System is what the HTTP interface of one system adds to what all have in common.
+// System configures the HTTP interface of one system.
 type System struct {
 	Log *slog.Logger
-	// OpenMetrics lets everybody read /metrics.
+	// OpenMetrics allows requests for /metrics without a token.
 	OpenMetrics bool
-	// Observe gets each request, with the pattern of its route, its method's label and its status. Nil: nobody does.
+	// Observe is called for each request, with the pattern of its route, the label of its method and its status. It may be nil.
 	Observe func(pattern, method string, status int, took time.Duration)
-	// Unguarded says that no admin token is set, so that pages of other sites must be refused, and Loopback that only this machine
-	// reaches the listener.
+	// Unguarded specifies that no admin token is set, so that requests by pages of other sites must be refused. Loopback specifies that only this
+	// machine can reach the listener.
 	Unguarded bool
 	Loopback  bool
-	// Private is what to do if requests come through a proxy, so that a listener on loopback is not private.
+	// Private is advice for the case that requests come through a proxy, because then a listener on loopback is not private.
 	Private string
-	// Verify refuses a request before its route is looked for. Nil: it refuses none.
+	// Verify may refuse a request before it is routed. It may be nil.
 	Verify func(r *http.Request) error
-	// Redirect is where else a request belongs, relative to its path. Nil: none does.
+	// Redirect returns another address for a request, relative to its path, if there is one. It may be nil.
 	Redirect func(r *http.Request) (to string, ok bool)
-	// Check refuses a request before its route's handler sees it. It bounds the body. Nil: it refuses none.
+	// Check may refuse a request before its handler is called. It limits the body. It may be nil.
 	Check func(w http.ResponseWriter, r *http.Request, route Route) error
-	// Now is the time of the header Date, if times in answers are by another clock than the process's. Nil: they are not.
+	// Now returns the time for the Date header. It is set if the times in responses are not those of the process's clock.
 	Now func() time.Time
-	// Describe is the answer to a request that failed. It hides errors that are not expected.
+	// Describe returns the response to a failed request. It hides unexpected errors.
 	Describe func(err error) *Error
-	// Text says that the answer is text. Otherwise it is JSON.
+	// Text makes error responses text. Otherwise they are JSON.
 	Text bool
-	// Quiet reports of an error with a status of 500 or more whether the log has said so already. Nil: it has not.
+	// Quiet reports whether the cause of an error with a status of 500 or more is already logged. Nil means that it is not.
 	Quiet func(r *http.Request, status int) bool
 }
 
-// Frame serves the routes of a system. It may be used by several goroutines.
+// Frame serves the routes of a system. It is safe for concurrent use.
 type Frame struct {
 	System
 	mux     *http.ServeMux
-	proxied sync.Once // the warning that the listener is not private
+	proxied sync.Once // guards the warning that the listener is not private
 }
 
-// NewFrame makes the handler of the system's routes.
+// NewFrame returns the handler for the system's routes.
 func NewFrame(s System, routes []Route) *Frame {
 	f := &Frame{System: s, mux: http.NewServeMux()}
 	for _, route := range routes {
@@ -112,7 +112,7 @@ func NewFrame(s System, routes []Route) *Frame {
 
 func (f *Frame) handle(w http.ResponseWriter, r *http.Request, route Route) error {
 	if !utf8.ValidString(r.URL.Path) {
-		// Its names could not be shown again in JSON.
+		// JSON could not represent the names in the path.
 		return BadRequest("Bad Request: the path %q is not UTF-8", r.URL.EscapedPath())
 	}
 	if f.Check != nil {
@@ -126,8 +126,7 @@ func (f *Frame) handle(w http.ResponseWriter, r *http.Request, route Route) erro
 	return route.Handle(w, r)
 }
 
-// Common are the routes that each system has. They may be used by everybody, except /metrics. Document describes the others; nil: there
-// are none.
+// Common returns the routes that each system has. Except /metrics, they need no token. document describes the system's other routes; it may be nil.
 func Common(metricsAccess int, metrics http.Handler, document []byte, ready Handler) []Route {
 	routes := []Route{
 		Probed(healthPattern, Open, func(w http.ResponseWriter, _ *http.Request) error {
@@ -186,7 +185,7 @@ func requestID(w http.ResponseWriter) []slog.Attr {
 	return nil
 }
 
-// serve answers a request and returns the pattern of its route, or the reason why it has none.
+// serve answers a request. It returns the pattern of its route, or why it has none.
 func (f *Frame) serve(w *recorder, r *http.Request) (pattern string) {
 	r = Within(r, f.Routed)
 	if f.Verify != nil {
@@ -214,7 +213,7 @@ func (f *Frame) serve(w *recorder, r *http.Request) (pattern string) {
 	return dispatch(f.mux, w, r, f.Log, func(err error) { f.fail(w, r, err) })
 }
 
-// redirect leads to an address that is relative to the present one: the system need not know the path under which clients see it.
+// redirect redirects to an address relative to the current one, so that the system need not know the path that clients see.
 func redirect(w http.ResponseWriter, status int, to string) {
 	w.Header().Set("Location", to)
 	w.WriteHeader(status)
@@ -233,7 +232,7 @@ func (f *Frame) fail(w http.ResponseWriter, r *http.Request, err error) {
 	failure.Write(w, f.Text)
 }
 
-// WriteJSON answers with a value as JSON.
+// WriteJSON writes a response with value as JSON.
 func WriteJSON(w http.ResponseWriter, status int, value any) {
 	data, err := Encode(value)
 	if err != nil {
@@ -246,13 +245,13 @@ func write(w http.ResponseWriter, status int, contentType string, body []byte) {
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the client may be gone: nobody is left to hear of it
+	_, _ = w.Write(body) // an error means that the client is gone
 }
 
-// Handler answers a request, or returns what went wrong.
+// Handler answers a request, or returns an error.
 type Handler func(w http.ResponseWriter, r *http.Request) error
 
-// Show makes a handler of a function that returns what is shown as JSON.
+// Show returns a handler that responds with the result of show as JSON.
 func Show(show func(*http.Request) (any, error)) Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		value, err := show(r)
@@ -263,7 +262,7 @@ func Show(show func(*http.Request) (any, error)) Handler {
 	}
 }
 
-// Done answers with a status and no body, unless there is an error, which it returns.
+// Done responds with a status and no body if err is nil. It returns err.
 func Done(w http.ResponseWriter, status int, err error) error {
 	if err == nil {
 		w.WriteHeader(status)
@@ -271,7 +270,7 @@ func Done(w http.ResponseWriter, status int, err error) error {
 	return err
 }
 
-// With makes a handler of one that gets what a request names, once that is found.
+// With returns a handler that calls find for the object that a request names, and then handle with it.
 func With[T any](find func(*http.Request) (T, error), handle func(http.ResponseWriter, *http.Request, T) error) Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		found, err := find(r)
@@ -282,7 +281,7 @@ func With[T any](find func(*http.Request) (T, error), handle func(http.ResponseW
 	}
 }
 
-// ShowOf is Show of what a request names.
+// ShowOf is like Show, for a function that also gets the object that a request names.
 func ShowOf[T any](find func(*http.Request) (T, error), show func(*http.Request, T) (any, error)) Handler {
 	return With(find, func(w http.ResponseWriter, r *http.Request, found T) error {
 		return Show(func(r *http.Request) (any, error) { return show(r, found) })(w, r)

@@ -8,28 +8,27 @@ import (
 	"time"
 )
 
-// limitWarning is how often refused connections are logged, at most.
+// limitWarning is the minimum interval between two log lines about refused connections.
 const limitWarning = time.Minute
 
-// ipv6Site is how much of an IPv6 address counts: the rest is chosen by the machine itself.
+// ipv6Site is the number of bits of an IPv6 address that identify a site. A machine chooses the rest itself.
 const ipv6Site = 64
 
-// limitedListener refuses the connections that one address has beyond a limit. It closes them at once, so that they use up
-// neither files nor memory.
+// limitedListener refuses the connections of an address beyond a limit. It closes them at once, so that they use neither files nor memory.
 type limitedListener struct {
 	net.Listener
 	most    int
-	proxies Proxies // they have no limit
+	proxies Proxies // not limited
 	log     *slog.Logger
 
 	mu       sync.Mutex
 	open     map[netip.Prefix]int
 	refused  int       // since the last warning
-	warnedAt time.Time // zero: never
+	warnedAt time.Time // zero if there was none yet
 }
 
-// limitConnections limits the connections of each address to most, and to half of the files that the process may open: the other half is
-// for other addresses, for the store and for callbacks. 0: there is no limit.
+// limitConnections limits the connections of each address to most, and to half of the files that the process may open. The other half is for other
+// addresses, the store and callbacks. If most is 0, it sets no limit.
 func limitConnections(l net.Listener, most int, proxies Proxies, log *slog.Logger) net.Listener {
 	if most <= 0 {
 		return l
@@ -64,7 +63,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// take counts a connection, or refuses it. Refused is how many were since the last warning where it is time for one.
+// take counts or refuses a connection. If a warning is due, refused is the number of refused connections since the last one.
 func (l *limitedListener) take(from netip.Prefix) (refused int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +86,7 @@ func (l *limitedListener) release(from netip.Prefix) {
 	}
 }
 
-// site is what connections and wrong tokens are counted by.
+// site returns the prefix by which connections and wrong tokens are counted.
 func site(addr net.Addr) netip.Prefix {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok {
@@ -98,11 +97,11 @@ func site(addr net.Addr) netip.Prefix {
 	if ip.Is6() && !ip.IsLoopback() {
 		bits = ipv6Site
 	}
-	prefix, _ := ip.Prefix(bits) // bits are of an address that is valid
+	prefix, _ := ip.Prefix(bits) // bits fits, because the address is valid
 	return prefix
 }
 
-// countedConn is given back when it is closed.
+// countedConn ends its count when it is closed.
 type countedConn struct {
 	net.Conn
 	release func()
@@ -113,7 +112,7 @@ func (c *countedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite has package net/http end an answer before it closes the connection, or a client with an unsent body would lose the answer.
+// CloseWrite lets package net/http finish a response before it closes the connection. Otherwise a client that is still sending would lose it.
 func (c *countedConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// loginWindow is the time in which wrong tokens are counted.
+	// loginWindow is the period for which wrong tokens are counted.
 	loginWindow = time.Minute
-	// loginSites bounds the addresses that are counted; all others count as one.
+	// loginSites is the maximum number of addresses that are counted separately. All others count as one.
 	loginSites = 1 << 16
-	// guessWait is how long the answer to a wrong token waits when an address has sent too many. Together with the limit of connections it
-	// bounds how fast tokens can be guessed.
+	// guessWait is the delay of the answer to a wrong token from an address that has sent too many. Together with the limit of connections, it limits
+	// how fast tokens can be guessed.
 	guessWait = time.Second
-	// mostWaiting bounds the answers that wait, because each holds a goroutine and its request. Beyond it the connection ends instead: a connection of
-	// HTTP/2 or of a trusted proxy, which has no limit, may send many requests at a time.
+	// mostWaiting is the maximum number of delayed answers, because each holds a goroutine and its request. Beyond it, the connection is closed
+	// instead. One connection with HTTP/2, or from a trusted proxy, which has no limit, may send many requests at a time.
 	mostWaiting = 1000
 )
 
-// Logins slows down clients that send wrong tokens. Beyond the limit of an address, the answer to a wrong token waits. A right token is never
-// refused: many clients may share the address of a proxy. It may be used by several goroutines.
+// Logins slows down clients that send wrong tokens. When an address has sent too many, answers to wrong tokens are delayed. A right token is never
+// refused, because many clients may share the address of a proxy. Logins is safe for concurrent use.
 type Logins struct {
 	most   int
 	log    *slog.Logger
@@ -37,13 +37,13 @@ type Logins struct {
 	waiting int
 }
 
-// NewLogins allows most wrong tokens of each address in a minute; 0: any number. It logs each that it allows, and calls failed for every one.
+// NewLogins allows most wrong tokens per address and minute, or any number if most is 0. It logs each allowed one, and calls failed for every one.
 func NewLogins(most int, log *slog.Logger, failed func()) *Logins {
 	return &Logins{most: most, log: log, failed: failed, wrong: map[netip.Prefix]int{}}
 }
 
-// Refuse returns the error for a request with a token that is wrong, or without one. A wrong token is counted. If its address has sent too many
-// of them, Refuse waits for a second, or until the client is gone, and returns an error with status 429 instead of wrong.
+// Refuse returns the error for a request with a wrong token, or without one. It counts a wrong token. If the token's address has sent too many,
+// Refuse waits for a second, or until the client is gone, and returns an error with status 429 instead of wrong.
 func (l *Logins) Refuse(r *http.Request, token string, wrong error) error {
 	if token == "" {
 		return wrong
@@ -63,7 +63,7 @@ func (l *Logins) Refuse(r *http.Request, token string, wrong error) error {
 	return refused
 }
 
-// wait waits before the answer to a wrong token. It is false if too many answers wait already.
+// wait delays the answer to a wrong token. It returns false if too many answers are delayed already.
 func (l *Logins) wait(r *http.Request) bool {
 	add := func(n int) (waiting int) {
 		l.mu.Lock()
@@ -84,7 +84,7 @@ func (l *Logins) wait(r *http.Request) bool {
 	return true
 }
 
-// count counts a wrong token, and returns for how long the limit of its address holds. 0: it is not reached.
+// count counts a wrong token. If its address has exceeded the limit, count returns how long the limit applies, and otherwise 0.
 func (l *Logins) count(r *http.Request) (left time.Duration) {
 	l.failed()
 	l.mu.Lock()

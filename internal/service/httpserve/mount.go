@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Mount serves another handler at a path that ends with a slash, such as "/console/", and rest at all others. The other handler sees the
-// path below. Its requests end with ctx: they may be streams, for which a stop would wait. Nil: rest serves all.
+// Mount serves other at a path that ends with a slash, such as "/console/", and rest at all other paths. other sees the path below. Its requests end
+// with ctx, because they may be streams, for which a stop would wait. If other is nil, rest serves all paths.
 func Mount(ctx context.Context, path string, other, rest http.Handler) http.Handler {
 	if other == nil {
 		return rest
@@ -37,7 +37,7 @@ func Mount(ctx context.Context, path string, other, rest http.Handler) http.Hand
 // nowhere is an address from which no connection can come.
 const nowhere = "0.0.0.0:0"
 
-// InProcess carries requests to a handler in this process. It buffers the answers.
+// InProcess sends requests to a handler in this process. It buffers the responses.
 type InProcess struct{ Handler http.Handler }
 
 // RoundTrip implements http.RoundTripper.

@@ -7,20 +7,20 @@ import (
 )
 
 const (
-	// stallTime is how long a client may take for the next paceChunk bytes of an answer. It begins with the answer, so that a handler may wait
-	// for as long as it likes before.
+	// stallTime is how long a client may take to read the next paceChunk bytes of a response. It starts with the response, so that the handler may
+	// wait before for as long as it needs.
 	stallTime = 30 * time.Second
 	paceChunk = 256 << 10
 )
 
-// paced cuts the connection of a client that does not read its answer.
+// paced closes the connection of a client that does not read its response.
 type paced struct {
 	http.ResponseWriter
 	stall time.Duration
-	body  *countedBody // nil: there is none
+	body  *countedBody // nil if there is none
 }
 
-// pace serves requests with answers that clients have to read.
+// pace serves requests, and requires clients to read their responses.
 func pace(h http.Handler, stall time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if ambiguous(r) {
@@ -29,18 +29,18 @@ func pace(h http.Handler, stall time.Duration) http.Handler {
 		r, body := watchBody(r)
 		p := &paced{w, stall, body}
 		h.ServeHTTP(p, r)
-		p.extend() // for what the server has in its buffer
+		p.extend() // for the data in the server's buffer
 	})
 }
 
-// ambiguous reports whether a proxy may see another end of a request than this server does, as of one with both Content-Length and
-// Transfer-Encoding. The connection must not be kept then: what the proxy takes for the rest of the body would be another request (RFC
-// 9112, 6.1). Package net/http deletes the header that it does not use, so this is every request with chunks, and every one of HTTP/1.0.
+// ambiguous reports whether a proxy may see another end of a request than this server, as for one with both Content-Length and Transfer-Encoding.
+// Then the connection must be closed: the bytes that the proxy takes for the rest of the body would be another request (RFC 9112, 6.1). Package
+// net/http deletes the header that it does not use, so this includes every request in chunks. It also includes every HTTP/1.0 request.
 func ambiguous(r *http.Request) bool {
 	return r.ProtoMajor == 1 && (r.ProtoMinor == 0 || len(r.TransferEncoding) > 0)
 }
 
-// extend moves the limit. A writer without one, as in tests of handlers, does not wait.
+// extend moves the deadline. A writer without deadlines, as in tests of handlers, does not wait.
 func (p *paced) extend() {
 	_ = http.NewResponseController(p.ResponseWriter).SetWriteDeadline(time.Now().Add(p.stall))
 }
@@ -65,10 +65,10 @@ func (p *paced) Write(b []byte) (written int, err error) {
 // Unwrap lets http.ResponseController find the connection.
 func (p *paced) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
-// refusedRead is how long a connection is read on after its request was refused before the end of the body.
+// refusedRead is how long to keep reading from a connection after its request was refused before the end of the body.
 const refusedRead = time.Second
 
-// countedBody knows whether a body was read to its end.
+// countedBody records whether a body was read to its end.
 type countedBody struct {
 	io.ReadCloser
 	ended bool
@@ -80,21 +80,21 @@ func (b *countedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// watchBody is a request whose body is watched, if there is one that could hold up the answer. HTTP/2 ends the stream of such a request
-// by itself.
+// watchBody returns a request whose body records its end, if the request has a body that could delay the response. HTTP/2 itself ends the stream of
+// such a request.
 func watchBody(r *http.Request) (*http.Request, *countedBody) {
 	if r.ProtoMajor != 1 || r.Body == nil || r.Body == http.NoBody {
 		return r, nil
 	}
-	// The server's own request keeps its body, of which the server has to know the type.
+	// The server's own request must keep its body, because the server depends on the body's type.
 	r = r.WithContext(r.Context())
 	b := &countedBody{ReadCloser: r.Body}
 	r.Body = b
 	return r, b
 }
 
-// refuse has the connection end with an answer that was given before the end of the body. Otherwise the server would wait for the rest of the
-// body before it answers.
+// refuse closes the connection after a response that was given before the end of the body. Otherwise the server would wait for the rest of the body
+// before it sends the response.
 func (p *paced) refuse(code int) {
 	if p.body == nil || p.body.ended || code < http.StatusBadRequest {
 		return

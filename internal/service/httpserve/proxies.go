@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// Proxies are the addresses of reverse proxies. Only what they say about a client is believed.
+// Proxies lists the addresses of reverse proxies. Only their headers about clients are trusted.
 type Proxies []netip.Prefix
 
-// ParseProxies reads addresses and networks, such as 10.0.0.0/8.
+// ParseProxies parses addresses and networks, such as 10.0.0.0/8.
 func ParseProxies(list []string) (Proxies, error) {
 	var proxies Proxies
 	for _, text := range list {
@@ -24,7 +24,7 @@ func ParseProxies(list []string) (Proxies, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%q: give addresses such as 10.0.0.7, and networks such as 10.0.0.0/8, separated by commas", text)
 		}
-		if addr := network.Addr(); addr.Is4In6() { // addresses are compared without this form
+		if addr := network.Addr(); addr.Is4In6() { // addresses are compared in their IPv4 form
 			network = netip.PrefixFrom(addr.Unmap(), network.Bits()-96)
 		}
 		if !network.IsValid() {
@@ -35,7 +35,7 @@ func ParseProxies(list []string) (Proxies, error) {
 	return proxies, nil
 }
 
-// CheckProxies returns what is wrong with a list for ParseProxies, or nil.
+// CheckProxies returns an error if ParseProxies cannot parse a list.
 func CheckProxies(list []string) error {
 	_, err := ParseProxies(list)
 	return err
@@ -51,14 +51,14 @@ func (p Proxies) contain(addr netip.Addr) bool {
 	return false
 }
 
-// trust reports whether the other end of a connection is a proxy.
+// trust reports whether a remote address is that of a proxy.
 func (p Proxies) trust(addr net.Addr) bool {
 	tcp, ok := addr.(*net.TCPAddr)
 	return ok && p.contain(tcp.AddrPort().Addr())
 }
 
-// forwarded serves a request that came through a proxy as if it came from its client. The client is the last address of X-Forwarded-For that is
-// not a proxy: those before it may be the client's own invention.
+// forwarded serves a request from a proxy as if its client had sent it. The client is the last address in X-Forwarded-For that is not a proxy,
+// because the client may have invented the addresses before it.
 func (p Proxies) forwarded(next http.Handler) http.Handler {
 	if len(p) == 0 {
 		return next
@@ -74,10 +74,10 @@ func (p Proxies) forwarded(next http.Handler) http.Handler {
 
 type viaProxy struct{}
 
-// Proxied reports whether a request came through a trusted proxy, so that the headers that the proxy sets can be believed.
+// Proxied reports whether a trusted proxy sent a request, so that the headers that the proxy sets are trustworthy.
 func Proxied(r *http.Request) bool { return r.Context().Value(viaProxy{}) != nil }
 
-// client is the address of the client of a request from a proxy, with port 0, or that of the proxy if there is no other.
+// client returns the address of the client of a proxy's request, with port 0. If there is no other address, it returns the proxy's.
 func (p Proxies) client(r *http.Request) string {
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
 	for i := len(hops) - 1; i >= 0; i-- {

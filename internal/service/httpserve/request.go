@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// ReadBody reads a whole body. One of a known size gets memory of that size: payloads stay in memory for a while.
+// ReadBody reads a whole body. It allocates exactly the size of the body if that is known, because payloads stay in memory for a while.
 func ReadBody(r *http.Request) (body []byte, err error) {
 	if n := r.ContentLength; n >= 0 && n <= 1<<20 {
 		body = make([]byte, n)
@@ -25,7 +25,7 @@ func ReadBody(r *http.Request) (body []byte, err error) {
 	return body, ReadError(err)
 }
 
-// ReadError distinguishes a body that is too large from one that did not arrive.
+// ReadError returns the error for a body that could not be read: too large, or incomplete.
 func ReadError(err error) error {
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); err == nil || tooLarge {
 		return err
@@ -33,7 +33,7 @@ func ReadError(err error) error {
 	return BadRequest("request body could not be read: %v", err)
 }
 
-// ReadJSON reads a body as DecodeJSON does.
+// ReadJSON reads a body and decodes it with DecodeJSON.
 func ReadJSON(r *http.Request, into any) error {
 	data, err := ReadBody(r)
 	if err != nil {
@@ -42,7 +42,7 @@ func ReadJSON(r *http.Request, into any) error {
 	return DecodeJSON(data, into)
 }
 
-// DecodeJSON reads text that must be one JSON value. It refuses fields that into does not have, and null, which would be taken for an
+// DecodeJSON decodes data, which must be one JSON value. It refuses fields that into does not have. It also refuses null, which would decode like an
 // object without fields.
 func DecodeJSON(data []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -53,7 +53,7 @@ func DecodeJSON(data []byte, into any) error {
 		return BadRequest("request body is empty: JSON expected")
 	case err != nil:
 		return BadRequest("request body is not the JSON expected: %s", jsonText(err))
-	case into == nil: // null leaves what into points to, and takes the pointer away
+	case into == nil: // null sets the pointer to nil, and does not change its target
 		return BadRequest("request body is null: give a JSON object")
 	case !utf8.Valid(data):
 		return BadRequest("request body is not UTF-8")
@@ -64,7 +64,7 @@ func DecodeJSON(data []byte, into any) error {
 	return nil
 }
 
-// jsonText says what is wrong, in the terms of the contract and not of Go.
+// jsonText returns the text of a JSON error in terms of the contract, not of Go.
 func jsonText(err error) string {
 	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok {
@@ -72,12 +72,12 @@ func jsonText(err error) string {
 	}
 	text := "give " + jsonKind(wrong.Type) + " in place of the " + wrong.Value
 	if wrong.Field != "" {
-		text = wrong.Field[strings.LastIndexByte(wrong.Field, '.')+1:] + ": " + text // the names before it may be of Go's types
+		text = wrong.Field[strings.LastIndexByte(wrong.Field, '.')+1:] + ": " + text // the names before the last dot may be of Go types
 	}
 	return text
 }
 
-// jsonKind is what is to be sent for a field of a type.
+// jsonKind describes the value to send for a field of a type.
 func jsonKind(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.String:
@@ -97,12 +97,12 @@ func jsonKind(t reflect.Type) string {
 	}
 }
 
-// BadQuery says which parameter cannot be used, with which value, and what could.
+// BadQuery returns the error for an invalid parameter. It names the parameter and its value. give describes a valid value.
 func BadQuery(r *http.Request, name, give string) error {
 	return BadRequest("invalid query parameter: %s %q: give %s", name, r.URL.Query().Get(name), give)
 }
 
-// QueryDuration reads a parameter that is a time such as 20s, or a number of seconds; 0: there is none.
+// QueryDuration parses a parameter that is a duration such as 20s, or a number of seconds. It returns 0 if there is none.
 func QueryDuration(r *http.Request, name string) (time.Duration, error) {
 	s := r.URL.Query().Get(name)
 	if s == "" {
@@ -118,8 +118,8 @@ func QueryDuration(r *http.Request, name string) (time.Duration, error) {
 	return d, nil
 }
 
-// checkQuery refuses a query that cannot be parsed, of which package url would leave out a part, and a parameter that the route does not know:
-// a misspelt one would have no effect.
+// checkQuery refuses a query that cannot be parsed, because package url would drop a part of it. It also refuses an unknown parameter, because a
+// misspelled one would have no effect.
 func checkQuery(r *http.Request, route Route) error {
 	if r.URL.RawQuery == "" || route.AnyQuery {
 		return nil

@@ -1,5 +1,5 @@
-// Package httpserve has the shared parts of the systems' HTTP interfaces: routes with errors in the form of each system's
-// contract, tokens, JSON, and a listener that starts and shuts down cleanly.
+// Package httpserve has the shared parts of the systems' HTTP interfaces: routes, errors in the form of each system's contract, tokens, JSON, and a
+// listener that starts and stops cleanly.
 package httpserve
 
 import (
@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// maxHeaderBytes bounds the headers of a request; more is a 431.
+	// maxHeaderBytes limits the headers of a request. Larger headers get a 431.
 	maxHeaderBytes = 64 << 10
-	// readHeaderTimeout bounds the time that a client takes to send them, which keeps slow clients from holding connections
-	// even where a whole request may take as long as it wants.
+	// readHeaderTimeout limits the time in which a client must send the headers. It prevents slow clients from holding connections even if there is
+	// no limit for a whole request.
 	readHeaderTimeout = 10 * time.Second
 	idleTimeout       = 2 * time.Minute
 )
@@ -30,30 +30,30 @@ type Server struct {
 	served   chan error
 }
 
-// Config says what a server serves, and within which limits.
+// Config configures a Server.
 type Config struct {
 	Address string
-	// Flag is the command line's for Address, for errors; "--listen" if empty.
+	// Flag is the name of the flag for Address, for error messages. Empty means --listen.
 	Flag    string
 	Handler http.Handler
-	// Cert and Key are the files of a certificate and its key, which are read again when they change. Both empty: no TLS.
+	// Cert and Key are the files of a certificate and its key. They are read again when they change. If both are empty, there is no TLS.
 	Cert, Key string
-	// Read bounds the time in which a request comes in. 0: only that of its headers is bounded.
+	// Read limits the time in which a request must arrive. If it is 0, only the time for the headers is limited.
 	Read time.Duration
-	// Write bounds a request with its answer, waits included. 0: only the client's reading of the answer is bounded.
+	// Write limits the time for a request and its response, including waits. If it is 0, only the client's reading of the response is limited.
 	Write time.Duration
-	// PerAddress is how many connections an address may have. 0: any number.
+	// PerAddress is the maximum number of connections from one address. 0 means no limit.
 	PerAddress int
-	// Proxies are the addresses and networks of reverse proxies. They are believed about their clients, and may have any number of connections.
+	// Proxies lists the addresses and networks of reverse proxies. Their headers about clients are trusted, and their connections are not limited.
 	Proxies []string
-	// Public is the URL by which clients reach the listener; empty: the one that they use, or that a proxy says.
+	// Public is the URL at which clients reach the listener. Empty means the URL that they request, or that a proxy reports.
 	Public string
 	Log    *slog.Logger
 
-	stall time.Duration // 0: stallTime
+	stall time.Duration // 0 means stallTime
 }
 
-// Listen serves as cfg says until Stop.
+// Listen starts a server, which runs until Stop.
 func Listen(ctx context.Context, cfg Config) (*Server, error) {
 	cert, key, log := cfg.Cert, cfg.Key, cfg.Log
 	var secure *certificate
@@ -98,10 +98,10 @@ func Listen(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Addr is the address that it listens on.
+// Addr returns the address on which the server listens.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Wait returns when ctx ends, with nil, or when the listener failed.
+// Wait returns nil when ctx ends, or an error when the listener fails.
 func (s *Server) Wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -112,7 +112,7 @@ func (s *Server) Wait(ctx context.Context) error {
 	}
 }
 
-// Stop takes no new requests and waits for those in progress, up to drain and the end of ctx.
+// Stop refuses new requests and waits for those in progress, for at most drain, or until ctx ends.
 func (s *Server) Stop(ctx context.Context, drain time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, drain)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Set is the metrics of one process, with those of its HTTP interface. It may be used by several goroutines.
+// Set contains the metrics of one process and of its HTTP interface. It is safe for concurrent use.
 type Set struct {
 	Registry *prometheus.Registry
 	buckets  []float64
@@ -19,7 +19,7 @@ type Set struct {
 	logins   prometheus.Counter
 }
 
-// New returns the metrics of a system, whose name begins their names. All histograms have the same buckets, in seconds.
+// New returns the metrics of a system, whose name is the prefix of their names. All histograms have the same buckets, in seconds.
 func New(system string, buckets []float64) *Set {
 	s := &Set{Registry: prometheus.NewRegistry(), buckets: buckets}
 	s.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -53,10 +53,10 @@ func (s *Set) Request(route, method string, status int, took time.Duration) {
 // LoginFailed counts a request with a wrong token.
 func (s *Set) LoginFailed() { s.logins.Inc() }
 
-// Gauges are computed at each scrape. A Gauges is a function that reports each of them to gauge.
+// Gauges is a collector of gauges that are computed at each scrape. It calls gauge for each of them.
 type Gauges func(gauge func(d *prometheus.Desc, value float64, labels ...string))
 
-// Describe implements prometheus.Collector. It has no descriptions, so that registering does not compute.
+// Describe implements prometheus.Collector. It sends no descriptions, so that registering computes no gauges.
 func (Gauges) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
@@ -66,7 +66,7 @@ func (g Gauges) Collect(c chan<- prometheus.Metric) {
 	})
 }
 
-// OneIf is the value of a gauge that is 1 or 0.
+// OneIf returns the value of a boolean gauge, 1 or 0.
 func OneIf(b bool) float64 {
 	if b {
 		return 1
@@ -74,7 +74,7 @@ func OneIf(b bool) float64 {
 	return 0
 }
 
-// Class is the class of a status, such as 2xx. The other side of a request chooses its statuses, and each would have its own series.
+// Class returns the class of a status, such as 2xx. The other side chooses the statuses, and each status would be a series of its own.
 func Class(code int) string {
 	if code < 100 || code > 599 {
 		return "other"

@@ -1,4 +1,4 @@
-// Package openapi checks the requests and answers of a server against its OpenAPI document. It is for tests.
+// Package openapi checks the requests and responses of a server against its OpenAPI document. It is for tests.
 package openapi
 
 import (
@@ -14,16 +14,16 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// content has the media types of a body.
+// content maps the media types of a body to their definitions.
 type content map[string]json.RawMessage
 
-// body is that of a request or an answer, or the name of one of the components.
+// body is the body of a request or response, or a reference to a component.
 type body struct {
 	Ref     string `json:"$ref"`
 	Content content
 }
 
-// Document is an OpenAPI document, version 3.1, whose schemas are JSON Schema. It may be used by several goroutines.
+// Document is an OpenAPI document, version 3.1, whose schemas are JSON Schema. It is safe for concurrent use.
 type Document struct {
 	Paths map[string]map[string]struct {
 		Security    []map[string][]string
@@ -38,12 +38,12 @@ type Document struct {
 	schemas *jsonschema.Compiler
 }
 
-// name is what the compiler of schemas knows the document by.
+// name is the name of the document in the schema compiler.
 const name = "openapi.json"
 
 var variable = regexp.MustCompile(`\{\w+\}`)
 
-// Parse reads a document.
+// Parse parses a document.
 func Parse(source []byte) (*Document, error) {
 	d := &Document{patterns: map[string]*regexp.Regexp{}, schemas: jsonschema.NewCompiler()}
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(source))
@@ -69,10 +69,10 @@ func Parse(source []byte) (*Document, error) {
 	return d, nil
 }
 
-// shared is the name of the component that a body refers to.
+// shared returns the name of the component to which a body refers.
 func shared(b body) string { return strings.TrimPrefix(b.Ref, "#/components/responses/") }
 
-// Operations are the documented routes, such as GET /channel/{channel}, and whether each needs a token.
+// Operations returns the documented routes, such as GET /channel/{channel}, and whether each needs a token.
 func (d *Document) Operations() map[string]bool {
 	all := map[string]bool{}
 	for path, methods := range d.Paths {
@@ -83,7 +83,7 @@ func (d *Document) Operations() map[string]bool {
 	return all
 }
 
-// path finds the documented path of a request, which may have a query; the one with fewer variables wins.
+// path returns the documented path that matches a request, which may have a query. Of several, it returns the one with the fewest variables.
 func (d *Document) path(request string) string {
 	escaped, _, _ := strings.Cut(request, "?")
 	best := ""
@@ -95,7 +95,7 @@ func (d *Document) path(request string) string {
 	return best
 }
 
-// Check holds an answer against the document. The path may have a query.
+// Check checks a response against the document. path may have a query.
 func (d *Document) Check(method, path string, status int, header http.Header, data []byte) error {
 	route := d.path(path)
 	operation, ok := d.Paths[route][strings.ToLower(method)]
@@ -124,7 +124,7 @@ func (d *Document) Check(method, path string, status int, header http.Header, da
 	return nil
 }
 
-// CheckRequest holds the body of a request that a server took against the document. The path may have a query.
+// CheckRequest checks the body of a request that a server accepted against the document. path may have a query.
 func (d *Document) CheckRequest(method, path string, data []byte) error {
 	route := d.path(path)
 	request := d.Paths[route][strings.ToLower(method)].RequestBody
@@ -138,8 +138,7 @@ func (d *Document) CheckRequest(method, path string, data []byte) error {
 	return nil
 }
 
-// check holds a JSON value, or one on each line, against the schema of a body that is at a place of the document. Other media can be
-// anything.
+// check checks a JSON value, or one per line, against the schema of the body at a place in the document. It accepts any other media type.
 func (d *Document) check(b body, at []string, media string, data []byte) error {
 	var values []string
 	switch {

@@ -1,5 +1,4 @@
-// Package progress shows the progress of a bounded run, as a bar on a terminal and
-// as log lines elsewhere, and its result, as a table.
+// Package progress shows the progress of a bounded run, as a bar on a terminal and as log lines elsewhere, and its result, as a table.
 package progress
 
 import (
@@ -13,31 +12,30 @@ import (
 	"golang.org/x/term"
 )
 
-// unknown is the total of a bar whose end is not known.
+// unknown is the total of a bar whose total is not known.
 const unknown = -1
 
-// narrow is the width below which a bar leaves its rate and its times out: a line that wraps cannot be drawn in place.
+// narrow is the minimum width for a bar with its rate and its times. A line that wraps cannot be drawn in place.
 const narrow = 100
 
-// logEvery is the least time between two log lines of a bar.
+// logEvery is the minimum interval between two log lines of a bar.
 const logEvery = 2 * time.Second
 
-// Bar shows how far one run is. Its methods may be called from any number of
-// goroutines. The nil Bar shows nothing.
+// Bar shows the progress of one run. It is safe for concurrent use. A nil Bar shows nothing.
 type Bar struct {
 	out   io.Writer
 	title string
-	total int64 // 0: not known
+	total int64 // 0 if it is not known
 	begin time.Time
 
 	mu       sync.Mutex
 	done     int64
-	bar      *progressbar.ProgressBar // nil where out is no terminal
+	bar      *progressbar.ProgressBar // nil if out is not a terminal
 	logged   time.Time
 	finished bool
 }
 
-// New starts a bar for total steps on out. The run may go on after them. A total of 0 is not known.
+// New starts a bar for total steps on out. The run may take more steps. A total of 0 means that it is not known.
 func New(out io.Writer, title string, total int64) *Bar {
 	now := time.Now()
 	b := &Bar{out: out, title: title, total: total, begin: now, logged: now}
@@ -65,8 +63,7 @@ func IsTerminal(out any) bool {
 	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
 }
 
-// Add notes n more steps. The terminal is decoration: an error of it must not
-// end the run.
+// Add counts n more steps. The terminal is decoration, so its errors do not end the run.
 func (b *Bar) Add(n int) {
 	if b == nil {
 		return
@@ -75,7 +72,7 @@ func (b *Bar) Add(n int) {
 	defer b.mu.Unlock()
 	b.done += int64(n)
 	if b.total > 0 && b.done >= b.total {
-		// A bar that is full shows nothing more.
+		// A full bar would not change any more.
 		b.total = 0
 		if b.bar != nil {
 			b.bar.ChangeMax64(unknown)
@@ -91,8 +88,7 @@ func (b *Bar) Add(n int) {
 	}
 }
 
-// Done ends the bar and writes one line with the result. A second call does
-// nothing.
+// Done ends the bar and writes one line with the result. A second call has no effect.
 func (b *Bar) Done() {
 	if b != nil && b.end() {
 		b.mu.Lock()
@@ -101,8 +97,7 @@ func (b *Bar) Done() {
 	}
 }
 
-// Clear ends the bar like Done and writes nothing, for who has more to say of the
-// result.
+// Clear ends the bar like Done, but writes nothing, for callers that write their own result.
 func (b *Bar) Clear() {
 	if b != nil {
 		b.end()
@@ -123,7 +118,7 @@ func (b *Bar) end() bool {
 	return true
 }
 
-// log writes how far the run is. The lock is held.
+// log writes the progress of the run. The lock is held.
 func (b *Bar) log(now time.Time) {
 	line := fmt.Sprintf("%s: %s of %s", b.title, Count(b.done), Count(b.total))
 	if b.total == 0 {
@@ -135,9 +130,8 @@ func (b *Bar) log(now time.Time) {
 	_, _ = fmt.Fprintln(b.out, line)
 }
 
-// Over returns a writer to out that takes the bar off the screen for each
-// write, so that lines on the same terminal are not torn. The bar comes back with
-// the next step. Each write should be whole lines.
+// Over returns a writer to out that clears the bar before each write, so that lines on the same terminal are not torn. The next step draws the bar
+// again. Each write should consist of whole lines.
 func (b *Bar) Over(out io.Writer) io.Writer {
 	if b == nil || b.bar == nil || !IsTerminal(out) {
 		return out

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Count writes n with a comma between thousands.
+// Count formats n with a comma between thousands.
 func Count[N int | int64 | uint64](n N) string {
 	digits := strconv.FormatInt(int64(n), 10)
 	sign := ""
@@ -18,7 +18,7 @@ func Count[N int | int64 | uint64](n N) string {
 	return sign + digits
 }
 
-// Plural writes n with its noun, such as "1 item" or "1,204 items".
+// Plural formats n with its noun, such as "1 item" or "1,204 items".
 func Plural[N int | int64 | uint64](n N, noun string) string {
 	if n != 1 {
 		noun += "s"
@@ -26,7 +26,7 @@ func Plural[N int | int64 | uint64](n N, noun string) string {
 	return Count(n) + " " + noun
 }
 
-// Rate is n per second, 0 where no time has passed.
+// Rate returns n per second, or 0 if no time has passed.
 func Rate(n int64, took time.Duration) int64 {
 	if took <= 0 {
 		return 0
@@ -34,7 +34,7 @@ func Rate(n int64, took time.Duration) int64 {
 	return int64(float64(n)/took.Seconds() + 0.5)
 }
 
-// Short writes d with about three digits.
+// Short formats d with about three digits.
 func Short(d time.Duration) string {
 	for _, unit := range []time.Duration{time.Second, time.Millisecond, time.Microsecond} {
 		if d >= unit {

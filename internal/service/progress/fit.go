@@ -8,14 +8,14 @@ import (
 	"golang.org/x/term"
 )
 
-// Width is how many columns the terminal that out is has; 0: out is none.
+// Width returns the number of columns of the terminal out, or 0 if out is not a terminal.
 func Width(out io.Writer) int {
 	width, _ := size(out)
 	return width
 }
 
-// Fit cuts lines that are drawn in place to the size of the terminal out. A wrapped line takes two rows, and lines beyond the
-// height scroll the first ones away, so the next drawing would begin in the wrong place.
+// Fit truncates lines that are drawn in place to the size of the terminal out. A wrapped line takes two rows, and lines beyond the height scroll the
+// first ones away. In both cases the next drawing would start in the wrong place.
 func Fit(out io.Writer, lines string) string {
 	width, height := size(out)
 	if width < 1 {
@@ -24,7 +24,7 @@ func Fit(out io.Writer, lines string) string {
 	return clip(lines, width, height)
 }
 
-// size is that of the terminal that out is; 0: it is none, or its size is not known.
+// size returns the size of the terminal out, or 0 if out is not a terminal or the size is unknown.
 func size(out io.Writer) (width, height int) {
 	f, ok := out.(*os.File)
 	if !ok {
@@ -39,7 +39,7 @@ func size(out io.Writer) (width, height int) {
 
 func clip(lines string, width, height int) string {
 	var b strings.Builder
-	rows := max(1, height-1) // the cursor is behind the last line
+	rows := max(1, height-1) // the cursor is in the row below the last line
 	for line := range strings.Lines(lines) {
 		if rows--; rows < 0 {
 			break

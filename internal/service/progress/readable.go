@@ -9,14 +9,14 @@ import (
 	"unicode/utf8"
 )
 
-// shown reports whether a terminal shows a rune as it is. It obeys others, such as ESC and the controls from U+0080 to U+009F; a
-// byte that is no UTF-8 may be one of them.
+// shown reports whether a terminal displays a rune. It obeys other runes, such as ESC and the controls from U+0080 to U+009F. A byte that is not
+// UTF-8 may be one of these.
 func shown(r rune, size int) bool {
 	return unicode.IsPrint(r) && (r != utf8.RuneError || size > 1)
 }
 
-// Readable quotes text that a terminal would not show as it is, on one line: it may be of somebody who must not move the cursor
-// or write what looks like another line.
+// Readable returns text on one line. It quotes text that a terminal would not display as it is, because the author of the text must not be able to
+// move the cursor or to fake another line.
 func Readable(text string) string {
 	for i := 0; i < len(text); {
 		r, size := utf8.DecodeRuneInString(text[i:])
@@ -28,8 +28,8 @@ func Readable(text string) string {
 	return text
 }
 
-// Escape writes what a terminal would not show as it is as \u and four hex digits, which leaves JSON the same value. Line ends
-// and tabs stay.
+// Escape replaces runes that a terminal would not display by \u and four hex digits, which does not change the value of JSON. It keeps newlines and
+// tabs.
 func Escape(text string) string {
 	var b strings.Builder
 	done := 0

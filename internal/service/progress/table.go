@@ -9,9 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Table writes rows under a header, in columns. Columns are flush left, and flush
-// right where the header begins with ">", which is not shown. A cell with what cannot be printed, such as a line end or an
-// escape sequence, is quoted: it may be of somebody who must not write to the terminal.
+// Table writes rows below a header, in columns. A column is flush left, or flush right if its header begins with ">", which is not shown. A cell with
+// unprintable characters, such as a newline or an escape sequence, is quoted, because its author must not be able to control the terminal.
 func Table(out io.Writer, header []string, rows [][]string) error {
 	widths := make([]int, len(header))
 	right := make([]bool, len(header))

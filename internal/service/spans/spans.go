@@ -1,5 +1,5 @@
-// Package spans begins the spans of messages. The trace parent of a message is stored with it, so that spans of other requests and of other
-// processes belong to the same trace. Without a provider spans cost nothing.
+// Package spans starts the spans of messages. The trace parent of a message is stored with it, so that the spans of other requests and processes
+// belong to the same trace. Without a provider, spans cost nothing.
 package spans
 
 import (
@@ -15,13 +15,13 @@ import (
 // header is the header of a trace parent (W3C Trace Context).
 const header = "traceparent"
 
-// Begin begins a span behind a trace parent, which may be empty. The tracer has the name of a package.
+// Begin starts a span with a trace parent, which may be empty. tracer is the name of a package.
 func Begin(ctx context.Context, tracer, name, parent string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
 	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{header: parent})
 	return otel.Tracer(tracer).Start(ctx, name, opts...)
 }
 
-// BeginMessage is [Begin] for a message that comes in. own is the trace parent to store with it. end ends the span, with the message's error.
+// BeginMessage is like [Begin], for an incoming message. own is the trace parent to store with it. end ends the span, with the message's error.
 func BeginMessage(ctx context.Context, tracer, name, parent string, opts ...trace.SpanStartOption) (_ context.Context, own string, end func(error)) {
 	ctx, span := Begin(ctx, tracer, name, parent, opts...)
 	carrier := propagation.MapCarrier{}
@@ -34,7 +34,7 @@ func BeginMessage(ctx context.Context, tracer, name, parent string, opts ...trac
 	}
 }
 
-// Inject sets the header of a request that belongs to the span of ctx.
+// Inject sets the header of a request that belongs to ctx's span.
 func Inject(ctx context.Context, h http.Header) {
 	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(h))
 }

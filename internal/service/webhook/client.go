@@ -1,8 +1,7 @@
 // Package webhook sends signed HTTP requests to addresses that users configure.
 //
-// Such a request must not reach private networks. So an address is checked when
-// the connection is made, after its name was resolved, and redirects are not
-// followed. The time and the size of an answer are bounded.
+// Such a request must not reach private networks. So the address is checked when the connection is made, after the name has been resolved, and
+// redirects are not followed. The time and the size of a response are limited.
 package webhook
 
 import (
@@ -16,51 +15,50 @@ import (
 )
 
 const (
-	// waitedLimit is how much of an answer PostKeep waits for. A longer one costs the connection.
+	// waitedLimit is the minimum that PostKeep reads of a response. After a longer response, the connection cannot be reused.
 	waitedLimit = 64 << 10
-	// excerptLimit is how much of an answer is kept to tell what went wrong.
+	// excerptLimit is how much of a response is kept to describe an error.
 	excerptLimit = 256
-	// headerLimit bounds the headers of an answer.
+	// headerLimit is the maximum size of the headers of a response.
 	headerLimit = 64 << 10
 	idlePerHost = 256
 	idleTime    = 60 * time.Second
 	dialTime    = 10 * time.Second
-	// pingAfter is how long an HTTP/2 connection is silent before it is asked for a sign of life, and pingTime how long that
-	// is waited for. Without it a connection that died unnoticed fails requests until the kernel gives it up, a quarter of an hour.
+	// pingAfter is how long an HTTP/2 connection may be silent before it is pinged. pingTime is how long to wait for the answer. Without pings,
+	// requests on a dead connection fail until the kernel gives it up after a quarter of an hour.
 	pingAfter = 10 * time.Second
 	pingTime  = 5 * time.Second
 )
 
-// StatusError says that a request was answered, but not with success.
+// StatusError reports a response that is not a success.
 type StatusError struct {
 	Code    int
-	Excerpt string // the start of the answer's body
+	Excerpt string // the start of the response's body
 }
 
 func (e *StatusError) Error() string {
 	return fmt.Sprintf("answered with status %d: %q", e.Code, e.Excerpt)
 }
 
-// Client posts to addresses that a policy allows. It may be used by several
-// goroutines.
+// Client posts to addresses that a policy allows. It is safe for concurrent use.
 type Client struct {
 	policy  Policy
-	http    *http.Client // of requests without an identity of their own
+	http    *http.Client // for requests without an identity
 	timeout time.Duration
 
 	mu         sync.Mutex // guards identities
 	identities map[string]*identity
 }
 
-// NewClient makes a client whose requests end after timeout, whatever the
-// other side does. That does not bound the dial, since a [Request] may have longer.
+// NewClient returns a client whose requests end after timeout, whatever the other side does. timeout does not limit dials, because a [Request] may
+// have a longer one.
 func NewClient(policy Policy, timeout time.Duration) *Client {
 	c := &Client{policy: policy, timeout: timeout, identities: map[string]*identity{}}
 	c.http = c.over(nil)
 	return c
 }
 
-// over makes an HTTP client with settings of TLS; nil: the defaults.
+// over returns an HTTP client with the given TLS settings. nil means the defaults.
 func (c *Client) over(config *tls.Config) *http.Client {
 	dial := (&net.Dialer{Timeout: dialTime, Control: c.policy.control}).DialContext
 	if c.policy.Proxy != nil {
@@ -68,7 +66,7 @@ func (c *Client) over(config *tls.Config) *http.Client {
 	}
 	return &http.Client{
 		Transport: &http.Transport{
-			// No Proxy: it would resolve names and dial them, unchecked.
+			// Proxy is not set, because it would resolve names and dial them unchecked.
 			DialContext:            dial,
 			TLSClientConfig:        config,
 			MaxIdleConnsPerHost:    idlePerHost,
@@ -83,8 +81,8 @@ func (c *Client) over(config *tls.Config) *http.Client {
 	}
 }
 
-// PostKeep sends a POST and returns the answer, if there was one, with up to the request's limit of its body. It waits for the whole answer, or
-// its first 64 KiB. An answer that is not 2xx is a *StatusError, and one that breaks off is an error, too.
+// PostKeep sends a POST and returns the response, if any, with its body up to the request's limit. It waits for the whole response, or its first 64
+// KiB. A status other than 2xx is a *StatusError. An incomplete response is an error, too.
 func (c *Client) PostKeep(ctx context.Context, r Request) (*Answer, error) {
 	limit := r.Limit
 	r.Method, r.Limit = http.MethodPost, max(limit, waitedLimit)
@@ -104,7 +102,7 @@ func (c *Client) PostKeep(ctx context.Context, r Request) (*Answer, error) {
 	return answer, nil
 }
 
-// Close gives up the idle connections.
+// Close closes idle connections.
 func (c *Client) Close() {
 	c.http.CloseIdleConnections()
 	c.mu.Lock()

@@ -17,38 +17,38 @@ import (
 	"github.com/jetpull/jetpull/internal/mask"
 )
 
-// Answer is what the other side answered, whatever its status.
+// Answer is the response of the other side, with any status.
 type Answer struct {
 	Code   int
 	Header http.Header
-	// Body is at most as long as the request allowed.
+	// Body is truncated to the request's limit.
 	Body []byte
-	// Truncated says that the body was longer.
+	// Truncated reports whether the body was longer.
 	Truncated bool
-	// Broken is why the body broke off, or did not end in time; nil: it did not.
+	// Broken is why the body is incomplete, or nil.
 	Broken error
 }
 
-// Request is one request of [Client.Exchange].
+// Request is a request for [Client.Exchange].
 type Request struct {
 	Method string
 	URL    string
 	Header http.Header
 	Body   []byte
-	// Timeout bounds the whole exchange; 0: the client's.
+	// Timeout limits the whole exchange. 0 means the client's timeout.
 	Timeout time.Duration
-	// Identity is for whom the request is made, as a path below Policy.Certificates; empty: nobody in particular.
+	// Identity names the consumer or receiver for which the request is made, as a path below Policy.Certificates. It may be empty.
 	Identity string
-	// Limit is how many bytes of the answer's body are kept; 0: none.
+	// Limit is how many bytes of the response's body are kept. 0 means none.
 	Limit int
 }
 
-// ErrNotSent says that a request failed before any byte of it was written: the other side cannot have seen it.
+// ErrNotSent reports that a request failed before any byte of it was written, so that the other side cannot have seen it.
 var ErrNotSent = errors.New("the request was not sent")
 
-// Exchange sends one request and returns the answer. Its error wraps [ErrNotSent] where the other side cannot have
-// seen the request; after any other error it may have. A redirect is an answer and is not followed. An answer whose
-// status arrived and whose body broke off is an answer with Broken set, unless the body was cut by the end of ctx.
+// Exchange sends one request and returns the response. Its error wraps [ErrNotSent] if the other side cannot have seen the request. After any other
+// error, it may have. Exchange returns a redirect and does not follow it. If the body of a response is incomplete, Exchange returns the response with
+// Broken set, unless ctx ended before the body did.
 func (c *Client) Exchange(ctx context.Context, r Request) (*Answer, error) {
 	timeout := r.Timeout
 	if timeout <= 0 {
@@ -82,7 +82,7 @@ func (c *Client) Exchange(ctx context.Context, r Request) (*Answer, error) {
 	defer func() { _ = resp.Body.Close() }()
 	answer := &Answer{Code: resp.StatusCode, Header: resp.Header}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		// The bytes that follow are no body but the connection, which the end of ctx does not close.
+		// The bytes that follow are the connection, not a body. The end of ctx does not close it.
 		return answer, nil
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, int64(r.Limit)+1))
@@ -99,7 +99,7 @@ func (c *Client) Exchange(ctx context.Context, r Request) (*Answer, error) {
 	return answer, nil
 }
 
-// noAnswer is the cause of a request that took that long. It is formatted when it is read, because each request has one.
+// noAnswer is the cause of a timeout after that time. Its text is formatted only when it is used, because each request has one.
 type noAnswer time.Duration
 
 func (e noAnswer) Error() string {
@@ -108,17 +108,17 @@ func (e noAnswer) Error() string {
 
 func (noAnswer) Unwrap() error { return context.DeadlineExceeded }
 
-// connectionHeaders belong to a connection, or are its proxies'.
+// connectionHeaders are headers of a connection, or of its proxies.
 var connectionHeaders = []string{
 	"Connection", "Content-Length", "Expect", "Host", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding",
 	"Upgrade",
 }
 
-// OfConnection reports whether a header, in its canonical form, belongs to the connection, so that no user can set it.
+// OfConnection reports whether a header, in its canonical form, belongs to the connection, so that users cannot set it.
 func OfConnection(name string) bool { return slices.Contains(connectionHeaders, name) }
 
-// sentOnce is a header with which the transport repeats no request by itself, uncounted: it does so for those with a key, of
-// which it does not find the name in lower case.
+// sentOnce returns a header with which the transport does not repeat the request, which would not be counted. The transport repeats requests with an
+// idempotency key, but does not recognize its name in lower case.
 func sentOnce(header http.Header) http.Header {
 	header = header.Clone()
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
@@ -133,11 +133,11 @@ func sentOnce(header http.Header) http.Header {
 	return header
 }
 
-// longestRetry bounds what an answer asks for, so that it is a Duration.
+// longestRetry limits the wait in a response, so that it fits into a Duration.
 const longestRetry = 365 * 24 * time.Hour
 
-// RetryAfter reads the header Retry-After, which is seconds, here also with a fraction, or a date (RFC 9110, 10.2.3). It reports
-// false where the header is missing or neither. A date that is over is 0, and more than a year is a year.
+// RetryAfter parses the Retry-After header: seconds, here also with a fraction, or a date (RFC 9110, 10.2.3). It returns false if the header is
+// missing or invalid. It returns 0 for a date in the past, and a year for more than a year.
 func RetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	value := strings.TrimSpace(h.Get("Retry-After"))
 	if seconds, err := strconv.ParseFloat(value, 64); err == nil && seconds >= 0 {

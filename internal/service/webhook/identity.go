@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// identityFiles are the files of an identity, as in a Kubernetes secret for TLS: a client certificate with its key, and the authorities that are
-// trusted in addition to the system's.
+// identityFiles are the files of an identity, as in a Kubernetes TLS secret: a client certificate with its key, and certificate authorities to trust
+// in addition to the system's.
 var identityFiles = [...]string{"tls.crt", "tls.key", "ca.crt"}
 
-// lookEvery is how often the files of an identity are looked at, at most: when a request is made.
+// lookEvery is the minimum interval between two checks of an identity's files. A request causes the check.
 const lookEvery = time.Second
 
-// identity is the way to make requests for one consumer or receiver. Its lock is held while its files are read, which holds up no other's requests.
+// identity is the client for one consumer or receiver. Its lock is held while its files are read, which does not delay requests of others.
 type identity struct {
 	mu     sync.Mutex
 	http   *http.Client
@@ -34,8 +34,8 @@ type fileState struct {
 	size int64
 }
 
-// of returns the client for an identity. It is that of all others if the identity has no files. Changed files make a new one, and connections of
-// the old one end when they are idle.
+// of returns the client for an identity. An identity without files shares a client with all others. If files have changed, of creates another client,
+// and connections of the old one end when they are idle.
 func (c *Client) of(name string) (*http.Client, error) {
 	if c.policy.Certificates == "" || name == "" {
 		return c.http, nil
@@ -56,7 +56,7 @@ func (c *Client) of(name string) (*http.Client, error) {
 	return i.http, i.err
 }
 
-// read reads the files of an identity again, if they have changed or could not be read. The caller holds its lock.
+// read reads the files of an identity if they have changed or could not be read before. The caller holds the identity's lock.
 func (c *Client) read(i *identity, dir string) {
 	files, err := look(dir)
 	if err == nil && i.err == nil && files == i.files {
@@ -78,10 +78,10 @@ func (c *Client) read(i *identity, dir string) {
 	i.http, i.err, i.files = client, err, files
 }
 
-// look returns the states of an identity's files. The state of a file that does not exist is zero.
+// look returns the states of an identity's files. The state of a missing file is zero.
 func look(dir string) (files [len(identityFiles)]fileState, err error) {
 	if _, err := os.Stat(dir); err != nil && !errors.Is(err, fs.ErrPermission) {
-		return files, nil // such as for a name that is too long for a folder
+		return files, nil // for example, the name is too long for a folder
 	}
 	for i, name := range identityFiles {
 		info, err := os.Stat(filepath.Join(dir, name))
@@ -113,7 +113,7 @@ func load(dir string, files [len(identityFiles)]fileState) (*tls.Config, error) 
 	return config, err
 }
 
-// Authorities are the system's certificate authorities, with those of a file in PEM.
+// Authorities returns the system's certificate authorities and those in a PEM file.
 func Authorities(file string) (*x509.CertPool, error) {
 	pem, err := os.ReadFile(file)
 	if err != nil {

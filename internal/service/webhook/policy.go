@@ -11,26 +11,23 @@ import (
 	"syscall"
 )
 
-// ErrForbiddenAddress says that a name resolved to an address that requests
-// must not go to.
+// ErrForbiddenAddress reports that a name resolved to an address that requests must not reach.
 var ErrForbiddenAddress = errors.New("address is not allowed for callbacks")
 
-// Policy says which addresses requests may go to. The zero Policy allows the
-// public internet only.
+// Policy configures which addresses requests may reach. The zero Policy allows only the public internet.
 type Policy struct {
-	// Any allows every address but those that are never a callback's: the
-	// unspecified ones, multicast, and link-local and the other addresses where
-	// clouds keep credentials.
+	// Any allows every address except those that are never a receiver's: unspecified, multicast and link-local addresses, and other addresses at
+	// which clouds serve credentials.
 	Any bool
-	// Allowed networks are allowed whatever the rest says.
+	// Allowed lists networks that are allowed whatever the other fields are.
 	Allowed []netip.Prefix
-	// Proxy is the HTTP proxy through which requests go; nil: none.
+	// Proxy is the URL of the HTTP proxy for requests. nil means none.
 	Proxy *url.URL
-	// Certificates is a folder with a folder for each Identity of a [Request], which has [identityFiles]; empty: none.
+	// Certificates is a folder with a folder for each Identity of a [Request], which has [identityFiles]. Empty means none.
 	Certificates string
 }
 
-// Through returns the policy with a proxy, which is a URL, and a folder of certificates. Each may be empty.
+// Through returns the policy with the URL of a proxy and a folder of certificates. Each may be empty.
 func (p Policy) Through(proxy, certificates string) (_ Policy, err error) {
 	if proxy != "" {
 		if p.Proxy, err = parseProxy(proxy); err != nil {
@@ -45,8 +42,7 @@ func (p Policy) Through(proxy, certificates string) (_ Policy, err error) {
 	return p, nil
 }
 
-// reserved are the networks that are no public addresses, beside those that
-// netip knows. Sources: the IANA special-purpose address registries.
+// reserved lists the networks that are not public, in addition to those that netip knows. Source: the IANA special-purpose address registries.
 var reserved = prefixes(
 	"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",
 	"198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
@@ -55,7 +51,7 @@ var reserved = prefixes(
 	"64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16", "fec0::/10",
 )
 
-// metadata are the addresses outside link-local where clouds keep credentials for their machines.
+// metadata lists addresses, other than link-local ones, at which clouds serve credentials to their machines.
 var metadata = prefixes(
 	"fd00:ec2::254/128", "fd00:ec2::23/128", // AWS, and its Pod Identity
 	"168.63.129.16/32",                            // Azure: the wire server, which is a public address
@@ -76,7 +72,7 @@ func prefixes(list ...string) []netip.Prefix {
 
 // Check returns ErrForbiddenAddress unless the address is allowed.
 func (p Policy) Check(addr netip.Addr) error {
-	// An IPv4 address in IPv6 form would slip past the IPv4 rules.
+	// An IPv4 address in IPv6 form would evade the IPv4 rules.
 	addr = addr.Unmap().WithZone("")
 	if within(p.Allowed, addr) {
 		return nil
@@ -103,7 +99,7 @@ func within(networks []netip.Prefix, addr netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// The forms of IPv6 addresses that stand for an IPv4 address.
+// The forms of IPv6 addresses that represent an IPv4 address.
 var (
 	compatible = netip.MustParsePrefix("::/96")
 	translated = netip.MustParsePrefix("::ffff:0:0:0/96") // RFC 2765
@@ -113,8 +109,7 @@ var (
 	teredo     = netip.MustParsePrefix("2001::/32")       // RFC 4380
 )
 
-// embedded returns the IPv4 addresses that a gateway may make of an IPv6 one.
-// Which of several it would be is not to be seen, so all of them count.
+// embedded returns the IPv4 addresses into which a gateway may translate an IPv6 address. Which one it uses is unknown, so all of them count.
 func embedded(addr netip.Addr) (inside []netip.Addr) {
 	if !addr.Is6() || addr.IsUnspecified() || addr.IsLoopback() {
 		return nil
@@ -129,7 +124,7 @@ func embedded(addr netip.Addr) (inside []netip.Addr) {
 	case compatible.Contains(addr), translated.Contains(addr), nat64.Contains(addr):
 		add(b[12:]...)
 	case localNAT64.Contains(addr):
-		// The prefix is the operator's, of 48, 56, 64 or 96 bits; byte 8 is always 0.
+		// The operator chooses a prefix of 48, 56, 64 or 96 bits. Byte 8 is always 0.
 		add(b[6], b[7], b[9], b[10])
 		add(b[7], b[9], b[10], b[11])
 		add(b[9:13]...)
@@ -140,15 +135,14 @@ func embedded(addr netip.Addr) (inside []netip.Addr) {
 		add(b[4:8]...)
 		add(^b[12], ^b[13], ^b[14], ^b[15])
 	}
-	// ISATAP (RFC 5214) is under any prefix.
+	// ISATAP (RFC 5214) can have any prefix.
 	if b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe {
 		add(b[12:]...)
 	}
 	return inside
 }
 
-// control checks an address between its resolution and the connection. It is
-// what makes a name that resolves differently the second time harmless.
+// control checks an address between its resolution and the connection. So a name that resolves to another address the second time does no harm.
 func (p Policy) control(network, address string, _ syscall.RawConn) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/jetpull/jetpull/internal/mask"
 )
 
-// parseProxy reads the URL of a proxy, which may have a user and a password. Its error does not show them.
+// parseProxy parses the URL of a proxy, which may have a user and a password. Its error does not show them.
 func parseProxy(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Path != "" && u.Path != "/" {
@@ -25,14 +25,14 @@ func parseProxy(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// tunnel dials through a proxy. It resolves names itself, and asks the proxy for an address that the policy allows. A name at the proxy could
-// resolve to another one.
+// tunnel dials through a proxy. It resolves names itself, and gives the proxy an address that the policy allows. At the proxy, the name
+// could resolve to another address.
 type tunnel struct {
 	policy Policy
 	proxy  *url.URL
 }
 
-// dial connects to an address by CONNECT, also for plain HTTP, in which a request would name its host to the proxy.
+// dial connects to an address with CONNECT, even for plain HTTP, because otherwise the request would name its host to the proxy.
 func (t tunnel) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -76,7 +76,7 @@ func (t tunnel) connect(ctx context.Context, target string) (conn net.Conn, err 
 }
 
 func (t tunnel) request(ctx context.Context, conn net.Conn, target string) error {
-	deadline, _ := ctx.Deadline() // dial has set one
+	deadline, _ := ctx.Deadline() // dial has set a deadline
 	if err := conn.SetDeadline(deadline); err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (t tunnel) request(ctx context.Context, conn net.Conn, target string) error
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }() // a connection that is refused is closed, and the other has no body
+	defer func() { _ = resp.Body.Close() }() // a refused connection is closed anyway, and a successful response has no body
 	switch {
 	case resp.StatusCode != http.StatusOK:
 		return fmt.Errorf("answered with %s", resp.Status)

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// The headers of a signature, from the Standard Webhooks specification.
+// The headers of a signature, as in the Standard Webhooks specification.
 const (
-	HeaderPrefix    = "Webhook-" // of all of them
+	HeaderPrefix    = "Webhook-" // prefix of all of them
 	HeaderID        = "Webhook-Id"
 	HeaderTimestamp = "Webhook-Timestamp"
 	HeaderSignature = "Webhook-Signature"
@@ -23,23 +23,21 @@ const (
 
 const secretPrefix = "whsec_"
 
-// The specification's bounds on the length of a secret, in bytes.
+// The specification's limits for the length of a secret, in bytes.
 const (
 	minSecret = 24
 	maxSecret = 64
 )
 
-// ErrSecret says that a signing secret cannot be used.
+// ErrSecret reports that a signing secret is invalid.
 var ErrSecret = errors.New("signing secret")
 
-// Signer signs requests as Standard Webhooks describes. Several secrets give
-// several signatures, so that a secret can be replaced without a gap.
+// Signer signs requests as Standard Webhooks specifies. Several secrets result in several signatures, so that a secret can be replaced without a gap.
 type Signer struct {
 	keys [][]byte
 }
 
-// NewSigner reads secrets, separated by spaces, each base64 with or without
-// the prefix whsec_.
+// NewSigner parses secrets, which are separated by spaces. Each is base64, with or without the prefix whsec_.
 func NewSigner(secrets string) (*Signer, error) {
 	s := &Signer{}
 	for i, secret := range strings.Fields(secrets) {
@@ -58,7 +56,7 @@ func NewSigner(secrets string) (*Signer, error) {
 	return s, nil
 }
 
-// NewSecret returns a random secret in the form that NewSigner reads.
+// NewSecret returns a random secret in the form that NewSigner parses.
 func NewSecret() string {
 	k := make([]byte, 32)
 	// rand.Read never fails: it ends the program instead.
@@ -66,7 +64,7 @@ func NewSecret() string {
 	return secretPrefix + base64.StdEncoding.EncodeToString(k)
 }
 
-// Sign sets the three headers of a signature over id, time and payload.
+// Sign sets the three headers of a signature of id, time and payload.
 func (s *Signer) Sign(header map[string][]string, id string, at time.Time, payload []byte) {
 	stamp := strconv.FormatInt(at.Unix(), 10)
 	signatures := make([]string, len(s.keys))

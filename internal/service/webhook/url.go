@@ -11,8 +11,7 @@ import (
 	"github.com/jetpull/jetpull/internal/mask"
 )
 
-// CheckURL checks that raw is an absolute http or https URL with a host and a port that exists. Its error shows no
-// secret.
+// CheckURL checks that raw is an absolute http or https URL with a host and a valid port. Its error shows no secrets.
 func CheckURL(raw string) error {
 	u, err := url.Parse(raw)
 	shown := mask.URL(raw)
@@ -33,11 +32,10 @@ func CheckURL(raw string) error {
 	return nil
 }
 
-// inBraces matches a placeholder, a brace that is left open, and one that closes nothing.
+// inBraces matches a placeholder, an opening brace that is not closed, and a closing brace that was not opened.
 var inBraces = regexp.MustCompile(`\{[^{}]*\}?|\}`)
 
-// CheckTemplate is CheckURL for a URL in which placeholders such as {message_id} are replaced. It refuses all other text in braces, which would
-// be sent as it is.
+// CheckTemplate is like CheckURL, for a URL with placeholders such as {message_id}. It refuses other text in braces, which would be sent unchanged.
 func CheckTemplate(raw string, placeholders ...string) error {
 	if err := CheckURL(raw); err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Package breaker is the circuit breaker of the systems that call receivers. It has no clock, lock or goroutine: time is an
-// argument, and the caller synchronizes access to a Breaker.
+// Package breaker is the circuit breaker of the systems that call receivers. It has no clock, lock or goroutine: time is an argument, and the caller
+// must synchronize access to a Breaker.
 package breaker
 
 import (
@@ -7,33 +7,33 @@ import (
 	"time"
 )
 
-// State says whether calls to a receiver are made.
+// State is the state of a circuit breaker.
 type State string
 
 // The states of a circuit breaker.
 const (
-	// Closed lets calls through.
+	// Closed allows calls.
 	Closed State = "closed"
-	// Open lets none through, because too many have failed.
+	// Open allows no calls, because too many have failed.
 	Open State = "open"
-	// HalfOpen lets one through, whose outcome decides.
+	// HalfOpen allows one call, whose outcome decides the next state.
 	HalfOpen State = "half-open"
 )
 
-// Forever is a wait that time does not end.
+// Forever is a wait that does not end by time.
 const Forever time.Duration = math.MaxInt64
 
-// Rules say when a circuit breaker opens, and for how long. The zero Rules never open one.
+// Rules configure when a circuit breaker opens, and for how long. The zero Rules never open one.
 type Rules struct {
-	// InARow failures without a success between them open the breaker. 0: they do not.
+	// InARow is the number of consecutive failures that opens the breaker. 0 means that they do not.
 	InARow int
-	// FailurePercent of the calls in a Window, which had MinCallbacks, open the breaker. 0: they do not.
+	// FailurePercent is the percentage of failed calls in a Window with at least MinCallbacks calls that opens the breaker. 0 means none does.
 	FailurePercent int
 	MinCallbacks   int
 	Window         time.Duration
-	// Open is the time without calls, after which one probes. A probe that fails doubles the time, up to MostOpen.
+	// Open is how long no calls are allowed. Then one call probes. A failed probe doubles the time, up to MostOpen.
 	Open     time.Duration
-	MostOpen time.Duration // less than Open: as long as Open
+	MostOpen time.Duration // less than Open means Open
 }
 
 func (r Rules) exceeded(b *Breaker) bool {
@@ -41,20 +41,20 @@ func (r Rules) exceeded(b *Breaker) bool {
 		r.FailurePercent > 0 && b.ended >= r.MinCallbacks && 100*b.failed >= r.FailurePercent*b.ended
 }
 
-// Breaker counts the calls to one receiver, opens when too many have failed, and lets one call at a time probe after a while.
+// Breaker counts the calls to one receiver. It opens when too many have failed. After a while, it lets one call at a time probe.
 type Breaker struct {
-	state    State     // "" counts as closed
+	state    State     // empty means closed
 	since    time.Time // of the window
 	ended    int       // in the window
 	failed   int       // in the window
 	inARow   int
 	openFor  time.Duration
 	until    time.Time // when a probe may begin
-	underWay bool      // the probe
-	turn     int       // grows with each change of the state
+	underWay bool      // a probe is in progress
+	turn     int       // incremented with each change of the state
 }
 
-// Current is the state.
+// Current returns the state.
 func (b *Breaker) Current() State {
 	if b.state == "" {
 		return Closed
@@ -62,7 +62,7 @@ func (b *Breaker) Current() State {
 	return b.state
 }
 
-// Wait is how long no call may begin. 0: one may now. [Forever]: none may until the probe has ended.
+// Wait returns how long no call may begin. 0 means that one may begin now. [Forever] means that none may until the probe has ended.
 func (b *Breaker) Wait(now time.Time) time.Duration {
 	switch {
 	case b.Current() == Closed:
@@ -73,7 +73,7 @@ func (b *Breaker) Wait(now time.Time) time.Duration {
 	return max(0, b.until.Sub(now))
 }
 
-// Allow reports whether a call may begin, with the turn that its outcome is reported with.
+// Allow reports whether a call may begin. The caller passes turn to Outcome.
 func (b *Breaker) Allow(now time.Time) (turn int, ok bool) {
 	if b.Wait(now) > 0 {
 		return b.turn, false
@@ -85,15 +85,15 @@ func (b *Breaker) Allow(now time.Time) (turn int, ok bool) {
 	return b.turn, true
 }
 
-// Withdraw is for a call that was allowed and says nothing about the receiver.
+// Withdraw ends an allowed call that gives no information about the receiver.
 func (b *Breaker) Withdraw(turn int) {
 	if turn == b.turn {
 		b.underWay = false
 	}
 }
 
-// Outcome takes in how a call ended, and reports whether that has changed the state. A success does not open the breaker. A call that
-// began before the last change says nothing about the receiver as it is since.
+// Outcome records the outcome of a call, and reports whether that has changed the state. A success does not open the breaker. Outcome ignores a call
+// that began before the last change of the state, because it gives no information about the receiver's current state.
 func (b *Breaker) Outcome(rules Rules, turn int, success bool, now time.Time) (changed bool) {
 	if rules.InARow == 0 && rules.FailurePercent == 0 || turn != b.turn {
 		return false
@@ -127,8 +127,8 @@ func (b *Breaker) open(rules Rules, now time.Time) {
 	*b = Breaker{state: Open, openFor: openFor, until: now.Add(openFor), turn: b.turn + 1}
 }
 
-// Reset closes the breaker, whatever calls are in progress.
+// Reset closes the breaker, even if calls are in progress.
 func (b *Breaker) Reset() { *b = Breaker{turn: b.turn + 1} }
 
-// Probe lets an open breaker probe at once.
+// Probe lets an open breaker probe now.
 func (b *Breaker) Probe() { b.until = time.Time{} }

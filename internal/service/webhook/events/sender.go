@@ -1,4 +1,4 @@
-// Package events sends events to a URL that the operator has configured.
+// Package events sends events to a URL that the operator configures.
 package events
 
 import (
@@ -17,39 +17,39 @@ import (
 )
 
 const (
-	// maxWaiting is how many events wait for the operator's URL.
+	// maxWaiting is the maximum number of events that wait to be sent.
 	maxWaiting = 1024
-	// defaultTries and firstPause bound the attempts to send one event. Each pause is four times as long as the one before.
+	// defaultTries and firstPause limit the attempts to send one event. Each pause is four times as long as the one before.
 	defaultTries = 4
 	firstPause   = time.Second
-	// drainTime bounds how long Close sends the events that wait.
+	// drainTime limits how long Close sends waiting events.
 	drainTime = 2 * time.Second
 )
 
-// poster makes requests. A [webhook.Client] does.
+// poster sends requests. [webhook.Client] implements it.
 type poster interface {
 	PostKeep(ctx context.Context, r webhook.Request) (*webhook.Answer, error)
 	Close()
 }
 
-// Config says where events go.
+// Config configures a Sender.
 type Config struct {
-	// URL is the operator's. Empty: no event is sent.
+	// URL is the operator's. If it is empty, no events are sent.
 	URL       string
 	UserAgent string
-	// Way is the way that requests take. Its networks do not count, because the URL may be in a private one.
+	// Way configures the route of requests. Its networks do not apply, because the URL may be in a private one.
 	Way webhook.Policy
-	// Timeout is that of one request.
+	// Timeout is the time limit of one request.
 	Timeout time.Duration
-	// Tries is how often one event is sent at most. 0 means 4.
+	// Tries is the maximum number of attempts to send an event. 0 means 4.
 	Tries int
-	// Signer signs each request anew, under the ID of its event. Nil: they are not signed.
+	// Signer signs each attempt, with the ID of its event. Nil means that requests are not signed.
 	Signer *webhook.Signer
 	Log    *slog.Logger
 }
 
-// Sender POSTs events to a URL, one after the other. It sends each until the answer is 2xx or refuses it, or until it has been tried as often as
-// configured. A nil Sender drops all events.
+// Sender POSTs events to a URL, one after the other. It sends each until the response is 2xx or refuses it, for at most Tries times. A nil Sender
+// drops all events.
 type Sender struct {
 	cfg    Config
 	client poster
@@ -61,7 +61,7 @@ type Sender struct {
 	ended   chan struct{}
 }
 
-// Start starts a sender, which the caller closes. It is nil if there is no URL.
+// Start starts a sender, which the caller must close. It returns nil if there is no URL.
 func Start(cfg Config) *Sender {
 	if cfg.URL == "" {
 		return nil
@@ -79,7 +79,7 @@ func start(cfg Config, client poster) *Sender {
 	return s
 }
 
-// Send has the JSON of an event sent, and reports whether it will be. It does not wait: if too many events wait, this one is lost.
+// Send queues an event, which is sent as JSON, and reports whether it could. It does not wait: if too many events wait, this one is lost.
 func (s *Sender) Send(event any) bool {
 	if s == nil {
 		return false
@@ -94,7 +94,7 @@ func (s *Sender) Send(event any) bool {
 	}
 }
 
-// Lost is the number of events that could not be sent.
+// Lost returns the number of events that could not be sent.
 func (s *Sender) Lost() uint64 {
 	if s == nil {
 		return 0
@@ -102,7 +102,7 @@ func (s *Sender) Lost() uint64 {
 	return s.lost.Load()
 }
 
-// Close sends the events that wait, for two seconds at most, and ends the sender. It is called once.
+// Close sends the waiting events, for at most two seconds, and ends the sender. It may be called only once.
 func (s *Sender) Close() {
 	if s == nil {
 		return
@@ -166,7 +166,7 @@ func (s *Sender) post(ctx context.Context, event any) error {
 	return err
 }
 
-// final reports whether a repeated request would get the same status: 3xx, since redirects are not followed, and 4xx other than 408, 425 and 429.
+// final reports whether a retry would get the same status: 3xx, because redirects are not followed, and 4xx other than 408, 425 and 429.
 func final(code int) bool {
 	return code >= 300 && code < 500 && code != http.StatusRequestTimeout && code != http.StatusTooEarly && code != http.StatusTooManyRequests
 }

@@ -1,5 +1,5 @@
-// Package gate decides when the next POST to a receiver may begin, and if not now, why and until when. It has no clock, lock or
-// goroutine: time is an argument, and the caller synchronizes access to a Gate.
+// Package gate decides when the next POST to a receiver may begin, and if not now, why and until when. It has no clock, lock or goroutine: time is an
+// argument, and the caller must synchronize access to a Gate.
 package gate
 
 import (
@@ -12,49 +12,49 @@ import (
 // Reason is why no POST may begin.
 type Reason string
 
-// The reasons, the first that applies in this order.
+// The reasons, in order of precedence.
 const (
 	Elsewhere   Reason = "elsewhere"   // another process makes the POSTs, or this one hands over
-	Disabled    Reason = "disabled"    // the receiver is gone, and was not configured again
-	Paused      Reason = "pause"       // an operator has paused the receiver
+	Disabled    Reason = "disabled"    // the receiver is gone, and has not been configured again
+	Paused      Reason = "pause"       // an operator paused the receiver
 	StoreDown   Reason = "store"       // the outcome of a POST could not be stored
-	Breaker     Reason = "breaker"     // the receiver has failed too often
-	Hold        Reason = "hold"        // the receiver has asked for a pause
-	Concurrency Reason = "concurrency" // the most POSTs at a time are in progress
+	Breaker     Reason = "breaker"     // the receiver failed too often
+	Hold        Reason = "hold"        // the receiver asked for a pause
+	Concurrency Reason = "concurrency" // the maximum number of POSTs is in progress
 	Rate        Reason = "rate"        // the window of the rate limit is full
 )
 
-// Wait is why no POST may begin. The zero Wait says that one may.
+// Wait is why no POST may begin. The zero Wait means that one may.
 type Wait struct {
 	For Reason `json:"for"`
-	// Until is when the reason ends by itself. Zero means that it does not, or that the time is not known.
+	// Until is when the reason ends by itself. Zero means that it does not, or that the time is unknown.
 	Until time.Time `json:"until,omitzero"`
 }
 
-// Config is what the user of a gate knows about the receiver. It may change from call to call.
+// Config is the state of the receiver that the user of a gate knows. It may differ in each call.
 type Config struct {
 	Elsewhere, Disabled, Paused, StoreDown bool
 
 	Breaker     breaker.Rules
-	Concurrency int // 0: no limit
-	// Limit is the number of POSTs in any Window. 0: no limit.
+	Concurrency int // 0 means no limit
+	// Limit is the maximum number of POSTs in any Window. 0 means no limit.
 	Limit  int
 	Window time.Duration
-	// UntilEnd makes a POST count from its begin until a Window after its end. The receiver sees it at some time in between, so no window
-	// at the receiver has more than Limit, whatever the network does. Without it a POST counts for a Window from its begin, and the
-	// time that the receiver takes does not lower the rate.
+	// UntilEnd makes a POST count from its start until a Window after its end. The receiver sees it at some time in between, so no window at the
+	// receiver has more than Limit, whatever the network does. Without UntilEnd, a POST counts for a Window from its start, and a slow receiver does
+	// not lower the rate.
 	UntilEnd bool
 }
 
-// Gate has the POSTs to one receiver that the next decision depends on. The zero Gate has none.
+// Gate has the state of the POSTs to one receiver on which the next decision depends. The zero Gate is ready to use.
 type Gate struct {
 	breaker  breaker.Breaker
-	hold     time.Time // when a pause ends that the receiver has asked for
+	hold     time.Time // end of the pause that the receiver asked for
 	inFlight int
-	counted  []time.Time // since when each POST counts that has begun, or ended with UntilEnd; the oldest first
+	counted  []time.Time // when each POST began to count: at its start, or with UntilEnd at its end; oldest first
 }
 
-// Next returns whether a POST may begin.
+// Next returns why no POST may begin, or the zero Wait.
 func (g *Gate) Next(c Config, now time.Time) Wait {
 	open := g.breaker.Wait(now)
 	switch {
@@ -67,7 +67,7 @@ func (g *Gate) Next(c Config, now time.Time) Wait {
 	case c.StoreDown:
 		return Wait{For: StoreDown}
 	case open == breaker.Forever:
-		return Wait{For: Breaker} // until the end of the probe
+		return Wait{For: Breaker} // until the probe ends
 	case open > 0:
 		return Wait{Breaker, now.Add(open)}
 	case now.Before(g.hold):
@@ -80,12 +80,12 @@ func (g *Gate) Next(c Config, now time.Time) Wait {
 	case c.Limit == 0 || surplus < 0:
 		return Wait{}
 	case surplus >= len(g.counted):
-		return Wait{For: Rate} // until POSTs in progress have ended
+		return Wait{For: Rate} // until POSTs in progress end
 	}
-	return Wait{Rate, g.counted[surplus].Add(c.Window)} // after the limit was lowered, several have to leave the window
+	return Wait{Rate, g.counted[surplus].Add(c.Window)} // after the limit was lowered, several must leave the window
 }
 
-// used counts the POSTs in the window, and removes those that have left it.
+// used returns the number of POSTs in the window. It removes those that have left it.
 func (g *Gate) used(c Config, now time.Time) int {
 	left := slices.IndexFunc(g.counted, func(at time.Time) bool { return now.Before(at.Add(c.Window)) })
 	if left < 0 {
@@ -97,7 +97,7 @@ func (g *Gate) used(c Config, now time.Time) int {
 	return len(g.counted)
 }
 
-// count adds a POST to the window. POSTs leave it in their order, so one counts no shorter than those before it.
+// count adds a POST to the window. POSTs leave the window in order, so no POST leaves it before an earlier one.
 func (g *Gate) count(at time.Time) {
 	if n := len(g.counted); n > 0 && g.counted[n-1].After(at) {
 		at = g.counted[n-1]
@@ -105,10 +105,10 @@ func (g *Gate) count(at time.Time) {
 	g.counted = append(g.counted, at)
 }
 
-// Permit is for one POST, from its begin to its end.
+// Permit belongs to one POST, from its start to its end.
 type Permit struct{ turn int } // of the breaker
 
-// Begin begins a POST, for which [Gate.Next] has just returned no reason to wait.
+// Begin starts a POST. [Gate.Next] must just have returned the zero Wait.
 func (g *Gate) Begin(c Config, now time.Time) Permit {
 	turn, _ := g.breaker.Allow(now)
 	if g.inFlight++; c.Limit > 0 && !c.UntilEnd {
@@ -117,7 +117,7 @@ func (g *Gate) Begin(c Config, now time.Time) Permit {
 	return Permit{turn}
 }
 
-// Outcome is what a POST says about its receiver.
+// Outcome is the information that a POST gives about its receiver.
 type Outcome int
 
 // The outcomes.
@@ -128,7 +128,7 @@ const (
 	Unclear // the receiver may work or not
 )
 
-// Change is a change of the breaker that operators should know of.
+// Change is a change of the breaker that operators should know about.
 type Change int
 
 // The changes.
@@ -138,7 +138,7 @@ const (
 	Closed
 )
 
-// End ends a POST. The configuration is the one that it began with.
+// End ends a POST. c must be the configuration with which it began.
 func (g *Gate) End(c Config, p Permit, o Outcome, now time.Time) Change {
 	was := g.breaker.Current()
 	if g.inFlight--; c.Limit > 0 && c.UntilEnd && o != NotMade {
@@ -159,7 +159,7 @@ func (g *Gate) End(c Config, p Permit, o Outcome, now time.Time) Change {
 	return Unchanged
 }
 
-// Hold lets no POST begin until a time, because the receiver has asked for it.
+// Hold prevents POSTs until a time, because the receiver asked for that.
 func (g *Gate) Hold(until time.Time) {
 	if until.After(g.hold) {
 		g.hold = until
@@ -172,16 +172,16 @@ func (g *Gate) Configured() {
 	g.breaker.Probe()
 }
 
-// Reset closes the breaker, with an empty history.
+// Reset closes the breaker and discards its history.
 func (g *Gate) Reset() { g.breaker.Reset() }
 
-// State is what operators see of a gate.
+// State is the state of a gate for operators.
 type State struct {
 	Breaker        breaker.State
 	Used, InFlight int // POSTs in the window, and in progress
 }
 
-// State returns the state. A breaker that may probe is half-open.
+// State returns the state. A breaker that may probe is reported as half-open.
 func (g *Gate) State(c Config, now time.Time) State {
 	s := State{Breaker: g.breaker.Current(), InFlight: g.inFlight}
 	if s.Breaker == breaker.Open && g.breaker.Wait(now) == 0 {
@@ -193,7 +193,7 @@ func (g *Gate) State(c Config, now time.Time) State {
 	return s
 }
 
-// Posts are POSTs that count from nearly the same time. They have an age, not a time, because the clocks of two processes differ and
+// Posts are POSTs that started to count at nearly the same time. They have an age instead of a time, because the clocks of two processes differ and
 // may be set.
 type Posts struct {
 	Age   time.Duration `json:"age"`
@@ -201,14 +201,14 @@ type Posts struct {
 }
 
 const (
-	// maxSaved bounds the saved POSTs of a window, which must fit into one message.
+	// maxSaved limits the elements of a saved window, which must fit into one message.
 	maxSaved = 1000
-	// MaxLimit is the largest limit of a window.
+	// MaxLimit is the maximum Limit of a window.
 	MaxLimit = 1_000_000
 )
 
-// Window returns the POSTs that may count, for the next process that makes POSTs to the receiver. If it merges several, the last one
-// stands for all, so that none leaves the window too early.
+// Window returns the POSTs that may still count, for the next process that makes POSTs to the receiver. If it merges several, it uses the age of the
+// last one, so that none leaves the window too early.
 func (g *Gate) Window(now time.Time) (saved []Posts) {
 	for some := range slices.Chunk(g.counted, max(1, (len(g.counted)+maxSaved-1)/maxSaved)) {
 		saved = append(saved, Posts{Age: now.Sub(some[len(some)-1]).Truncate(time.Millisecond), Count: len(some)})
@@ -216,8 +216,8 @@ func (g *Gate) Window(now time.Time) (saved []Posts) {
 	return saved
 }
 
-// SetWindow replaces the POSTs that count by those of the process before, which may be forged: at most [MaxLimit] count, and each counts
-// as begun at most ahead from now.
+// SetWindow replaces the counted POSTs by those of the previous process, which may be forged. So at most [MaxLimit] count, and each counts as started
+// at most ahead from now.
 func (g *Gate) SetWindow(saved []Posts, ahead time.Duration, now time.Time) {
 	g.counted = nil
 	for _, p := range saved {
