@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -59,26 +60,22 @@ type Feed struct {
 }
 
 // Follow reads a stream from what was not seen yet and goes on until run ends. It returns when all has come that the stream
-// had at the time of the call; the returned function waits for the end of the reading.
-func Follow(ctx, run context.Context, f Feed) (wait func(), err error) {
+// had at the time of the call, or with an error. The goroutine that reads is in running, if it has begun.
+func Follow(ctx, run context.Context, running *sync.WaitGroup, f Feed) error {
 	info, err := InfoOf(ctx, f.Stream)
 	if err != nil {
-		return nil, fmt.Errorf("read the state of a stream: %w", err)
+		return fmt.Errorf("read the state of a stream: %w", err)
 	}
 	if f.Replaced != nil {
 		f.Seen.begin(info.Created)
 	}
 	consumer, err := f.consumer(ctx, info.Config.Name)
 	if err != nil {
-		return nil, fmt.Errorf("follow stream %s: %w", info.Config.Name, err)
+		return fmt.Errorf("follow stream %s: %w", info.Config.Name, err)
 	}
 	f.created = info.Created
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		f.read(run, consumer)
-	}()
-	return func() { <-ended }, f.caughtUp(ctx, info)
+	running.Go(func() { f.read(run, consumer) })
+	return f.caughtUp(ctx, info)
 }
 
 // consumer makes a consumer that begins with what was not seen yet.

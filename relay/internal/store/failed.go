@@ -167,7 +167,7 @@ func (s *Failed) followFailed(ctx, run context.Context) error {
 		Seen: jsstream.NewProgress(), Log: s.Logger, Replaced: s.index.clear,
 		SetBack: func(context.Context) error { s.index.clear(); return nil },
 	}
-	if err := s.follows(jsstream.Follow(ctx, run, s.feed)); err != nil {
+	if err := jsstream.Follow(ctx, run, &s.running, s.feed); err != nil {
 		return fmt.Errorf("read the failed messages: %w", err)
 	}
 	return nil
@@ -351,7 +351,7 @@ type Selection struct {
 func (s *Failed) openOperations(ctx, run context.Context) error {
 	all := registry.New(registry.Config{JS: s.js, KV: s.stateKV, Stream: s.state, Leader: s.reader, Shared: !s.Embedded, Log: s.Logger})
 	s.Operations = bulk.NewTable(all, keyOperation, maxOperations, nil)
-	return s.follows(all.Open(ctx, run, s.reader))
+	return all.Open(ctx, run, &s.running, s.reader)
 }
 
 // SelectFailed returns at most limit messages of a selection that are on the list, the oldest first, within a range of sequences.

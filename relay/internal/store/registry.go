@@ -197,7 +197,7 @@ func (s *Registry) openRegistry(ctx, run context.Context) error {
 	all := registry.New(registry.Config{JS: s.js, KV: s.configKV, Stream: s.config, Leader: s.reader, Shared: true, Log: s.Logger})
 	s.Receivers = addTable(s, all, "receiver.", ToReceiver, func(r *Receiver) *Named { return &r.Named })
 	s.Senders = addTable(s, all, "sender.", ToSender, func(r *Sender) *Named { return &r.Named })
-	return s.follows(all.Open(ctx, run, s.reader))
+	return all.Open(ctx, run, &s.running, s.reader)
 }
 
 // addTable adds the table of the keys with a prefix, for the owners of a queue.

@@ -284,16 +284,8 @@ func (s *base) MaxPayload() int { return max(1, int(s.nc.MaxPayload())-EntryOver
 // Now returns the time by the clock of the server, whose times are in the streams.
 func (s *base) Now() time.Time { return s.clock.Now() }
 
-// follows has Close wait for the end of a reader that has begun.
-func (s *base) follows(wait func(), err error) error {
-	if wait != nil {
-		s.running.Go(wait)
-	}
-	return err
-}
-
 func (s *base) followClock(ctx, run context.Context) error {
-	return s.follows(jsstream.FollowClock(ctx, run, s.js, "KV_"+s.Name+"_"+systems.RelayState, &s.clock))
+	return jsstream.FollowClock(ctx, run, &s.running, s.js, "KV_"+s.Name+"_"+systems.RelayState, &s.clock)
 }
 
 const (
