@@ -19,6 +19,7 @@ import (
 	"github.com/jetpull/jetpull/internal/bulk"
 	"github.com/jetpull/jetpull/internal/jsstream"
 	"github.com/jetpull/jetpull/internal/registry"
+	"github.com/jetpull/jetpull/internal/tokens"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 )
 
@@ -196,7 +197,7 @@ func ReadItem(h nats.Header, seq uint64) (Item, bool) {
 }
 
 func (s *Failed) failedSubject(i *Item) string {
-	return s.subject(failedMessages, Token(i.Receiver), Token(i.Source), Token(i.ID))
+	return s.subject(failedMessages, tokens.Subject(i.Receiver), tokens.Subject(i.Source), tokens.Subject(i.ID))
 }
 
 // PutFailed puts a message whose record says FAILED on the list, with its payload, and on disk.
@@ -214,7 +215,7 @@ func (s *Failed) PutFailed(ctx context.Context, e *Entry) error {
 		return err
 	}
 	m := &nats.Msg{Subject: s.failedSubject(&item), Header: nats.Header{headerFailed: {string(head)}}, Data: data}
-	msgID := Token(e.Source) + "." + Token(e.ID) + "." + strconv.FormatUint(e.Revision, 36)
+	msgID := tokens.Subject(e.Source) + "." + tokens.Subject(e.ID) + "." + strconv.FormatUint(e.Revision, 36)
 	seq, err := s.write(ctx, m, jetstream.WithMsgID(msgID))
 	if err == nil {
 		err = s.durable(ctx, s.FailedStream(), seq)

@@ -81,9 +81,9 @@ func (s *Queues) Enqueue(q Queue, e *Entry) (stored func(context.Context) (seq u
 	if err != nil {
 		return func(context.Context) (uint64, error) { return 0, err }
 	}
-	source, id := Token(e.Source), Token(e.ID)
+	source, id := tokens.Subject(e.Source), tokens.Subject(e.ID)
 	msgID := source + "." + id + "." + strconv.FormatUint(e.Revision, 36)
-	return s.beginWrite(&nats.Msg{Subject: s.subject(q, Token(e.Owner(q)), source, id), Data: data}, jetstream.WithMsgID(msgID))
+	return s.beginWrite(&nats.Msg{Subject: s.subject(q, tokens.Subject(e.Owner(q)), source, id), Data: data}, jetstream.WithMsgID(msgID))
 }
 
 // EntryOnDisk returns once an entry of a queue is on disk. The zero sequence stands for all entries.
@@ -94,11 +94,11 @@ func (s *Queues) EntryOnDisk(ctx context.Context, q Queue, seq uint64) error {
 // Filter returns the subject of a queue's entries for one receiver or sender: all of them, those of one source, or those of one
 // message.
 func (s *Queues) Filter(q Queue, owner string, sourceAndID ...string) string {
-	tokens := []string{Token(owner), "*", "*"}
+	parts := []string{tokens.Subject(owner), "*", "*"}
 	for i, of := range sourceAndID {
-		tokens[i+1] = Token(of)
+		parts[i+1] = tokens.Subject(of)
 	}
-	return s.subject(q, tokens...)
+	return s.subject(q, parts...)
 }
 
 // PartitionFilter returns the subject of the messages from senders in one partition.
@@ -136,7 +136,7 @@ const maxDurable = 255
 // Durable returns the name of the consumer of a queue's entries for one receiver or sender. A name that would be too long is
 // replaced by one with a hash.
 func (s *Queues) Durable(q Queue, owner string) string {
-	name := string(q) + "_" + Token(owner)
+	name := string(q) + "_" + tokens.Subject(owner)
 	if len(name) > maxDurable {
 		hash := sha256.Sum256([]byte(owner))
 		name = string(q) + "_=" + hex.EncodeToString(hash[:])
@@ -200,7 +200,7 @@ func (s *Queues) owner(q Queue, filter string) (string, bool) {
 		return "", false
 	}
 	token, _, _ := strings.Cut(rest, ".")
-	owner, err := ParseToken(token)
+	owner, err := tokens.ParseSubject(token)
 	return owner, err == nil
 }
 
@@ -231,27 +231,11 @@ func (s *Queues) EnsureConsumer(ctx context.Context, stream string, cfg jetstrea
 	return nil
 }
 
-// Token encodes an ID as one token of a subject, as [tokens.Subject] does. The empty ID is "=".
-func Token(id string) string {
-	if id == "" {
-		return "="
-	}
-	return tokens.Subject(id)
-}
-
-// ParseToken is the inverse of [Token].
-func ParseToken(token string) (string, error) {
-	if token == "=" {
-		return "", nil
-	}
-	return tokens.ParseSubject(token)
-}
-
 // fits reports whether names can be tokens of one subject. Messages of others may have longer ones: the server ends the connection at such a subject.
 func fits(names ...string) bool {
 	length := 0
 	for _, name := range names {
-		length += len(Token(name))
+		length += len(tokens.Subject(name))
 	}
 	return length < wire.MaxSubject-256 // the rest is for the other tokens
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/jsstream"
+	"github.com/jetpull/jetpull/internal/tokens"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 )
 
@@ -32,7 +33,7 @@ type Records struct {
 }
 
 func (s *Records) recordSubject(source, id string) string {
-	return "$KV." + s.recordBucket() + "." + Token(source) + "." + Token(id)
+	return "$KV." + s.recordBucket() + "." + tokens.Subject(source) + "." + tokens.Subject(id)
 }
 
 // Create begins to store the record of a new message. created waits until it is stored. ErrConflict: a record exists.
@@ -161,7 +162,7 @@ func (s *Records) NotifyEnd(r *machine.Record) {
 }
 
 func (s *Records) endSubject(source, id string) string {
-	return s.Name + ".ended." + Token(source) + "." + Token(id)
+	return s.Name + ".ended." + tokens.Subject(source) + "." + tokens.Subject(id)
 }
 
 // waitPoll is how often a waiting request reads the record without a notice.

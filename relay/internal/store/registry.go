@@ -18,6 +18,7 @@ import (
 	"github.com/jetpull/jetpull/internal/jsstream"
 	"github.com/jetpull/jetpull/internal/registry"
 	"github.com/jetpull/jetpull/internal/service/webhook/gate"
+	"github.com/jetpull/jetpull/internal/tokens"
 )
 
 // Order is the order in which a receiver gets messages.
@@ -203,9 +204,9 @@ func (s *Registry) openRegistry(ctx, run context.Context) error {
 // addTable adds the table of the keys with a prefix, for the owners of a queue.
 func addTable[T any](s *Registry, all *registry.Registry, prefix string, q Queue, base func(*T) *Named) Table[T] {
 	return Table[T]{s: s, prefix: prefix, base: base, records: registry.Add(all, registry.Kind[T]{
-		Prefix: prefix, Key: func(id registry.ID) string { return Token(id.Name) }, Encode: func(r T) any { return r },
+		Prefix: prefix, Key: func(id registry.ID) string { return tokens.Subject(id.Name) }, Encode: func(r T) any { return r },
 		Decode: func(e registry.Entry) (id registry.ID, r T, err error) {
-			if id.Name, err = ParseToken(strings.TrimPrefix(e.Key, prefix)); err == nil {
+			if id.Name, err = tokens.ParseSubject(strings.TrimPrefix(e.Key, prefix)); err == nil {
 				err = json.Unmarshal(e.Value, &r)
 			}
 			if name := base(&r).Name; err == nil && name != id.Name {
@@ -245,7 +246,7 @@ type Window struct {
 }
 
 func (s *Registry) windowSubject(receiver string) string {
-	return s.stateSubject("window." + Token(receiver))
+	return s.stateSubject("window." + tokens.Subject(receiver))
 }
 
 // Window reads a window. Revision 0 means that there never was one. If the stored value cannot be decoded, it is that of an owner who
