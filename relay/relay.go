@@ -157,17 +157,15 @@ func (n *Node) startWork(ctx context.Context) error {
 	sender := events.Start(events.Config{URL: n.cfg.Relay.EventURL, UserAgent: "jetpull-relay", Way: policy, Timeout: eventTimeout, Log: n.log})
 	n.release.Add(sender.Close)
 	n.workers = work.Start(ctx, n.store, work.Config{
-		Rules: n.cfg.Relay, Client: client, Logger: n.log, Reporter: reporter, Metrics: work.NewMetrics(), Events: sender,
+		Rules: n.cfg.Relay, Client: client, Logger: n.log, Reporter: reporter, Events: sender,
 	})
 	n.release.Add(n.workers.Close)
 	return nil
 }
 
 func (n *Node) listen(ctx context.Context) (err error) {
-	loopback, _ := service.Loopback(n.cfg.HTTP.Listener) // Validate has checked it
 	handler := httpapi.New(n.store, n.workers, httpapi.Options{
-		AdminToken: n.cfg.Admin.Token, FailedLogins: n.cfg.Admin.MaxFailed, OpenMetrics: n.cfg.HTTP.OpenMetrics, Loopback: loopback, Logger: n.log,
-		Stopping: n.stopping, Permitted: n.lacks.Err, MaxBody: min(n.cfg.HTTP.MaxBodyBytes, n.store.MaxPayload()),
+		HTTP: n.cfg.HTTP, Admin: n.cfg.Admin, Logger: n.log, Stopping: n.stopping, Permitted: n.lacks.Err,
 	})
 	if n.console != nil {
 		console, stop := n.console(handler)

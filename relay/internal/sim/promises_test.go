@@ -131,7 +131,7 @@ func (s *single) start() {
 	})
 	require.NoError(s.t, err)
 	s.workers = work.Start(s.t.Context(), s.store, work.Config{
-		Rules: s.cfg, Client: s.peers, Logger: log, Reporter: silent{}, Metrics: work.NewMetrics(),
+		Rules: s.cfg, Client: s.peers, Logger: log, Reporter: silent{},
 	})
 }
 
@@ -355,7 +355,7 @@ func TestFailedMessagesAreForgotten(t *testing.T) {
 		return answerOf(http.StatusOK, "")
 	}
 	alone(t, answer, nil, func(t *testing.T, s *single) {
-		failed, err := s.store.JetStream().Stream(t.Context(), s.store.FailedStream())
+		failed, err := s.store.JetStream().Stream(t.Context(), s.store.StreamName(store.FailedMessages))
 		require.NoError(t, err)
 		require.Equal(t, age, failed.CachedInfo().Config.MaxAge)
 		list := func(id string, before time.Duration) {

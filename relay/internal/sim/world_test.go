@@ -128,7 +128,7 @@ func (w *world) start(i int) *process {
 			Concurrency: 4, Takeover: takeover, Drain: 5 * time.Second, MaxResponse: 1000, PollDeadline: calmTime, CallbackDeadline: calmTime,
 			AutoRedrive: w.redrives,
 		},
-		Client: p, Logger: log, Reporter: silent{}, Metrics: work.NewMetrics(),
+		Client: p, Logger: log, Reporter: silent{},
 	})
 	return p
 }

@@ -68,7 +68,7 @@ type Failed struct {
 	*base
 	Operations *bulk.Table
 	failed     jetstream.Stream
-	index      *failedIndex
+	index      failedIndex
 	feed       jsstream.Feed // the reader of the list
 }
 
@@ -86,10 +86,7 @@ type listed struct {
 	off     bool // the list
 }
 
-func newFailedIndex() *failedIndex {
-	return &failedIndex{bySubject: map[string]*listed{}, depth: map[string]int{}}
-}
-
+// clear empties the list. The zero list needs that before its first use.
 func (x *failedIndex) clear() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -105,6 +102,7 @@ func (x *failedIndex) drop(l *listed) {
 	}
 }
 
+// add replaces the item of a subject; nil: by none.
 func (x *failedIndex) add(subject string, item *Item) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -163,6 +161,7 @@ func (x *failedIndex) list(f Filter, before uint64, limit int) []Item {
 // followFailed starts to read the list, and waits until it is complete, because an operation must not end before it has seen all
 // messages.
 func (s *Failed) followFailed(ctx, run context.Context) error {
+	s.index.clear()
 	s.feed = jsstream.Feed{
 		JS: s.js, Stream: s.failed, Reader: s.reader, HeadersOnly: true, Shared: !s.Embedded, See: s.failedChanged,
 		Seen: jsstream.NewProgress(), Log: s.Logger, Replaced: s.index.clear,
@@ -175,29 +174,26 @@ func (s *Failed) followFailed(ctx, run context.Context) error {
 }
 
 func (s *Failed) failedChanged(m *nats.Msg, meta *nats.MsgMetadata) {
-	item, ok := ReadItem(m.Header, meta.Sequence.Stream)
-	if !ok {
-		if m.Header.Get(headerSettled) == "" {
-			s.Logger.Warn("a message in the stream of failed messages cannot be decoded, and is ignored", "subject", m.Subject, "sequence",
-				meta.Sequence.Stream)
-		}
-		s.index.add(m.Subject, nil)
-		return
+	item := ReadItem(m.Header, meta.Sequence.Stream)
+	if item == nil && m.Header.Get(headerSettled) == "" {
+		s.Logger.Warn("a message in the stream of failed messages cannot be decoded, and is ignored", "subject", m.Subject, "sequence",
+			meta.Sequence.Stream)
 	}
-	s.index.add(m.Subject, &item)
+	s.index.add(m.Subject, item)
 }
 
-// ReadItem decodes the item of a message. It returns false if the message is off the list.
-func ReadItem(h nats.Header, seq uint64) (Item, bool) {
-	item := Item{Seq: seq}
-	if h.Get(headerSettled) != "" || json.Unmarshal([]byte(h.Get(headerFailed)), &item) != nil {
-		return item, false
+// ReadItem decodes the item of a message. It returns nil if the message is off the list.
+func ReadItem(h nats.Header, seq uint64) *Item {
+	item := &Item{Seq: seq}
+	if h.Get(headerSettled) != "" || json.Unmarshal([]byte(h.Get(headerFailed)), item) != nil || item.Redrives < 0 ||
+		!fits(item.Source, item.ID, item.Receiver) {
+		return nil
 	}
-	return item, item.Redrives >= 0 && fits(item.Source, item.ID, item.Receiver)
+	return item
 }
 
 func (s *Failed) failedSubject(i *Item) string {
-	return s.subject(failedMessages, tokens.Subject(i.Receiver), tokens.Subject(i.Source), tokens.Subject(i.ID))
+	return s.subject(FailedMessages, tokens.Subject(i.Receiver), tokens.Subject(i.Source), tokens.Subject(i.ID))
 }
 
 // PutFailed puts a message whose record says FAILED on the list, with its payload, and on disk.
@@ -218,7 +214,7 @@ func (s *Failed) PutFailed(ctx context.Context, e *Entry) error {
 	msgID := tokens.Subject(e.Source) + "." + tokens.Subject(e.ID) + "." + strconv.FormatUint(e.Revision, 36)
 	seq, err := s.write(ctx, m, jetstream.WithMsgID(msgID))
 	if err == nil {
-		err = s.durable(ctx, s.FailedStream(), seq)
+		err = s.durable(ctx, s.StreamName(FailedMessages), seq)
 	}
 	if err == nil {
 		s.Logger.Info("message failed", "source", e.Source, "message", e.ID, "receiver", e.Receiver, "stage", item.Stage, "reason", item.Reason, "error",
@@ -289,11 +285,6 @@ func (s *Failed) FailedEntry(ctx context.Context, i *Item) (Entry, error) {
 	return DecodeEntry(m.Data)
 }
 
-// FailedRequest returns the entry of a message on the list, as [Queues.Request] does.
-func (s *Failed) FailedRequest(ctx context.Context, e *Entry) (Entry, error) {
-	return s.FailedEntry(ctx, &Item{Receiver: e.Receiver, Source: e.Source, ID: e.ID})
-}
-
 // readFailed reads the message of an item; without a sequence it is the present one.
 func (s *Failed) readFailed(ctx context.Context, i *Item) (*jetstream.RawStreamMsg, error) {
 	m, err := jsstream.Last(ctx, s.js, s.failed, s.failedSubject(i))
@@ -322,12 +313,6 @@ func (s *Failed) Settle(ctx context.Context, i *Item, how string, keep bool) err
 	_, err := s.write(ctx, m, opts...)
 	return err
 }
-
-// FailedStream returns the name of the stream of failed messages.
-func (s *Failed) FailedStream() string { return s.StreamName(failedMessages) }
-
-// FailedFilter returns the subject of all failed messages.
-func (s *Failed) FailedFilter() string { return s.subject(failedMessages, ">") }
 
 // The kinds of operations on failed messages.
 const (

@@ -116,8 +116,12 @@ func (s *Queues) First(ctx context.Context, q Queue, filter string) (*jetstream.
 	return m, jsstream.ReadError(err, "an entry")
 }
 
-// Request returns the entry of a message that a queue has, with its headers and payload, or [ErrNotFound]: no queue has a message that ended.
-func (s *Queues) Request(ctx context.Context, e *Entry) (Entry, error) {
+// Request returns the entry of a message with its headers and payload, from the list of failed messages or a queue, or [ErrNotFound]: nothing has
+// that of a message that is DONE.
+func (s *Store) Request(ctx context.Context, e *Entry) (Entry, error) {
+	if e.Status == machine.Failed {
+		return s.FailedEntry(ctx, &Item{Receiver: e.Receiver, Source: e.Source, ID: e.ID})
+	}
 	for _, q := range []Queue{ToReceiver, FromReceiver, ToSender} {
 		m, err := s.First(ctx, q, s.Filter(q, e.Owner(q), e.Source, e.ID))
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -91,8 +92,7 @@ type Registry struct {
 	configKV  jetstream.KeyValue
 	Receivers Table[Receiver]
 	Senders   Table[Sender]
-	index     atomic.Pointer[senderIndex]
-	changes   atomic.Uint64 // of senders
+	index     atomic.Pointer[func() *senderIndex] // builds it when it is first called after a change of a sender
 	changed   atomic.Pointer[func(q Queue, owner string)]
 }
 
@@ -198,6 +198,7 @@ func (s *Registry) openRegistry(ctx, run context.Context) error {
 	all := registry.New(registry.Config{JS: s.js, KV: s.configKV, Stream: s.config, Leader: s.reader, Shared: true, Log: s.Logger})
 	s.Receivers = addTable(s, all, "receiver.", ToReceiver, func(r *Receiver) *Named { return &r.Named })
 	s.Senders = addTable(s, all, "sender.", ToSender, func(r *Sender) *Named { return &r.Named })
+	s.newIndex()
 	return all.Open(ctx, run, &s.running, s.reader)
 }
 
@@ -225,7 +226,7 @@ func (s *Registry) OnChange(changed func(q Queue, owner string)) { s.changed.Sto
 
 func (s *Registry) announce(q Queue, owner string) {
 	if q == ToSender {
-		s.changes.Add(1)
+		s.newIndex()
 	}
 	if changed := s.changed.Load(); changed != nil {
 		(*changed)(q, owner)
@@ -289,10 +290,9 @@ func (s *Registry) DropWindow(ctx context.Context, receiver string) error {
 	return nil
 }
 
-// senderIndex finds senders by prefix and token, however many there are. The first request after a change of a sender builds it. It has hashes of
-// tokens, so that the time of a search reveals nothing about a token.
+// senderIndex finds senders by prefix and token, however many there are. It has hashes of tokens, so that the time of a search reveals nothing
+// about a token.
 type senderIndex struct {
-	changes  uint64             // the number of changes that it includes
 	byPrefix map[string][]owner // by name
 	longest  int                // prefix, in bytes
 	tokens   map[[sha256.Size]byte]bool
@@ -330,15 +330,13 @@ func (x *senderIndex) find(source string, fits func(owner) bool) string {
 	return ""
 }
 
-func (s *Registry) senderIndex() *senderIndex {
-	x, changes := s.index.Load(), s.changes.Load()
-	if x == nil || x.changes != changes {
-		x = newSenderIndex(s.Senders.All())
-		x.changes = changes
-		s.index.Store(x)
-	}
-	return x
+// newIndex has the next search build the index. It is called after each change, so an index has all changes before the first search.
+func (s *Registry) newIndex() {
+	build := sync.OnceValue(func() *senderIndex { return newSenderIndex(s.Senders.All()) })
+	s.index.Store(&build)
 }
+
+func (s *Registry) senderIndex() *senderIndex { return (*s.index.Load())() }
 
 // OwnerOf returns the sender with the longest prefix of a source, the first by name, or "".
 func (s *Registry) OwnerOf(source string) string {

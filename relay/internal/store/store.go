@@ -96,7 +96,7 @@ const (
 	ToReceiver     Queue = systems.RelayToReceiver
 	FromReceiver   Queue = systems.RelayFromReceiver
 	ToSender       Queue = systems.RelayToSender
-	failedMessages Queue = systems.RelayFailed // no queue, but its stream is named as theirs
+	FailedMessages Queue = systems.RelayFailed // no queue, but its stream is named as theirs
 )
 
 // Open creates missing streams, and reads the registry and the list of failed messages.
@@ -114,7 +114,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	b := &base{Config: cfg, nc: nc, js: js, reader: jsstream.NewReader(js, cfg.Replicas, func(context.Context) error { return nil })}
 	s := &Store{
 		base: b, Records: &Records{base: b}, Queues: &Queues{base: b, queues: map[Queue]jetstream.Stream{}},
-		Failed: &Failed{base: b, index: newFailedIndex()}, Registry: &Registry{base: b}, stop: stop,
+		Failed: &Failed{base: b}, Registry: &Registry{base: b}, stop: stop,
 	}
 	for _, step := range []func(ctx, run context.Context) error{
 		s.create, s.syncStored, s.checkMarks, s.followClock, s.openRegistry, s.openOperations, s.followFailed,
@@ -151,13 +151,13 @@ func (s *Store) Close() {
 
 func (s *Store) create(ctx, _ context.Context) (err error) {
 	for _, q := range []Queue{FromSender, ToReceiver, FromReceiver, ToSender} {
-		c := s.streamConfig(string(q), s.subject(q)+".>")
+		c := s.streamConfig(string(q), s.Subjects(q))
 		c.Retention, c.MaxConsumers = jetstream.WorkQueuePolicy, maxConsumers
 		if q == FromSender {
 			// All senders share the IDs that the server compares, so one could have the messages of another dropped.
 			c.Duplicates = leastDuplicates
 			c.SubjectTransform = &jetstream.SubjectTransformConfig{
-				Source:      s.subject(q) + ".>",
+				Source:      s.Subjects(q),
 				Destination: fmt.Sprintf("%s.{{partition(%d)}}.>", s.subject(q), s.Partitions),
 			}
 		}
@@ -165,7 +165,7 @@ func (s *Store) create(ctx, _ context.Context) (err error) {
 			return err
 		}
 	}
-	failed := s.streamConfig(string(failedMessages), s.FailedFilter())
+	failed := s.streamConfig(string(FailedMessages), s.Subjects(FailedMessages))
 	failed.MaxAge, failed.MaxMsgsPerSubject, failed.AllowMsgTTL = failedAge, 1, true
 	records := s.streamConfig(systems.RelayRecords)
 	records.AllowMsgTTL = true
@@ -228,12 +228,11 @@ func (s *base) recordBucket() string { return s.StreamName(systems.RelayRecords)
 func (s *base) stateSubject(key string) string { return "$KV." + s.Name + "_state." + key }
 
 func (s *base) subject(q Queue, tokens ...string) string {
-	subject := s.Name + "." + string(q)
-	for _, token := range tokens {
-		subject += "." + token
-	}
-	return subject
+	return strings.Join(append([]string{s.Name, string(q)}, tokens...), ".")
 }
+
+// Subjects returns the subject of all messages of a queue.
+func (s *base) Subjects(q Queue) string { return s.subject(q, ">") }
 
 // streamConfig returns the settings that all streams share.
 func (s *base) streamConfig(name string, subjects ...string) jetstream.StreamConfig {

@@ -17,10 +17,10 @@ import (
 // failedMessages is the FailedMessages worker: it redrives messages that failed because their receiver did not work, a limited
 // number of times. The others stay on the list until an operator decides.
 func (w *operator) failedMessages() worker {
-	worker := w.newWorker(w.store.FailedStream(), "failed_messages", w.store.FailedFilter(), true)
+	worker := w.newWorker(store.FailedMessages, "failed_messages", w.store.Subjects(store.FailedMessages), true)
 	worker.handle = func(ctx context.Context, m *jetpull.Msg, meta *jetstream.MsgMetadata) error {
-		item, ok := store.ReadItem(m.Headers(), meta.Sequence.Stream)
-		if !ok {
+		item := store.ReadItem(m.Headers(), meta.Sequence.Stream)
+		if item == nil {
 			return nil // it is off the list
 		}
 		if meta.NumDelivered == 1 {
@@ -32,7 +32,7 @@ func (w *operator) failedMessages() worker {
 		if wait := w.cfg.AutoRedrive[item.Redrives] - w.store.Now().Sub(meta.Timestamp); wait > 0 {
 			return jetpull.Retry(wait, errors.New("its redrive is not due yet"))
 		}
-		err := w.Redrive(ctx, &item)
+		err := w.Redrive(ctx, item)
 		switch {
 		case errors.Is(err, errNotRedriven):
 			return nil

@@ -129,7 +129,7 @@ func (w *ingest) Submit(ctx context.Context, offers []Offer) []Verdict {
 // fromSender is the FromSender worker of one partition: it drops duplicates, creates the record of a message and enqueues it for
 // its receiver.
 func (w *ingest) fromSender(partition int) worker {
-	worker := w.newWorker(w.store.StreamName(store.FromSender), fmt.Sprintf("from_sender_%d", partition), w.store.PartitionFilter(partition), true)
+	worker := w.newWorker(store.FromSender, fmt.Sprintf("from_sender_%d", partition), w.store.PartitionFilter(partition), true)
 	worker.opts = append(worker.opts, jetpull.OrderedBy(func(m *jetpull.Msg) string { return m.Subject() }))
 	worker.handle = func(ctx context.Context, m *jetpull.Msg, meta *jetstream.MsgMetadata) error {
 		o, err := parseOffer(m.Subject(), m.Headers(), m.Data())
@@ -137,7 +137,7 @@ func (w *ingest) fromSender(partition int) worker {
 			err = fmt.Errorf("the payload has %d bytes: %d are the most", len(o.Payload), most)
 		}
 		if err != nil {
-			w.cfg.Metrics.ingest.WithLabelValues("malformed").Inc()
+			w.Metrics.ingest.WithLabelValues("malformed").Inc()
 			w.cfg.Reporter.Report(ctx, fmt.Errorf("a message that was published cannot be read: %w", err), "subject", m.Subject())
 			return w.store.Quarantine(ctx, m.Subject(), meta.Sequence.Stream, m.Data(), err)
 		}
@@ -277,7 +277,7 @@ func (w *ingest) finish(ctx context.Context, all ...*intake) {
 		if in.end(in.verdict.Err); in.verdict.Err != nil {
 			continue
 		}
-		w.cfg.Metrics.ingest.WithLabelValues(string(in.verdict.Outcome)).Inc()
+		w.Metrics.ingest.WithLabelValues(string(in.verdict.Outcome)).Inc()
 		w.log.Debug("message from a sender", "source", in.Source, "message", in.ID, "receiver", in.Receiver, "outcome", in.verdict.Outcome, "trace",
 			traceID(in.Trace))
 	}

@@ -176,9 +176,9 @@ func (w *Workers) changed(q store.Queue, owner string) {
 func (w *Workers) dropMetrics(q store.Queue, owner string) {
 	switch {
 	case q == store.ToSender && w.store.Senders.Get(owner).Gone():
-		w.cfg.Metrics.forget("sender", owner)
+		w.Metrics.forget("sender", owner)
 	case q != store.ToSender && w.store.Receivers.Get(owner).Gone():
-		w.cfg.Metrics.forget("receiver", owner)
+		w.Metrics.forget("receiver", owner)
 	}
 }
 

@@ -32,9 +32,12 @@ type Metrics struct {
 
 var buckets = prometheus.ExponentialBuckets(0.0005, 2, 20) // 0.5 ms to 262 s
 
-// NewMetrics returns metrics with a registry of their own.
-func NewMetrics() *Metrics {
+// newMetrics returns metrics with a registry of their own.
+func newMetrics(w *Workers) *Metrics {
 	set := metrics.New("relay", buckets)
+	set.Registry.MustRegister(metrics.Gauges(w.collect), prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "relay_events_lost_total", Help: "Events that could not be sent to the operator's URL.",
+	}, func() float64 { return float64(w.cfg.Events.Lost()) }))
 	return &Metrics{
 		answers: map[string]*answerTimes{},
 		Set:     set,
@@ -180,12 +183,6 @@ var (
 // scrapeTimeout bounds the requests that a scrape makes to the server.
 const scrapeTimeout = 2 * time.Second
 
-func (m *Metrics) observe(w *Workers) {
-	m.Registry.MustRegister(metrics.Gauges(w.collect), prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "relay_events_lost_total", Help: "Events that could not be sent to the operator's URL.",
-	}, func() float64 { return float64(w.cfg.Events.Lost()) }))
-}
-
 func (w *Workers) collect(gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
@@ -233,9 +230,6 @@ func (w *Workers) collectQueues(ctx context.Context, gauge func(d *prometheus.De
 		}
 	}
 }
-
-// Metrics returns the metrics of this process.
-func (w *Workers) Metrics() *Metrics { return w.cfg.Metrics }
 
 // The events that are sent to the operator's URL.
 const (

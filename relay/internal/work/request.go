@@ -100,7 +100,7 @@ func (w *core) get(ctx context.Context, r store.Receiver, e *store.Entry) (*webh
 	if err != nil {
 		return nil, err
 	}
-	w.cfg.Metrics.polls.WithLabelValues(r.Name, metrics.Class(answer.Code)).Inc()
+	w.Metrics.polls.WithLabelValues(r.Name, metrics.Class(answer.Code)).Inc()
 	if unknown(answer) {
 		return nil, answer.Broken
 	}
@@ -195,16 +195,14 @@ func (w *core) maxResponse() int {
 	return min(w.cfg.MaxResponse, (w.store.MaxPayload()-len(`""`))/maxEscape)
 }
 
-// nested returns JSON a few levels deeper, as in records, answers and callbacks. JSON that is nested too deep there cannot be
-// decoded.
-func nested(value []byte) []byte { return slices.Concat([]byte("[[[["), value, []byte("]]]]")) }
-
-// response returns the body of an answer for the sender: the receiver's JSON, or its text as a string.
+// response returns the body of an answer for the sender: the receiver's JSON, or its text as a string. JSON that is nested too deep to be decoded a
+// few levels deeper, in records, answers and callbacks, counts as text.
 func response(a *webhook.Answer) json.RawMessage {
+	nested := func() []byte { return slices.Concat([]byte("[[[["), a.Body, []byte("]]]]")) }
 	switch {
 	case len(a.Body) == 0:
 		return nil
-	case !a.Truncated && utf8.Valid(a.Body) && json.Valid(a.Body) && json.Valid(nested(a.Body)):
+	case !a.Truncated && utf8.Valid(a.Body) && json.Valid(a.Body) && json.Valid(nested()):
 		return a.Body
 	}
 	// Marshal cannot fail for a string of valid UTF-8.

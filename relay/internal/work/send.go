@@ -206,7 +206,7 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, p permit, event m
 		t.disable(ctx, r)
 	}
 	t.gate.hold(v.hold)
-	t.w.cfg.Metrics.attempted(r.Name, answer, err, took)
+	t.w.Metrics.attempted(r.Name, answer, err, took)
 	t.w.log.Debug("attempt", "node", t.w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "attempt", e.Attempt, "code", event.Note.Code,
 		"error", event.Note.Error, "trace", traceID(e.Trace))
 	return t.conclude(ctx, e, event)
@@ -280,7 +280,7 @@ func (w *core) advance(ctx context.Context, e *store.Entry, next machine.Record)
 		return err
 	}
 	if e.Status == machine.Responded || e.Status == machine.Done {
-		w.cfg.Metrics.responses.WithLabelValues(e.Receiver).Observe(max(0, w.store.Now().Sub(e.ArrivedAt)).Seconds())
+		w.Metrics.responses.WithLabelValues(e.Receiver).Observe(max(0, w.store.Now().Sub(e.ArrivedAt)).Seconds())
 	}
 	return w.follow(ctx, e)
 }

@@ -69,12 +69,13 @@ type Config struct {
 	Client   Client
 	Logger   *slog.Logger
 	Reporter Reporter
-	Metrics  *Metrics
 	Events   *events.Sender // to the operator; nil: none are sent
 }
 
 // core is shared by all workers.
 type core struct {
+	Metrics *Metrics
+
 	cfg   Config
 	store *store.Store
 	log   *slog.Logger
@@ -104,7 +105,7 @@ func Start(ctx context.Context, s *store.Store, cfg Config) *Workers {
 	w := &Workers{core: c, ingest: ingest{c}, answers: answers{c}, operator: newOperator(c)}
 	c.lanes = &lanes{start: w.startLane, running: map[laneKey]*lane{}}
 	w.ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
-	cfg.Metrics.observe(w)
+	c.Metrics = newMetrics(w)
 	for partition := range s.Partitions {
 		w.running.Go(func() { w.consume(w.ctx, w.fromSender(partition)) })
 	}
@@ -135,7 +136,7 @@ type worker struct {
 	opts     []jetpull.SubscribeOption
 }
 
-func (w *core) newWorker(stream, durable, filter string, pinned bool) worker {
+func (w *core) newWorker(q store.Queue, durable, filter string, pinned bool) worker {
 	c := jetstream.ConsumerConfig{
 		Durable: durable, FilterSubject: filter, AckPolicy: jetstream.AckExplicitPolicy, AckWait: w.cfg.Takeover,
 		MaxDeliver: -1, MaxAckPending: maxAckPending, MaxWaiting: 512,
@@ -149,7 +150,7 @@ func (w *core) newWorker(stream, durable, filter string, pinned bool) worker {
 		// Consume ends its pulls in time without MaxWait. It prevents a warning of Subscribe.
 		opts = append(opts, jetpull.Group(group), jetpull.MaxWait(w.cfg.Takeover/2))
 	}
-	return worker{stream: stream, consumer: c, opts: opts}
+	return worker{stream: w.store.StreamName(q), consumer: c, opts: opts}
 }
 
 // entryWorker returns the worker of a queue's entries for one receiver or sender. It moves an entry that cannot be decoded to the
@@ -157,7 +158,7 @@ func (w *core) newWorker(stream, durable, filter string, pinned bool) worker {
 func (w *core) entryWorker(q store.Queue, owner string, pinned bool,
 	deliver func(context.Context, *jetpull.Msg, *jetstream.MsgMetadata, *store.Entry) error,
 ) worker {
-	worker := w.newWorker(w.store.StreamName(q), w.store.Durable(q, owner), w.store.Filter(q, owner), pinned)
+	worker := w.newWorker(q, w.store.Durable(q, owner), w.store.Filter(q, owner), pinned)
 	worker.handle = func(ctx context.Context, m *jetpull.Msg, meta *jetstream.MsgMetadata) error {
 		e, err := store.DecodeEntry(m.Data())
 		if err != nil {
