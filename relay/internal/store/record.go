@@ -38,15 +38,12 @@ func (s *Records) recordSubject(source, id string) string {
 
 // Create begins to store the record of a new message. created waits until it is stored. ErrConflict: a record exists.
 func (s *Records) Create(r machine.Record) (created func(context.Context) (Versioned, error)) {
-	return s.swap(Versioned{Record: r}, r)
+	return s.Swap(Versioned{Record: r}, r)
 }
 
-// Swap replaces was by next. ErrConflict: the stored record is not was. A record that has ended is kept for a limited time.
-func (s *Records) Swap(ctx context.Context, was Versioned, next machine.Record) (Versioned, error) {
-	return s.swap(was, next)(ctx)
-}
-
-func (s *Records) swap(was Versioned, next machine.Record) func(context.Context) (Versioned, error) {
+// Swap begins to replace was by next. swapped waits until next is stored. ErrConflict: the stored record is not was. A record that has ended is kept
+// for a limited time.
+func (s *Records) Swap(was Versioned, next machine.Record) (swapped func(context.Context) (Versioned, error)) {
 	data, err := json.Marshal(next)
 	if err != nil {
 		err = fmt.Errorf("write the record of %q %q: %w", next.Source, next.ID, err)

@@ -118,16 +118,15 @@ func (t Table[T]) All() []T {
 }
 
 // Owners returns the names of the receivers or senders that a queue can have entries for, also of those that were deleted.
-func (s *Registry) Owners(q Queue) []Named {
+func (s *Registry) Owners(q Queue) (all []Named) {
 	if q == ToSender {
-		return s.Senders.names()
+		for _, one := range s.Senders.records.All() {
+			all = append(all, one.Named)
+		}
+		return all
 	}
-	return s.Receivers.names()
-}
-
-func (t Table[T]) names() (all []Named) {
-	for _, one := range t.records.All() {
-		all = append(all, *t.base(&one))
+	for _, one := range s.Receivers.records.All() {
+		all = append(all, one.Named)
 	}
 	return all
 }

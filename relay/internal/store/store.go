@@ -23,8 +23,6 @@ import (
 )
 
 const (
-	// defaultPartitions is the default of [Config.Partitions].
-	defaultPartitions = 10
 	// maxConsumers is for the streams with a consumer for each receiver or sender. The server's own limit is 1,000.
 	maxConsumers = 100_000
 	// maxPending bounds the writes that wait for the server's answer.
@@ -109,7 +107,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}
-	cfg.Partitions = cmp.Or(cfg.Partitions, defaultPartitions)
+	cfg.Partitions = cmp.Or(cfg.Partitions, 10)
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	b := &base{Config: cfg, nc: nc, js: js, reader: jsstream.NewReader(js, cfg.Replicas, func(context.Context) error { return nil })}
 	s := &Store{

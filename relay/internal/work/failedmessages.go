@@ -97,7 +97,7 @@ func (w *operator) redriveRecord(ctx context.Context, e *store.Entry, item *stor
 			return store.ErrConflict
 		}
 		w.crashpoint("before-redriven")
-		v, err := w.store.Swap(ctx, e.Versioned, next)
+		v, err := w.store.Swap(e.Versioned, next)(ctx)
 		if err != nil {
 			return err
 		}

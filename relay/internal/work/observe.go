@@ -124,21 +124,18 @@ type Answers struct {
 // Seen returns what this process has seen of a receiver.
 func (m *Metrics) Seen(receiver string) (seen Seen) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	t := m.answers[receiver]
 	if t == nil {
-		m.mu.Unlock()
 		return seen
 	}
-	now := *t
-	m.mu.Unlock()
-	if seen.Refused = &now.refused; now.refused > 0 {
-		seen.RefusedSince = now.since
+	if seen.Refused = new(t.refused); t.refused > 0 {
+		seen.RefusedSince = t.since
 	}
-	if now.count > 0 {
-		took := now.last[:min(now.count, maxAnswerTimes)]
-		slices.Sort(took)
+	if t.count > 0 {
+		took := slices.Sorted(slices.Values(t.last[:min(t.count, maxAnswerTimes)]))
 		rank := func(percent int) float64 { return took[(len(took)*percent+99)/100-1].Seconds() }
-		seen.Answers = &Answers{now.count, len(took), rank(50), rank(99)}
+		seen.Answers = &Answers{t.count, len(took), rank(50), rank(99)}
 	}
 	return seen
 }

@@ -17,7 +17,7 @@ const grace = time.Second
 
 // resolve finds the outcome of a POST without an answer.
 func (t *toReceiver) resolve(ctx context.Context, e *store.Entry) error {
-	r, err := t.w.store.Receivers.Find(ctx, t.name)
+	r, err := t.w.store.Receivers.Find(ctx, t.owner)
 	if err != nil {
 		return err
 	}
