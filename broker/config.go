@@ -165,9 +165,5 @@ func (c *HTTPConfig) loopback() bool {
 // policy returns the networks that callbacks may reach. With networks = auto it depends on the listener: behind a loopback
 // listener consumers can be registered only from this machine.
 func (c *Config) policy() (webhook.Policy, error) {
-	p, err := c.Connection.Policy(c.HTTP.Listener)
-	if err != nil {
-		err = fmt.Errorf("[consumer-connection] %w", err)
-	}
-	return p, err
+	return c.Connection.Policy("consumer-connection", c.HTTP.Listener)
 }

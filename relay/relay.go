@@ -36,6 +36,8 @@ const (
 	writeTimeout = 7 * time.Minute
 	// eventTimeout bounds a request to the operator's URL.
 	eventTimeout = 30 * time.Second
+	// sentryFlush bounds the time in which a stop sends reports.
+	sentryFlush = 2 * time.Second
 )
 
 // Node is a running relay process.
@@ -105,10 +107,7 @@ func (n *Node) connect(ctx context.Context) (err error) {
 		}
 		return err
 	}
-	sync, err := natsembed.ParseSync(n.cfg.NATS.Sync)
-	if err != nil {
-		return err
-	}
+	sync, _ := natsembed.ParseSync(n.cfg.NATS.Sync) // Validate has checked it
 	embedded, err := natsembed.Start(ctx, natsembed.Options{
 		Dir: n.cfg.NATS.StoreDir, Port: natsembed.NoPort, Name: "jetpull-relay", Sync: sync, Fsync: n.fsync,
 		MaxPayload: int32(store.EntryOverhead + max(n.cfg.HTTP.MaxBodyBytes, work.MostJSON(n.cfg.Relay.MaxResponse))),
@@ -148,7 +147,7 @@ func (n *Node) startWork(ctx context.Context) error {
 		return fmt.Errorf("open the store: %w", err)
 	}
 	n.release.Add(n.store.Close)
-	policy, err := n.cfg.Relay.Policy(n.cfg.HTTP.Listener)
+	policy, err := n.cfg.Relay.Policy("relay", n.cfg.HTTP.Listener)
 	if err != nil {
 		return err
 	}
@@ -198,9 +197,6 @@ func (n *Node) Stop(ctx context.Context) error {
 	})
 	return n.stopped
 }
-
-// sentryFlush bounds the time in which a stop sends reports.
-const sentryFlush = 2 * time.Second
 
 // reporter writes errors to the log, and sends them to Sentry if there is a DSN.
 type reporter struct {

@@ -199,8 +199,8 @@ func (t *Table[T]) In(group string) []T {
 }
 
 // Put writes a record in the place of the one of a revision, or a new one if that is 0. It returns the revision that it has
-// now when this process knows it.
-func (t *Table[T]) Put(ctx context.Context, id ID, value T, revision uint64) (uint64, error) {
+// now when this process knows it. The bucket drops the record after some time, unless it is a new one; 0: never.
+func (t *Table[T]) Put(ctx context.Context, id ID, value T, revision uint64, keep time.Duration) (uint64, error) {
 	data, err := t.encode(id, value)
 	if err != nil {
 		return 0, err
@@ -208,18 +208,7 @@ func (t *Table[T]) Put(ctx context.Context, id ID, value T, revision uint64) (ui
 	if revision == 0 {
 		return t.r.create(ctx, t.key(id), data)
 	}
-	return t.r.replace(ctx, t.key(id), &nats.Msg{Data: data}, revision, 0)
-}
-
-// Expire writes a record in the place of the one of a revision, and returns when this process knows it. The bucket drops the record after
-// some time.
-func (t *Table[T]) Expire(ctx context.Context, id ID, value T, revision uint64, after time.Duration) error {
-	data, err := t.encode(id, value)
-	if err != nil {
-		return err
-	}
-	_, err = t.r.replace(ctx, t.key(id), &nats.Msg{Data: data}, revision, after)
-	return err
+	return t.r.replace(ctx, t.key(id), &nats.Msg{Data: data}, revision, keep)
 }
 
 func (t *Table[T]) encode(id ID, value T) ([]byte, error) {

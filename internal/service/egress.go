@@ -16,8 +16,8 @@ type Egress struct {
 }
 
 // Policy reads where requests may go: public, any, auto, which is any behind a listener on loopback and public otherwise, or a list of
-// networks in CIDR notation that are allowed beside the public ones.
-func (e Egress) Policy(listener string) (p webhook.Policy, err error) {
+// networks in CIDR notation that are allowed beside the public ones. Errors name the section of the settings.
+func (e Egress) Policy(section, listener string) (p webhook.Policy, err error) {
 	switch e.Networks {
 	case "any":
 		p.Any = true
@@ -28,12 +28,15 @@ func (e Egress) Policy(listener string) (p webhook.Policy, err error) {
 		for part := range strings.SplitSeq(e.Networks, ",") {
 			prefix, err := netip.ParsePrefix(strings.TrimSpace(part))
 			if err != nil {
-				return p, fmt.Errorf("networks: %q is neither auto, public, any nor a network such as 10.0.0.0/8", part)
+				return p, fmt.Errorf("[%s] networks: %q is neither auto, public, any nor a network such as 10.0.0.0/8", section, part)
 			}
 			p.Allowed = append(p.Allowed, prefix)
 		}
 	}
-	return p.Through(e.EgressProxy, e.EgressCertificates)
+	if p, err = p.Through(e.EgressProxy, e.EgressCertificates); err != nil {
+		err = fmt.Errorf("[%s] %w", section, err)
+	}
+	return p, err
 }
 
 // Networks is the setting of an Egress by that name. what are the requests.

@@ -53,8 +53,7 @@ const (
 // New returns the handler.
 func New(s *store.Store, w *work.Workers, opts Options) http.Handler {
 	opts.HTTP.MaxBodyBytes = min(opts.HTTP.MaxBodyBytes, s.MaxPayload())
-	a := &API{store: s, work: w, opts: opts}
-	a.logins = httpserve.NewLogins(opts.Admin.MaxFailed, opts.Logger, w.Metrics.LoginFailed)
+	a := &API{store: s, work: w, opts: opts, logins: httpserve.NewLogins(opts.Admin.MaxFailed, opts.Logger, w.Metrics.LoginFailed)}
 	loopback, _ := service.Loopback(opts.HTTP.Listener) // the configuration is valid
 	return httpserve.NewFrame(httpserve.System{
 		Log: opts.Logger, OpenMetrics: opts.HTTP.OpenMetrics, Unguarded: opts.Admin.Token == "", Loopback: loopback, Private: httpserve.AdminToken,
@@ -129,10 +128,8 @@ func checkNames(r *http.Request) error {
 }
 
 func (a *API) isAdmin(r *http.Request) bool {
-	if a.opts.Admin.Token == "" {
-		return httpserve.Bearer(r) == ""
-	}
-	return tokens.Same(a.opts.Admin.Token, httpserve.Bearer(r))
+	token := httpserve.Bearer(r)
+	return tokens.Same(a.opts.Admin.Token, token) || a.opts.Admin.Token == "" && token == ""
 }
 
 func (a *API) authorize(r *http.Request, needed int) error {

@@ -51,8 +51,8 @@ func (a *API) storeLines(r *http.Request, lines lineReader) ([]batchResult, erro
 	var offers []work.Offer
 	var numbers []int // their line numbers
 	flush := func() {
-		for i, verdict := range a.work.Submit(r.Context(), offers) {
-			_, body, err := answer(offers[i], verdict)
+		for i, in := range a.work.Submit(r.Context(), offers) {
+			_, body, err := answer(offers[i], in)
 			results[numbers[i]] = batchResult{Source: body.Source, ID: body.ID, Status: body.Status}
 			if err != nil {
 				results[numbers[i]] = batchResult{Error: describe(err)}

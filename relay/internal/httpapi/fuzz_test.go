@@ -123,7 +123,7 @@ func FuzzOperation(f *testing.F) {
 		}
 		r := request(nil)
 		r.URL.RawQuery = url.Values{"wait": {wait}}.Encode()
-		if d, err := parseWait(r); err != nil {
+		if d, err := httpserve.QueryDuration(r, "wait", maxWait); err != nil {
 			refused(t, err)
 		} else {
 			require.True(t, d >= 0 && d <= maxWait)

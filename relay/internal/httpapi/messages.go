@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -54,28 +53,29 @@ func (a *API) offer(r *http.Request, data []byte) (work.Offer, error) {
 }
 
 // answer returns the answer to a message that was submitted.
-func answer(o work.Offer, v work.Verdict) (int, client.Result, error) {
-	body := client.Result{Source: o.Source, ID: o.ID, Status: string(v.Status)}
+func answer(o work.Offer, in *work.Intake) (int, client.Result, error) {
+	body := client.Result{Source: o.Source, ID: o.ID, Status: string(in.Status)}
 	switch {
-	case v.Err != nil:
-		return 0, body, v.Err
-	case v.Outcome == work.Conflict:
+	case in.Err != nil:
+		return 0, body, in.Err
+	case in.Outcome == work.Conflict:
 		return 0, body, httpserve.Refuse(http.StatusConflict, "conflict", "message %q of source %q is there with another payload or receiver", o.ID,
 			o.Source)
-	case v.Outcome == work.Duplicate:
+	case in.Outcome == work.Duplicate:
 		return http.StatusOK, body, nil
 	}
 	return http.StatusAccepted, body, nil
 }
 
 func (a *API) postMessage(w http.ResponseWriter, r *http.Request) error {
-	wait, err := parseWait(r)
+	wait, err := httpserve.QueryDuration(r, "wait", maxWait)
 	if err != nil {
 		return err
 	}
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(a.opts.HTTP.MaxBodyBytes)))
+	r.Body = http.MaxBytesReader(w, r.Body, int64(a.opts.HTTP.MaxBodyBytes))
+	data, err := httpserve.ReadBody(r)
 	if err != nil {
-		return httpserve.ReadError(err)
+		return err
 	}
 	o, err := a.offer(r, data)
 	if err != nil {
@@ -90,15 +90,6 @@ func (a *API) postMessage(w http.ResponseWriter, r *http.Request) error {
 	}
 	httpserve.WriteJSON(w, status, body)
 	return nil
-}
-
-// parseWait parses ?wait=. It returns 0 if there is none.
-func parseWait(r *http.Request) (time.Duration, error) {
-	d, err := httpserve.QueryDuration(r, "wait")
-	if err == nil && d > maxWait {
-		err = httpserve.BadQuery(r, "wait", "a time up to "+maxWait.String()+", such as 30s")
-	}
-	return d, err
 }
 
 // await answers with the response of a message, or with 202 when the wait ends first. known is the answer to the stored message.
@@ -190,7 +181,7 @@ func (a *API) getMessage(r *http.Request, record store.Versioned) (any, error) {
 }
 
 func (a *API) getResponse(w http.ResponseWriter, r *http.Request) error {
-	wait, err := parseWait(r)
+	wait, err := httpserve.QueryDuration(r, "wait", maxWait)
 	if err != nil {
 		return err
 	}

@@ -187,7 +187,9 @@ func (s *Queues) Backlogs(ctx context.Context, q Queue) (map[string]uint64, erro
 	found := map[string]uint64{}
 	list := s.queues[q].ListConsumers(ctx)
 	for info := range list.Info() {
-		if owner, ok := s.owner(q, info.Config.FilterSubject); ok {
+		rest, own := strings.CutPrefix(info.Config.FilterSubject, s.subject(q)+".")
+		token, _, _ := strings.Cut(rest, ".")
+		if owner, err := tokens.ParseSubject(token); own && err == nil {
 			found[owner] = waiting(info)
 		}
 	}
@@ -195,17 +197,6 @@ func (s *Queues) Backlogs(ctx context.Context, q Queue) (map[string]uint64, erro
 		return nil, fmt.Errorf("%w: count the entries of %s: %w", ErrUnavailable, q, err)
 	}
 	return found, nil
-}
-
-// owner parses a Filter.
-func (s *Queues) owner(q Queue, filter string) (string, bool) {
-	rest, ok := strings.CutPrefix(filter, s.subject(q)+".")
-	if !ok {
-		return "", false
-	}
-	token, _, _ := strings.Cut(rest, ".")
-	owner, err := tokens.ParseSubject(token)
-	return owner, err == nil
 }
 
 // waiting counts the entries that a consumer has not delivered, or that are not acknowledged.

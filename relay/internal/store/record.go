@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/jsstream"
+	"github.com/jetpull/jetpull/internal/systems"
 	"github.com/jetpull/jetpull/internal/tokens"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 )
@@ -33,7 +34,7 @@ type Records struct {
 }
 
 func (s *Records) recordSubject(source, id string) string {
-	return "$KV." + s.recordBucket() + "." + tokens.Subject(source) + "." + tokens.Subject(id)
+	return s.kvSubject(systems.RelayRecords, tokens.Subject(source)+"."+tokens.Subject(id))
 }
 
 // Create begins to store the record of a new message. created waits until it is stored. ErrConflict: a record exists.
@@ -68,7 +69,7 @@ func (s *Records) Swap(was Versioned, next machine.Record) (swapped func(context
 
 // OnDisk returns once a record with a revision is on disk.
 func (s *Records) OnDisk(ctx context.Context, revision uint64) error {
-	return s.durable(ctx, "KV_"+s.recordBucket(), revision)
+	return s.durable(ctx, "KV_"+s.StreamName(systems.RelayRecords), revision)
 }
 
 // Read is Load for a record that is shown to others: if the message has ended, this is on disk.

@@ -19,6 +19,7 @@ import (
 	"github.com/jetpull/jetpull/internal/jsstream"
 	"github.com/jetpull/jetpull/internal/registry"
 	"github.com/jetpull/jetpull/internal/service/webhook/gate"
+	"github.com/jetpull/jetpull/internal/systems"
 	"github.com/jetpull/jetpull/internal/tokens"
 )
 
@@ -160,13 +161,11 @@ const deletedAge = 30 * 24 * time.Hour
 
 // Put replaces the record with r's revision, and returns when this process's memory has the new one, and the disk.
 func (t Table[T]) Put(ctx context.Context, r T) error {
-	n := t.base(&r)
-	var err error
+	n, keep := t.base(&r), time.Duration(0)
 	if n.Deleted {
-		err = t.records.Expire(ctx, registry.ID{Name: n.Name}, r, n.Revision, deletedAge)
-	} else {
-		_, err = t.records.Put(ctx, registry.ID{Name: n.Name}, r, n.Revision)
+		keep = deletedAge
 	}
+	_, err := t.records.Put(ctx, registry.ID{Name: n.Name}, r, n.Revision, keep)
 	return cmp.Or(err, t.s.durable(ctx, t.s.config.CachedInfo().Config.Name, 0))
 }
 
@@ -215,22 +214,20 @@ func addTable[T any](s *Registry, all *registry.Registry, prefix string, q Queue
 			base(&r).Revision = e.Revision
 			return id, r, err
 		},
-		Changed: func(was, is *T) { s.announce(q, base(cmp.Or(is, was)).Name) },
+		Changed: func(was, is *T) {
+			if q == ToSender {
+				s.newIndex()
+			}
+			if changed := s.changed.Load(); changed != nil {
+				(*changed)(q, base(cmp.Or(is, was)).Name)
+			}
+		},
 	})}
 }
 
 // OnChange sets a function to be called after each change of a receiver or a sender, with the queue to it. The goroutine that reads the
 // registry calls it, so it must not block.
 func (s *Registry) OnChange(changed func(q Queue, owner string)) { s.changed.Store(&changed) }
-
-func (s *Registry) announce(q Queue, owner string) {
-	if q == ToSender {
-		s.newIndex()
-	}
-	if changed := s.changed.Load(); changed != nil {
-		(*changed)(q, owner)
-	}
-}
 
 // Window is the ownership of a receiver's rate window. A process writes it before its first POST, and owns the window as long as the
 // revision is its own. If it finds that of another, it does not know the times of that process's last POSTs, unless the other has left.
@@ -246,7 +243,7 @@ type Window struct {
 }
 
 func (s *Registry) windowSubject(receiver string) string {
-	return s.stateSubject("window." + tokens.Subject(receiver))
+	return s.kvSubject(systems.RelayState, "window."+tokens.Subject(receiver))
 }
 
 // Window reads a window. Revision 0 means that there never was one. If the stored value cannot be decoded, it is that of an owner who

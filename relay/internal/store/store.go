@@ -185,16 +185,13 @@ func (s *Store) checkMarks(ctx, run context.Context) error {
 	if s.Embedded {
 		return nil
 	}
-	config := s.config.CachedInfo().Config.Subjects[0]
 	marks := jsstream.Marks{
 		JS: s.js, Log: s.Logger, Streams: []jetstream.Stream{s.failed, s.config, s.state},
-		Places: []jsstream.Place{{Stream: s.config, Subject: strings.TrimSuffix(config, ">") + "seen"}, {Stream: s.state, Subject: s.stateSubject("seen")}},
+		Places: []jsstream.Place{
+			{Stream: s.config, Subject: s.kvSubject(systems.RelayConfig, "seen")}, {Stream: s.state, Subject: s.kvSubject(systems.RelayState, "seen")},
+		},
 	}
-	if err := marks.Check(ctx); err != nil {
-		return err
-	}
-	s.running.Go(func() { marks.Run(run) }) // after the check, since it replaces what that reads
-	return nil
+	return marks.Follow(ctx, run, &s.running)
 }
 
 func (s *Store) bucketConfig(name string) jetstream.StreamConfig {
@@ -221,9 +218,10 @@ func (s *base) JetStream() jetstream.JetStream { return s.js }
 // StreamName returns the name of a queue's stream.
 func (s *base) StreamName(q Queue) string { return s.Name + "_" + string(q) }
 
-func (s *base) recordBucket() string { return s.StreamName(systems.RelayRecords) }
-
-func (s *base) stateSubject(key string) string { return "$KV." + s.Name + "_state." + key }
+// kvSubject returns the subject of a key in a bucket.
+func (s *base) kvSubject(bucket, key string) string {
+	return "$KV." + s.Name + "_" + bucket + "." + key
+}
 
 func (s *base) subject(q Queue, tokens ...string) string {
 	return strings.Join(append([]string{s.Name, string(q)}, tokens...), ".")
@@ -308,7 +306,7 @@ func (s *Store) Ready(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
 	defer cancel()
-	_, err := s.write(ctx, &nats.Msg{Subject: s.stateSubject("ready")})
+	_, err := s.write(ctx, &nats.Msg{Subject: s.kvSubject(systems.RelayState, "ready")})
 	if s.Disk != nil {
 		if failure := s.Disk.SyncFailure(); failure != nil {
 			err = fmt.Errorf("%w: %w", ErrUnavailable, failure)

@@ -85,11 +85,10 @@ func (m *Metrics) attempted(receiver string, a *webhook.Answer, err error, took 
 	} else if t.refused == 1 {
 		t.since = time.Now()
 	}
-	if a == nil {
-		return
+	if a != nil {
+		t.last[t.count%maxAnswerTimes] = took
+		t.count++
 	}
-	t.last[t.count%maxAnswerTimes] = took
-	t.count++
 }
 
 // maxAnswerTimes is the number of last answers from which the times of a receiver are computed.

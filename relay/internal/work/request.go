@@ -35,12 +35,6 @@ func WebhookID(source, id string) string {
 	return httpserve.EscapeID(source) + "/" + httpserve.EscapeID(id)
 }
 
-// reservedHeader reports whether a header of requests to receivers belongs to the relay or to the connection. A sender must not set it.
-func reservedHeader(name string) bool {
-	name = http.CanonicalHeaderKey(name)
-	return webhook.OfConnection(name) || strings.HasPrefix(name, "Webhook-") || strings.HasPrefix(name, "Relay-")
-}
-
 // maxHeaders bounds the names and values of a sender's headers, in bytes.
 const maxHeaders = 16 << 10
 
@@ -53,7 +47,7 @@ func CheckHeaders(headers map[string]string) error {
 		switch {
 		case !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value):
 			return fmt.Errorf("header %q is not one that HTTP can carry", name)
-		case reservedHeader(name):
+		case webhook.OfConnection(name) || strings.HasPrefix(name, webhook.HeaderPrefix) || strings.HasPrefix(name, "Relay-"):
 			return fmt.Errorf("header %q is the relay's", name)
 		case names[name]:
 			return fmt.Errorf("header %q is given twice", name)
@@ -91,11 +85,12 @@ const (
 // get asks a receiver's status endpoint about a message.
 func (w *core) get(ctx context.Context, r store.Receiver, e *store.Entry) (*webhook.Answer, error) {
 	h := http.Header{"User-Agent": {userAgent}}
+	escape := func(id string) string { return strings.ReplaceAll(url.QueryEscape(id), "+", "%20") }
 	target := strings.NewReplacer(SourcePlaceholder, escape(e.Source), MessagePlaceholder, escape(e.ID)).Replace(r.StatusEndpoint)
 	answer, err := w.exchange(ctx, "poll", e, r.Secrets, WebhookID(e.Source, e.ID), webhook.Request{
 		Identity: identity(r), Method: http.MethodGet, URL: target, Header: h, Timeout: r.Timeout, Limit: w.maxResponse(),
 	})
-	w.log.Debug("poll", "node", w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "result", result(answer, err), "trace",
+	w.log.Debug("poll", "node", w.Node, "source", e.Source, "message", e.ID, "receiver", r.Name, "result", result(answer, err), "trace",
 		traceID(e.Trace))
 	if err != nil {
 		return nil, err
@@ -105,10 +100,6 @@ func (w *core) get(ctx context.Context, r store.Receiver, e *store.Entry) (*webh
 		return nil, answer.Broken
 	}
 	return answer, nil
-}
-
-func escape(id string) string {
-	return strings.ReplaceAll(url.QueryEscape(id), "+", "%20")
 }
 
 // verdict is what the end of a POST means.

@@ -205,7 +205,7 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, p permit, event m
 	}
 	t.gate.hold(v.hold)
 	t.w.Metrics.attempted(r.Name, answer, err, took)
-	t.w.log.Debug("attempt", "node", t.w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "attempt", e.Attempt, "code", event.Note.Code,
+	t.w.log.Debug("attempt", "node", t.w.Node, "source", e.Source, "message", e.ID, "receiver", r.Name, "attempt", e.Attempt, "code", event.Note.Code,
 		"error", event.Note.Error, "trace", traceID(e.Trace))
 	return t.conclude(ctx, e, event)
 }

@@ -75,11 +75,11 @@ type Config struct {
 // core is shared by all workers.
 type core struct {
 	Metrics *Metrics
+	Node    string // the name of the workers, which differs from those of other processes and of earlier runs of this one
 
 	cfg   Config
 	store *store.Store
 	log   *slog.Logger
-	node  string
 	lanes *lanes
 
 	lost     atomic.Int64 // records that the store has lost, since the last report
@@ -101,7 +101,7 @@ type Workers struct {
 
 // Start starts all workers.
 func Start(ctx context.Context, s *store.Store, cfg Config) *Workers {
-	c := &core{cfg: cfg, store: s, log: cfg.Logger, node: nuid.Next(), failures: map[event]int{}}
+	c := &core{cfg: cfg, store: s, log: cfg.Logger, Node: nuid.Next(), failures: map[event]int{}}
 	w := &Workers{core: c, ingest: ingest{c}, answers: answers{c}, operator: newOperator(c)}
 	c.lanes = &lanes{start: w.startLane, running: map[laneKey]*lane{}}
 	w.ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -116,9 +116,6 @@ func Start(ctx context.Context, s *store.Store, cfg Config) *Workers {
 	w.running.Go(func() { watch.Every(w.ctx, failedEvery, w.reportCounts) })
 	return w
 }
-
-// Node returns the name of these workers, which differs from those of other processes and of earlier runs of this one.
-func (w *Workers) Node() string { return w.node }
 
 // Close stops all workers. Messages that no handler has begun are handed back at once, and Close waits for requests in flight.
 func (w *Workers) Close() {
@@ -266,6 +263,6 @@ func OnCrashpoint(f func(node, point string)) { onCrashpoint.Store(&f) }
 
 func (w *core) crashpoint(point string) {
 	if f := onCrashpoint.Load(); f != nil {
-		(*f)(w.node, point)
+		(*f)(w.Node, point)
 	}
 }
