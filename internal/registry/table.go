@@ -199,7 +199,7 @@ func (t *Table[T]) In(group string) []T {
 }
 
 // Put writes a record in the place of the one of a revision, or a new one if that is 0. It returns the revision that it has
-// now when this process knows it. The bucket drops the record after some time, unless it is a new one; 0: never.
+// now when this process knows it. keep is how long the bucket has a record that takes the place of another; 0: for ever.
 func (t *Table[T]) Put(ctx context.Context, id ID, value T, revision uint64, keep time.Duration) (uint64, error) {
 	data, err := t.encode(id, value)
 	if err != nil {

@@ -128,8 +128,10 @@ func checkNames(r *http.Request) error {
 }
 
 func (a *API) isAdmin(r *http.Request) bool {
-	token := httpserve.Bearer(r)
-	return tokens.Same(a.opts.Admin.Token, token) || a.opts.Admin.Token == "" && token == ""
+	if a.opts.Admin.Token == "" {
+		return httpserve.Bearer(r) == ""
+	}
+	return tokens.Same(a.opts.Admin.Token, httpserve.Bearer(r))
 }
 
 func (a *API) authorize(r *http.Request, needed int) error {

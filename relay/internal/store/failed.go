@@ -102,7 +102,7 @@ func (x *failedIndex) drop(l *listed) {
 	}
 }
 
-// add replaces the item of a subject; nil: by none.
+// add puts an item in the place of the earlier one of its subject; nil: that one is off the list.
 func (x *failedIndex) add(subject string, item *Item) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -134,14 +134,11 @@ func (s *Store) Request(ctx context.Context, e *Entry) (Entry, error) {
 	return Entry{}, ErrNotFound
 }
 
-// maxDurable is the longest consumer name that the server accepts.
-const maxDurable = 255
-
 // Durable returns the name of the consumer of a queue's entries for one receiver or sender. A name that would be too long is
 // replaced by one with a hash.
 func (s *Queues) Durable(q Queue, owner string) string {
 	name := string(q) + "_" + tokens.Subject(owner)
-	if len(name) > maxDurable {
+	if len(name) > wire.MaxName {
 		hash := sha256.Sum256([]byte(owner))
 		name = string(q) + "_=" + hex.EncodeToString(hash[:])
 	}

@@ -35,7 +35,7 @@ func (t *toReceiver) resolve(ctx context.Context, e *store.Entry) error {
 			return err
 		}
 	}
-	// So long may the POST still be in flight, whichever process has made it.
+	// The POST may be in flight for this long, whichever process has made it.
 	wait := e.SentAt.Add(sendWithin + r.Timeout + grace).Sub(t.w.store.Now())
 	if wait > 0 && (!asked || event.Kind == machine.NeverSeen) {
 		return jetpull.Retry(wait, errors.New("a POST without an answer may still be in flight"))

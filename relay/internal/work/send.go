@@ -37,14 +37,15 @@ const (
 // toReceiver is the ToReceiver worker of one receiver. Its pin makes it the only one that sends.
 type toReceiver struct {
 	*lane
-	w     *core
-	order store.Order // as the lane's run was started
-	asked sync.Map    // when the outcome of a POST was first requested, by the revision of its SENDING
+	w       *core
+	restart func()      // ends this run of the lane, which begins again with the present configuration of its receiver
+	order   store.Order // as this run was started
+	asked   sync.Map    // when the outcome of a POST was first requested, by the revision of its SENDING
 }
 
-func (w *core) toReceiver(one *lane) worker {
+func (w *core) toReceiver(one *lane, restart func()) worker {
 	r := w.store.Receivers.Get(one.owner)
-	t := &toReceiver{lane: one, w: w, order: r.Order}
+	t := &toReceiver{lane: one, w: w, restart: restart, order: r.Order}
 	worker := w.entryWorker(store.ToReceiver, t.owner, true, t.deliver)
 	worker.opts = append(worker.opts, jetpull.OnPin(t.gate.pinned), jetpull.OnUnpin(func(e jetpull.PinEvent) { t.gate.unpin(e.ID) }))
 	if ordered(r.Order) {
