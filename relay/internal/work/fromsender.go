@@ -92,9 +92,9 @@ type ingest struct{ *core }
 // the receiver is stored, with the payload. The sender gets its answer after both. If the relay dies in between, the sender sends
 // again.
 type Intake struct {
-	store.Entry         // of a duplicate: with the record that there is
-	Outcome     Outcome // of a submitted message
-	Err         error   // it is not known whether the message is stored
+	store.Entry // that of a duplicate has the stored record
+	Outcome     Outcome
+	Err         error // with one it is not known whether the message is stored
 
 	created func(context.Context) (store.Versioned, error)
 	stored  func(context.Context) (seq uint64, err error) // its entry; nil: it needs none
