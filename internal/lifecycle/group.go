@@ -20,8 +20,7 @@ func New() *Group {
 	return &Group{ctx: ctx, cancel: cancel}
 }
 
-// Go runs f on a goroutine of the group, and reports whether it did: a stopped
-// group starts none. f must return soon after its context ends.
+// Go runs f on a goroutine of the group, and reports whether it did: a stopped group starts none. f must return soon after its context ends.
 func (g *Group) Go(f func(ctx context.Context)) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -58,8 +58,7 @@ type Inboxes struct {
 	Trip time.Duration
 }
 
-// CheckInboxes subscribes to an inbox, and waits until the server has accepted that, so that a missing permission shows here and
-// not as a timeout.
+// CheckInboxes subscribes to an inbox, and waits until the server has accepted that. So a missing permission shows here, and not as a timeout.
 func CheckInboxes(ctx context.Context, nc *nats.Conn) (*Inboxes, error) {
 	f, before := &Inboxes{base: nc.NewInbox()}, nc.LastError()
 	sub, err := nc.ChanSubscribe(f.base+".0.*", make(chan *nats.Msg, 1))
@@ -121,8 +120,7 @@ func (d *Driver) drain(ib *pull.Inbox) {
 	}
 }
 
-// roundTrip waits until the server has answered a PING. It reports false if the connection is lost or the driver
-// ends first.
+// roundTrip waits until the server has answered a PING. It reports false if the connection is lost or the driver ends first.
 func (d *Driver) roundTrip(ctx context.Context) bool {
 	for ctx.Err() == nil && d.nc.IsConnected() {
 		once, cancel := context.WithTimeout(ctx, flushMost)

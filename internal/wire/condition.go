@@ -2,8 +2,7 @@ package wire
 
 import "strings"
 
-// Condition is the meaning of a status frame, by its code and description. The rules are
-// those of nats-server 2.15 (consumer.go).
+// Condition is the meaning of a status frame, by its code and description. The rules are those of nats-server 2.15 (consumer.go).
 type Condition uint8
 
 // The conditions.
@@ -54,8 +53,7 @@ var classes = [...]Class{
 // Class returns the class of c.
 func (c Condition) Class() Class { return classes[c] }
 
-// conditions maps a code and the beginning of a description, without case, to a condition. Some descriptions end with
-// values. The first match counts.
+// conditions maps a code and the beginning of a description, without case, to a condition. Some descriptions end with values. The first match counts.
 var conditions = [...]struct {
 	code   int
 	prefix string

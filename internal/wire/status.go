@@ -2,8 +2,7 @@ package wire
 
 import "strconv"
 
-// Headers that the server sets on status frames and on messages. nats.go keeps
-// the case of a header, so these have the case that the server uses.
+// Headers that the server sets on status frames and on messages. nats.go keeps the case of a header, so these have the case that the server uses.
 const (
 	// HeaderStatus and HeaderDescription hold the first line of a status frame, as nats.go decodes it.
 	HeaderStatus      = "Status"
