@@ -90,7 +90,7 @@ func (h *history) cancelUnderKill(t *testing.T, s *Store, dsn, fault, partition 
 		running, err := s.Running(t.Context())
 		require.NoError(t, err)
 		for _, r := range running {
-			if r.PID == pid {
+			if r.PID == pid && r.Partition == partition {
 				of = append(of, r)
 			}
 		}
