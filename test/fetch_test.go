@@ -68,7 +68,7 @@ func TestFetchAndNext(t *testing.T) {
 			}
 			r.ackPending(t, 0)
 			_, err := sub.Next(t.Context(), jetpull.NoWait())
-			requireIs(t, err, jetpull.ErrNoMessages)
+			require.ErrorIs(t, err, jetpull.ErrNoMessages)
 			require.NoError(t, nc.LastError())
 		})
 	}
@@ -82,9 +82,9 @@ func TestNoWaitAtMaxAckPending(t *testing.T) {
 	r.publish(t, 2)
 	held := next(t, sub)
 	_, err := sub.Next(t.Context(), jetpull.NoWait())
-	requireIs(t, err, jetpull.ErrNoMessages)
+	require.ErrorIs(t, err, jetpull.ErrNoMessages)
 	_, err = sub.Fetch(t.Context(), 10, jetpull.NoWait())
-	requireIs(t, err, jetpull.ErrNoMessages)
+	require.ErrorIs(t, err, jetpull.ErrNoMessages)
 	ackAll(t, held)
 }
 
@@ -129,6 +129,6 @@ func TestAPIPrefixAcrossAccounts(t *testing.T) {
 	r.publish(t, 1)
 	ackAll(t, append(append(msgs, m), served(t, got, "message over the account's border")...)...)
 	_, err = sub.Next(t.Context(), jetpull.MaxWait(300*time.Millisecond))
-	requireIs(t, err, jetpull.ErrTimeout)
+	require.ErrorIs(t, err, jetpull.ErrTimeout)
 	r.ackPending(t, 0)
 }

@@ -282,13 +282,6 @@ func ackAll(t *testing.T, msgs ...*jetpull.Msg) {
 	require.NoError(t, jetpull.ConfirmAcks(t.Context(), msgs...))
 }
 
-func requireIs(t *testing.T, err error, is ...error) {
-	t.Helper()
-	for _, target := range is {
-		require.ErrorIs(t, err, target)
-	}
-}
-
 // tally counts things by key, for many goroutines.
 type tally struct {
 	mu     sync.Mutex

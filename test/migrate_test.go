@@ -228,27 +228,21 @@ func TestMigratePrograms(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clear(shipments.calls)
-			env, c := publishTo(t, "1", "2", "3")
+			env, orders := embedtest.Start(t), []string{"1", "2", "3"}
+			for _, order := range orders {
+				_, err := env.JS.Publish(t.Context(), "test.orders", []byte(order))
+				require.NoError(t, err)
+			}
+			c, err := env.JS.Consumer(t.Context(), env.Stream, env.Consumer)
+			require.NoError(t, err)
+			require.Eventually(t, func() bool { // the server passes a message to its consumers after it has answered the publisher
+				info, err := c.Info(t.Context())
+				return err == nil && info.NumPending == uint64(len(orders))
+			}, time.Minute, time.Millisecond)
 			endsWhenSettled(t, c, func(ctx context.Context) error { return work(ctx, env.JS, c) })
 			require.Equal(t, map[string]int{"1": 1, "2": 2, "3": 1}, shipments.calls)
 		})
 	}
-}
-
-func publishTo(t *testing.T, bodies ...string) (*embedtest.Env, jetstream.Consumer) {
-	t.Helper()
-	env := embedtest.Start(t)
-	for _, body := range bodies {
-		_, err := env.JS.Publish(t.Context(), "test.orders", []byte(body))
-		require.NoError(t, err)
-	}
-	c, err := env.JS.Consumer(t.Context(), env.Stream, env.Consumer)
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { // the server passes a message to its consumers after it has answered the publisher
-		info, err := c.Info(t.Context())
-		return err == nil && info.NumPending == uint64(len(bodies))
-	}, time.Minute, time.Millisecond)
-	return env, c
 }
 
 // endsWhenSettled runs f and ends its context when every message is settled.

@@ -57,7 +57,9 @@ func TestAdvisories(t *testing.T) {
 	advised(jetpull.PinAdvisory{Reason: "timeout"}) // it pulls no more, and its time is over
 	pinned(second)
 	nc.Close()
-	requireIs(t, receive(t, ended, "error"), jetpull.ErrClosed, nats.ErrConnectionClosed)
+	err := receive(t, ended, "error")
+	require.ErrorIs(t, err, jetpull.ErrClosed)
+	require.ErrorIs(t, err, nats.ErrConnectionClosed)
 	_, more := <-ended
 	require.False(t, more, "one error and the end")
 }

@@ -15,16 +15,16 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
-// TestARetryIsDueOnAConsumerWithBackOff: the server adds the entries of BackOff to the delay of a NAK, in both of its directions.
+// TestARetryIsDueOnAConsumerWithBackOff: the server adds the entries of BackOff to the delay of a NAK, which comes before an entry is over.
 func TestARetryIsDueOnAConsumerWithBackOff(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		backOff []time.Duration
 		delay   time.Duration
 	}{
-		"it grows":    {[]time.Duration{time.Second, time.Hour}, 1500 * time.Millisecond},
-		"it shrinks":  {[]time.Duration{2 * time.Second, 500 * time.Millisecond}, time.Second},
-		"the default": {[]time.Duration{500 * time.Millisecond, time.Second, time.Second, time.Hour}, 0},
+		"it grows":    {[]time.Duration{2 * time.Second, time.Hour}, 3 * time.Second},
+		"it shrinks":  {[]time.Duration{8 * time.Second, 2 * time.Second}, 4 * time.Second},
+		"the default": {[]time.Duration{2 * time.Second, 3 * time.Second, 3 * time.Second, time.Hour}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -94,7 +94,7 @@ func TestMaxDeliverLoweredUnderARunningWorker(t *testing.T) {
 	r.publish(t, 5)
 	reaches(t, 5, "handlers that failed", func() int { return int(failed.Load()) })
 	r.edit(t, func(cfg *jetstream.ConsumerConfig) { cfg.MaxDeliver = 2 })
-	requireIs(t, receive(t, ended, "the end of Consume"), jetpull.ErrInvalidOption)
+	require.ErrorIs(t, receive(t, ended, "the end of Consume"), jetpull.ErrInvalidOption)
 	consumeUntilItEnds(t, sub, fails, append(opts, jetpull.MaxAttempts(2))...) // for those that were handed back
 	reaches(t, 5, "dead letters", func() int {
 		info, err := dead.Info(t.Context())

@@ -30,7 +30,7 @@ import (
 var axe string
 
 // waitMost bounds every wait for a condition. It is generous: a loaded machine is no failure.
-const waitMost = 30 * time.Second
+const waitMost = time.Minute
 
 var browser struct {
 	once sync.Once
