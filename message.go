@@ -126,7 +126,8 @@ func (m *Msg) ack() wire.Ack {
 // Ack acknowledges the message without waiting for the server. With ack policy none nothing is sent.
 func (m *Msg) Ack() error { return m.settle(wire.VerbAck, worker.Acked) }
 
-// Nak asks the server to redeliver the message immediately. Until then, the server counts it as ack pending.
+// Nak asks the server to redeliver the message immediately. Until then, the server counts it as ack pending. If the consumer was reset since the
+// server delivered m, the server ignores that, and a message that it has delivered again meanwhile waits for AckWait.
 func (m *Msg) Nak() error { return m.settle(wire.VerbNak, worker.Naked) }
 
 // NakWithDelay asks the server to redeliver the message after delay. A delay of 0 or less is Nak.

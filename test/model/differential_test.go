@@ -42,6 +42,7 @@ func runOnModel(t *testing.T, stream string, sc *script, cfg model.Config) []sna
 		s := newSide(m.Connect(t), stream)
 		s.publish = func(subject string, body []byte) { m.Publish(subject, nil, body) }
 		s.unpin, s.update, s.queued = c.Unpin, c.Update, c.Queued
+		s.reset = func() { c.Reset(1) }
 		s.remove = func() { c.Delete(); deleted = true }
 		s.state = func() (model.State, error) {
 			if deleted {
@@ -150,6 +151,12 @@ func serverSide(t *testing.T, nc *nats.Conn, stream string, sc script, replicas 
 		cfg := c.CachedInfo().Config
 		change(&cfg)
 		_, err = js.UpdateConsumer(ctx, stream, cfg)
+		require.NoError(t, err)
+	}
+	s.reset = func() {
+		ctx, cancel := context.WithTimeout(t.Context(), agreeWithin)
+		defer cancel()
+		_, err := js.ResetConsumerToSequence(ctx, stream, "C", 1)
 		require.NoError(t, err)
 	}
 	s.remove = func() {

@@ -91,7 +91,7 @@ func sleep(ms int) []step {
 	return one(func(*testing.T, *side) { time.Sleep(time.Duration(ms) * time.Millisecond) }, "sleep %d ms", ms)
 }
 
-// unpin, update, remove and restart happen to the consumer, restart to its leader.
+// unpin, update, reset, remove and restart happen to the consumer, restart to its leader.
 func unpin(group string) []step {
 	return one(func(_ *testing.T, s *side) { s.unpin(group) }, "unpin %s", group)
 }
@@ -102,6 +102,7 @@ func update(changes string) []step {
 	}, "update %s", changes)
 }
 
+func reset() []step   { return one(func(_ *testing.T, s *side) { s.reset() }, "reset") }
 func remove() []step  { return one(func(_ *testing.T, s *side) { s.remove() }, "delete") }
 func restart() []step { return one(func(_ *testing.T, s *side) { s.restart() }, "restart") }
 
@@ -113,6 +114,7 @@ type side struct {
 	state    func() (model.State, error)
 	unpin    func(group string)
 	update   func(change func(*jetstream.ConsumerConfig))
+	reset    func() // to the first message
 	remove   func()
 	restart  func()
 	queued   func() int // on the model: how many messages wait for redelivery

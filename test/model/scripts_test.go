@@ -141,6 +141,11 @@ func untimed() []script {
 			pull("a", `{"batch":5}`), update(`{"max_ack_pending":1}`), ack("a", 0, "+ACK"), update(`{"max_deliver":1}`), ack("a", 1, "-NAK"),
 			update(`{"max_ack_pending":10}`), pull("a", `{"batch":2,"no_wait":true}`),
 		)},
+		// A NAK of a delivery from before the reset is ignored, though its message is pending. An acknowledgement counts.
+		{name: "reset", cfg: explicit(), steps: list(
+			sub("a"), pub(3), pull("a", "3"), ack("a", 0, "-NAK"), ack("a", 1, "-NAK"), pull("a", "2"), reset(), pull("a", "1"),
+			ack("a", 3, "-NAK"), pull("a", "1"), ack("a", 5, "-NAK"), pull("a", "1"), confirm("a", 4, "+ACK"),
+		)},
 		{name: "deletion", cfg: explicit(), steps: list(
 			sub("a"), sub("b"), pull("a", `{"batch":2,"expires":60000000000}`), pull("b", `{"batch":3,"expires":60000000000}`), pub(1), remove(),
 			pull("a", `{"no_wait":true}`),

@@ -161,10 +161,11 @@ func (f *course) match(a *audit, h *handing) {
 		}
 		switch {
 		case d.got == nil || d.got.run == h.run && d.got.inPlace():
-			d.got = h
+			d.got, h.sent = h, d.at
 			return
 		case later != nil && later.got.run == d.got.run && d.got.inPlace():
 			d.got, later.got = later.got, h // it was not that one which was retried
+			d.got.sent, h.sent = d.at, later.at
 			return
 		}
 		later = d

@@ -73,7 +73,8 @@ func (a *audit) checkStranded() {
 	for _, seq := range a.order {
 		f := a.courses[seq]
 		for _, d := range f.deliveries {
-			if d.got == nil && !a.excusedDelivery(d) && !a.copied(f, d) && !f.gaveBack(d) {
+			_, _, back := f.nakedBy(d.life, nil, d.at, d.at, math.MaxInt64) // with a later delivery too
+			if d.got == nil && !back && !a.excusedDelivery(d) && !a.copied(f, d) {
 				a.wrongWith(seq, "is stranded: %v, to %s at %v, was neither handed over nor given back", d.deliveryID, d.life, d.at)
 			}
 		}
@@ -91,7 +92,7 @@ func (a *audit) copied(f *course, d *delivery) bool {
 		case replaces && (h.run == nil || h.run.from <= a.arrives(d.at)): // a call may have returned d itself
 			return true
 		case h.verb == "" && !h.late:
-			return a.leftUnsettled(f, h, d)
+			return a.leftUnsettled(h, d)
 		case h.final():
 			return true
 		case replaces:
@@ -99,24 +100,17 @@ func (a *audit) copied(f *course, d *delivery) bool {
 		case h.late:
 			return h.at <= d.at // it has it still
 		}
-		return f.deliveredAs(h) < d.at && h.when >= d.at && h.verb == naked
+		return h.sent < d.at && h.when >= d.at && h.verb == naked
 	})
 }
 
 // leftUnsettled reports whether d took the place of the delivery that Messages or Consume had, and h never settled, or after the end of its client:
-// then both wait for AckWait.
-func (a *audit) leftUnsettled(f *course, h *handing, d *delivery) bool {
-	had := h.life == d.life && h.run != nil && f.deliveredAs(h) < d.at && h.at <= a.arrives(d.at) && (!h.done || d.at <= h.over)
-	return had && h.verb == ""
-}
-
-// gaveBack reports whether the client that was sent d gave it back, or a delivery that was sent to it later.
-func (f *course) gaveBack(d *delivery) bool {
-	return slices.ContainsFunc(f.deliveries, func(later *delivery) bool {
-		return later.life == d.life && later.at >= d.at && slices.ContainsFunc(f.naks, func(n nak) bool {
-			return n.deliverSeq == later.deliverSeq && n.at >= later.at
-		})
-	})
+// then both wait for AckWait. They do too if the handler handed its delivery back itself, and that was from before a reset: see Msg.Nak.
+func (a *audit) leftUnsettled(h *handing, d *delivery) bool {
+	had := h.life == d.life && h.run != nil && h.sent < d.at && h.at <= a.arrives(d.at) && (!h.done || d.at <= h.over)
+	reset, ok := a.plan.restart()
+	forgotten := ok && reset.kind == faultReset && h.sent <= reset.at && reset.at <= d.at && d.at <= h.when
+	return had && (h.verb == "" || h.verb == naked && !h.failed && forgotten)
 }
 
 // checkAckWait: no AckWait ran out but of messages that their actors forgot.
@@ -170,7 +164,7 @@ func (a *audit) checkOverdue(f *course, d *delivery, at time.Duration) {
 	case d.kind != model.Delivered:
 	case f.sentWithin(d.life, d.deliveryID, d.at, math.MaxInt64): // after a reset: which of the two was handed over is not known
 	case h == nil:
-		left := slices.ContainsFunc(f.handings, func(h *handing) bool { return a.leftUnsettled(f, h, d) })
+		left := slices.ContainsFunc(f.handings, func(h *handing) bool { return a.leftUnsettled(h, d) })
 		if !left && !a.plan.ackAll() && !a.excusedDelivery(d) && !a.carelessly(d) {
 			a.wrongWith(f.seq, "waited for its AckWait until %v, and %s was never handed it", at, d.life)
 		}
@@ -214,7 +208,7 @@ func (a *audit) checkDuplicates() {
 		f := a.courses[seq]
 		for _, d := range f.deliveries {
 			for _, h := range f.handings {
-				if d.got != nil && h.at < d.at && h.final() && !a.plan.ackAll() && a.again(f, h, d) && !a.forgotten(f, h, d) {
+				if d.got != nil && h.at < d.at && h.final() && !a.plan.ackAll() && a.again(f, h, d) && !a.forgotten(h, d) {
 					a.wrongWith(seq, "%v was handed to %s though %s settled it at %v", d.deliveryID, d.life, h.life, h.when)
 				}
 			}
@@ -228,7 +222,7 @@ func (a *audit) again(f *course, h *handing, d *delivery) bool {
 	if h.dead && (a.plan.loseDead > 0 || h.run.end <= h.when+handlerMost+stopSlack) {
 		return false // it is handed back where its dead letter is not confirmed, as when the drain is over
 	}
-	if gone, ok := a.plan.restart(); ok && f.deliveredAs(h) <= gone.at+gone.length && d.at > gone.at+gone.length {
+	if gone, ok := a.plan.restart(); ok && h.sent <= gone.at+gone.length && d.at > gone.at+gone.length {
 		return false // the new consumer knows nothing of what the old one delivered, also while its deletion was on the way
 	}
 	if len(a.plan.before) > 0 && slices.ContainsFunc(f.overdue, func(at time.Duration) bool { return at <= sent }) {
@@ -238,16 +232,6 @@ func (a *audit) again(f *course, h *handing, d *delivery) bool {
 		return false // an AckWait that was made shorter ran out while the consumer was read and the dead letter stored
 	}
 	return d.at > sent && !a.excused(h.when, sent) && !a.killedAt(h.life, sent)
-}
-
-// deliveredAs is when the server delivered what was handed over as h.
-func (f *course) deliveredAs(h *handing) time.Duration {
-	for _, d := range f.deliveries {
-		if d.got == h {
-			return d.at
-		}
-	}
-	return math.MaxInt64
 }
 
 // lateMost is how long after AckWait Consume remembers what it has settled.
@@ -265,13 +249,13 @@ func (a *audit) remembered(by time.Duration) time.Duration {
 // forgotten reports whether the server crashed after the delivery that was handed over, and forgot it: it does not count it when it delivers the
 // message as d. It does not take an acknowledgement of such a delivery. If there are acknowledgements, the message was in flight at the crash.
 // checkCopies judges what a Consume remembers then.
-func (a *audit) forgotten(f *course, h *handing, d *delivery) bool {
-	from, by := f.deliveredAs(h), h.when
+func (a *audit) forgotten(h *handing, d *delivery) bool {
+	by := h.when
 	if a.plan.ackNone() {
 		by = d.at
 	}
 	return d.count <= h.count && slices.ContainsFunc(a.plan.faults, func(x fault) bool {
-		return x.kind == faultCrash && x.at >= from && x.at <= by
+		return x.kind == faultCrash && x.at >= h.sent && x.at <= by
 	})
 }
 
@@ -288,7 +272,7 @@ func (a *audit) checkCopies() {
 			}
 			before := done[h.run]
 			if before != nil && before.over <= h.at && h.at < before.when+a.remembered(h.at)+lateMost && (!deleted || gone.at > h.at) &&
-				!a.looksReset(before, a.courses[seq].deliveredAs(before), h.at) {
+				!a.looksReset(before, h.at) {
 				a.wrongWith(seq, "%v was handled by %s at %v though it was done with it at %v", h.deliveryID, h.life, h.at, before.when)
 			}
 			if h.final() && !h.dead {
@@ -298,12 +282,12 @@ func (a *audit) checkCopies() {
 	}
 }
 
-// looksReset reports whether the server crashed between two times, and then the consumer's numbers of the deliveries to the life of h fell to
-// half or less, as after a reset. A message that is still handled when the client sees the fall is remembered.
-func (a *audit) looksReset(h *handing, from, to time.Duration) bool {
+// looksReset reports whether the server crashed after the delivery of h, and by a time, and then the consumer's numbers of the deliveries to its
+// life fell to half or less, as after a reset. A message that is still handled when the client sees the fall is remembered.
+func (a *audit) looksReset(h *handing, by time.Duration) bool {
 	return slices.ContainsFunc(a.crashes, func(at time.Duration) bool {
 		before, next := a.around(h.life, at)
-		return at >= from && at <= to && before != nil && next != nil && next.fallsToHalf(before) && h.over <= a.arrives(next.at)
+		return at >= h.sent && at <= by && before != nil && next != nil && next.fallsToHalf(before) && h.over <= a.arrives(next.at)
 	})
 }
 
@@ -326,43 +310,25 @@ func (a *audit) around(life string, at time.Duration) (last, first *delivery) {
 // fallsToHalf reports whether a delivery has half of the consumer's number of the one before, or less.
 func (d *delivery) fallsToHalf(before *delivery) bool { return d.deliverSeq <= (before.deliverSeq+1)/2 }
 
-// nakedBy returns the first nak that came for a delivery to a life, of the one given or a later one, and by a run, if one is given. It is not sure
-// if its number was given more than once: a recreated consumer or a server that crashed gave it again.
-func (f *course) nakedBy(life string, r *run, least uint64, from, to time.Duration) (first nak, sure, ok bool) {
-	i := slices.IndexFunc(f.naks, func(n nak) bool {
-		return n.at >= from && n.at <= to && n.deliverSeq >= least &&
-			slices.ContainsFunc(f.deliveries, func(d *delivery) bool {
-				return d.life == life && d.deliverSeq == n.deliverSeq && (r == nil || d.got == nil && r.single || d.got != nil && d.got.run == r)
-			})
-	})
-	if i < 0 {
-		return nak{}, false, false
-	}
-	given := 0
-	for _, d := range f.deliveries {
-		if d.deliverSeq == f.naks[i].deliverSeq && d.at <= f.naks[i].at {
-			given++
-		}
-	}
-	return f.naks[i], given == 1, true
-}
-
 // A server that forgot a delivery, and a consumer that was reset, number a redelivery like the first delivery, or lower.
 func TestRedeliveriesWithTheNumbersOfBefore(t *testing.T) {
-	h := &handing{deliveryID: deliveryID{seq: 1, deliverSeq: 45, count: 1}, life: "P1L1", at: 10, verb: naked, when: 30}
+	h := &handing{deliveryID: deliveryID{seq: 1, deliverSeq: 45, count: 1}, life: "P1L1", sent: 5, at: 10, verb: naked, when: 30}
 	d := &delivery{deliveryID: deliveryID{seq: 1, deliverSeq: 39, count: 1}, life: "P1L1", at: 20}
 	f := &course{handings: []*handing{h}, deliveries: []*delivery{{deliveryID: h.deliveryID, life: "P1L1", at: 5, got: h}, d}}
 	a := &audit{schedule: &schedule{journal: newJournal(&plan{faults: []fault{{kind: faultCrash, at: 15}}})}}
 	require.True(t, a.copied(f, d), "it went back with the delivery that was handed over")
+	f.naks = []nak{{at: 31, deliverSeq: 45}, {at: 32, deliverSeq: 39}}
+	n, _, _ := f.nakedBy("P1L1", nil, 20, 30, 40)
+	require.Equal(t, f.naks[1], n, "the first is of a delivery from before")
 	h.when = 19
 	require.False(t, a.copied(f, d), "it came after that went back")
 
 	d.at = 40
-	require.True(t, a.forgotten(f, h, d), "in flight at the crash")
+	require.True(t, a.forgotten(h, d), "in flight at the crash")
 	h.when = 14
-	require.False(t, a.forgotten(f, h, d), "settled before it")
+	require.False(t, a.forgotten(h, d), "settled before it")
 	h.when, d.count = 30, 2
-	require.False(t, a.forgotten(f, h, d), "the server knows of the delivery")
+	require.False(t, a.forgotten(h, d), "the server knows of the delivery")
 
 	h.run, h.at, h.when, h.verb, a.plan.consumer.AckWait = &run{keepAlive: true, end: time.Hour}, 60, 70, acked, time.Second
 	f.deliveries[0].kind, d.kind, d.at, d.deliveryID = model.Delivered, model.Delivered, 60, h.deliveryID
@@ -374,6 +340,12 @@ func TestRedeliveriesWithTheNumbersOfBefore(t *testing.T) {
 	h.verb = acked
 	a.checkOverdue(f, d, 50)
 	require.NotEmpty(t, a.wrongs, "a redelivery of what was acknowledged is acknowledged too")
+	h.verb, h.when, a.plan.faults = naked, 30, []fault{{kind: faultReset, at: 15}}
+	for _, failed := range []bool{false, true} {
+		h.failed, a.wrongs = failed, nil
+		a.checkOverdue(f, d, 50)
+		require.Equal(t, failed, len(a.wrongs) > 0, "the client hands back the redelivery, a handler the delivery from before the reset")
+	}
 	h.run, h.verb, d.at, d.deliverSeq = nil, "", 2, h.deliverSeq
 	require.True(t, a.copied(f, d), "of two deliveries with the same number, a call may have returned the first")
 	h.verb, h.run = kept, &run{stopped: time.Minute, end: time.Minute + 500*time.Millisecond}

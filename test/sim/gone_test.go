@@ -77,7 +77,7 @@ func (a *audit) retries(r *run, at time.Duration) bool {
 func (a *audit) busy(r *run, gone time.Duration) time.Duration {
 	until := gone
 	for _, h := range a.handings {
-		if h.run == r && a.courses[h.seq].deliveredAs(h) <= gone {
+		if h.run == r && h.sent <= gone {
 			until = max(until, h.over)
 		}
 	}

@@ -23,6 +23,7 @@ type handing struct {
 	life  string
 	run   *run // the Messages or Consume that it came by; nil: Next or Fetch
 	key   string
+	sent  time.Duration // the delivery, by the server
 	at    time.Duration
 	done  bool          // the handler returned
 	over  time.Duration // when it did

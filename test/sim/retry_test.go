@@ -42,7 +42,7 @@ func (a *audit) conclude(f *course) {
 			again, until = next.deliveryID == h.deliveryID && !f.sentWithin(h.life, h.deliveryID, h.at, next.at), next.at-1
 		}
 		back := until
-		if n, _, ok := f.nakedBy(h.life, nil, h.deliverSeq, h.when, until); ok {
+		if n, _, ok := f.nakedBy(h.life, nil, h.sent, h.when, until); ok {
 			back = n.at
 		}
 		low, high := a.limits(h)
@@ -79,6 +79,28 @@ func (a *audit) countsOwn(h *handing) bool {
 	return h.run.ordered && a.plan.pinned() && slices.ContainsFunc(a.configsOf(h.life, h.when+judged), func(c jetstream.ConsumerConfig) bool {
 		return c.MaxDeliver <= 0
 	})
+}
+
+// nakedBy returns the first nak that came for a delivery to a life that was sent then or later, and by a run, if one is given. The numbers do not
+// show which is later: a recreated consumer, one that was reset and a server that crashed give lower ones. It is not sure if its number was given more
+// than once.
+func (f *course) nakedBy(life string, r *run, sent, from, to time.Duration) (first nak, sure, ok bool) {
+	i := slices.IndexFunc(f.naks, func(n nak) bool {
+		return n.at >= from && n.at <= to && slices.ContainsFunc(f.deliveries, func(d *delivery) bool {
+			return d.life == life && d.at >= sent && d.at <= n.at && d.deliverSeq == n.deliverSeq &&
+				(r == nil || d.got == nil && r.single || d.got != nil && d.got.run == r)
+		})
+	})
+	if i < 0 {
+		return nak{}, false, false
+	}
+	given := 0
+	for _, d := range f.deliveries {
+		if d.deliverSeq == f.naks[i].deliverSeq && d.at <= f.naks[i].at {
+			given++
+		}
+	}
+	return f.naks[i], given == 1, true
 }
 
 // judged is how long after its handler a failed message is judged at the latest: the client may read the consumer first.
@@ -164,8 +186,8 @@ func (a *audit) checkDelays() {
 				continue
 			}
 			low, high := a.delays(h)
-			if n, sure, ok := f.nakedBy(h.life, h.run, h.deliverSeq, h.when, h.when+a.plan.trip()); ok && sure && n.taken && !a.otherBackOff(f, h,
-				n) && (n.wait < low || n.wait > high) {
+			n, sure, ok := f.nakedBy(h.life, h.run, h.sent, h.when, h.when+a.plan.trip())
+			if ok && sure && n.taken && !a.otherBackOff(f, h, n) && (n.wait < low || n.wait > high) {
 				a.wrongWith(seq, "was handed back by %s with a delay of %v, not %v to %v", h.life, n.wait, low, high)
 			}
 		}
@@ -176,7 +198,7 @@ func (a *audit) checkDelays() {
 // configuration, or had delivered the message again, or paused before a redelivery, by replay at original speed, which it had counted.
 func (a *audit) otherBackOff(f *course, h *handing, n nak) bool {
 	all := a.configsOf(h.life, n.at)
-	crashed := func(at time.Duration) bool { return at >= f.deliveredAs(h)-crashForgets && at <= n.at } // and counts from one again
+	crashed := func(at time.Duration) bool { return at >= h.sent-crashForgets && at <= n.at } // and counts from one again
 	reset := func(x fault) bool { return x.kind == faultReset && crashed(x.at) }
 	again := func(d *delivery) bool { return d.deliverSeq > n.deliverSeq && d.at <= n.at+a.plan.trip() }
 	return slices.ContainsFunc(all, func(c jetstream.ConsumerConfig) bool { return !slices.Equal(c.BackOff, all[0].BackOff) }) ||
@@ -202,7 +224,7 @@ func (a *audit) checkHeld(line []*handing) {
 		} else {
 			until-- // a nak of its handler's own may be there in no time
 		}
-		n, sure, back := a.courses[failed.seq].nakedBy(failed.life, failed.run, failed.deliverSeq, failed.over, until)
+		n, sure, back := a.courses[failed.seq].nakedBy(failed.life, failed.run, failed.sent, failed.over, until)
 		if back {
 			if sure && (!deleted || n.at < gone.at) && (failed.run.stopped == 0 || failed.run.stopped > n.at) && !a.shortened(failed.life, n.at) {
 				a.wrongWith(failed.seq, "its handler failed at %v, and it went back at %v though it was to be retried in place", failed.over, n.at)
