@@ -19,7 +19,7 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest/stage"
 )
 
-// batches notes the batches of a handler: the sequences, and when it began.
+// batches records the batches of a handler: their sequences, and when the handler began.
 type batches struct {
 	w   *world
 	mu  sync.Mutex
@@ -93,7 +93,7 @@ func TestABatchFillsBeforeTheNext(t *testing.T) {
 	})
 }
 
-// Each message of a batch has its own result: those that failed are retried, given up or ended, and the others are not handled again.
+// Each message of a batch has its own result: failed messages are retried, given up or terminated, and the others are not handled again.
 func TestMessagesOfABatchFail(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		w.Model.AddStream("D", "dead.>")
@@ -153,8 +153,8 @@ func TestABatchFailsAsAWhole(t *testing.T) {
 	}
 }
 
-// Acknowledgements that are lost are repeated until they are confirmed: no message is handled again, and that is no attempt. The worker takes no
-// other batch before.
+// Lost acknowledgements are repeated until they are confirmed. No message is handled again, repeats are not attempts, and the worker takes no other
+// batch before.
 func TestAcknowledgementsOfABatchAreRepeated(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{AckWait: time.Minute}, func(t *testing.T, w *world) {
 		w.Model.AddStream("D", "dead.>")

@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// confirmAtOnce is how many acknowledgements are on their way at a time.
+	// confirmAtOnce is the maximum number of acknowledgements in flight.
 	confirmAtOnce = 1024
-	// resendAfter is when an acknowledgement that was not confirmed is sent again; the server confirms it again.
+	// resendAfter is the time after which an unconfirmed acknowledgement is sent again. The server confirms each.
 	resendAfter = time.Second
 )
 
-// ConfirmAcks acknowledges messages and waits until the server has confirmed each: DoubleAck for many, with
-// all acknowledgements on their way at once. The messages may come from any number of Subscriptions. Without
-// a deadline on ctx it waits 5 s.
+// ConfirmAcks acknowledges messages and waits until the server has confirmed each. It is DoubleAck for many
+// messages, with up to 1,024 acknowledgements in flight. The messages may come from any number of
+// Subscriptions. Without a deadline on ctx it waits 5 s.
 //
-// An acknowledgement that is not confirmed within a second, or that no server takes at present (status 503, as for a deleted consumer),
-// is sent again until ctx ends.
+// An acknowledgement that is not confirmed within a second, or that no server accepts at present (status 503, as for a deleted consumer),
+// is sent again every second until ctx ends.
 //
 // The error joins one for each message that is not confirmed, with its stream sequence: [ErrTimeout], which matches
 // [ErrNoResponders] too if that was the last problem, [ErrClosed] or [jetstream.ErrMsgAlreadyAckd]. Except after the last,
@@ -62,7 +62,7 @@ func ConfirmAcks(ctx context.Context, msgs ...*Msg) error {
 	}
 	errs := make([][]error, len(subs))
 	var all sync.WaitGroup
-	for i, s := range subs { // side by side: the consumer of one may be gone
+	for i, s := range subs { // in parallel: the consumer of one may be gone
 		all.Go(func() { errs[i] = confirmAll(ctx, of[s]) })
 	}
 	all.Wait()
@@ -86,13 +86,13 @@ func confirmAll(ctx context.Context, msgs []*Msg) (errs []error) {
 // confirm acknowledges messages of one Subscription, and returns the error of each. Each has a reply subject that ends in its index.
 func confirm(ctx context.Context, s *Subscription, msgs []*Msg) []error {
 	inbox, before := s.nc.NewInbox()+".", s.nc.LastError()
-	in := make(chan *nats.Msg, 8*len(msgs)) // an answer to each time that one is sent, for 5 s and a little more
+	in := make(chan *nats.Msg, 8*len(msgs)) // an answer for each time that an acknowledgement is sent, for a little more than 5 s
 	sub, err := s.nc.ChanSubscribe(inbox+"*", in)
 	if err != nil {
 		return []error{fmt.Errorf("jetpull: confirm %d acks: %w", len(msgs), closedError(err))}
 	}
 	defer func() { _ = sub.Unsubscribe() }() // it fails on a closed connection, where nothing is subscribed
-	// open are those on their way. The error of such a one is its last answer, which was no confirmation.
+	// open marks the acknowledgements in flight. The error of such a one is its last answer that was no confirmation.
 	errs, open, left := make([]error, len(msgs)), make([]bool, len(msgs)), 0
 	for i, m := range msgs {
 		if open[i] = m.claim(); open[i] {
@@ -101,7 +101,7 @@ func confirm(ctx context.Context, s *Subscription, msgs []*Msg) []error {
 			errs[i] = jetstream.ErrMsgAlreadyAckd
 		}
 	}
-	giveUp := func(i int, err error) { // it can be acknowledged again
+	giveUp := func(i int, err error) { // the message can be acknowledged again
 		msgs[i].unclaim()
 		open[i], errs[i] = false, err
 		left--
@@ -134,7 +134,7 @@ func confirm(ctx context.Context, s *Subscription, msgs []*Msg) []error {
 			left--
 			msgs[i].is(worker.Acked)
 		case <-again.C:
-			if s.nc.IsConnected() || s.nc.IsClosed() { // or else they wait to be sent already
+			if s.nc.IsConnected() || s.nc.IsClosed() { // otherwise they are still in the connection's buffer
 				send()
 			}
 		case <-ctx.Done():

@@ -117,7 +117,7 @@ func TestConfirmAcksFailsForSome(t *testing.T) {
 				tries.Add(1)
 				p.NoResponders(r.Reply)
 			default:
-				p.NoResponders(r.Reply) // a 503 leaves no error once the confirmation is there
+				p.NoResponders(r.Reply) // a 503 leaves no error after the confirmation has arrived
 				p.Reply(r.Reply, nil)
 			}
 		})
@@ -139,7 +139,7 @@ func TestConfirmAcksFailsForSome(t *testing.T) {
 			}
 		}
 		require.GreaterOrEqual(t, tries.Load(), int64(5), "503 is retried")
-		// Those can be acknowledged again, the others cannot.
+		// These can be acknowledged again. The others cannot.
 		require.ErrorIs(t, ms[0].Ack(), jetstream.ErrMsgAlreadyAckd)
 		require.ErrorIs(t, ms[1].Ack(), jetstream.ErrMsgAlreadyAckd)
 		require.NoError(t, ms[2].Ack())
@@ -147,7 +147,7 @@ func TestConfirmAcksFailsForSome(t *testing.T) {
 	})
 }
 
-// A server that answers all at once after a while, and a connection that comes back, make no slow consumer.
+// A server that answers all requests at once after a while causes no slow consumer, and neither does a reconnect.
 func TestConfirmAcksTakesAllAnswers(t *testing.T) {
 	for name, hold := range map[string]func(*world, bool){
 		"silent": func(w *world, on bool) { w.Peer.Pause(on) },
@@ -177,7 +177,7 @@ func TestConfirmAcksTakesAllAnswers(t *testing.T) {
 	}
 }
 
-// A consumer that does not confirm holds up no other Subscription's messages.
+// A consumer that does not confirm does not delay the messages of other Subscriptions.
 func TestConfirmAcksAsksAllSubscriptionsAtOnce(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		other := w.subscribe(w.JS)

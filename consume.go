@@ -15,12 +15,12 @@ import (
 // refused with [ErrInvalidOption]: create it with the explicit policy, or use Messages or Fetch.
 //
 // When ctx ends, Consume stops pulling, and immediately hands messages that no handler has started back to the server.
-// Running handlers may continue for [DrainTimeout]; then their context is cancelled. Consume then returns nil, or
+// Running handlers may continue for [DrainTimeout]; then their context is cancelled. Consume returns nil, or
 // [ErrDrainTimeout] if handlers had to be cancelled, at most DrainTimeout and a second after the end of ctx. If it ends by
-// itself, it returns [ErrConsumerDeleted], [ErrClosed] or a [StatusError] that no retry can resolve, and before it starts
-// [ErrInvalidOption]. With [DeadLetter] it first looks up the subject's stream, for 5 s at most, and needs the permission
-// for STREAM.NAMES; the end of ctx stops that, Close does not. If the server refuses acknowledgements, Consume ends with an
-// error that matches [nats.ErrPermissionViolation], before any of them is redelivered.
+// itself, it returns [ErrConsumerDeleted], [ErrClosed] or a [StatusError] that no retry can resolve. If the options do not
+// fit, it returns [ErrInvalidOption]. With [DeadLetter] it first looks up the subject's stream, for 5 s at most, and needs
+// the permission for STREAM.NAMES; the end of ctx stops that, Close does not. If the server refuses acknowledgements,
+// Consume ends with an error that matches [nats.ErrPermissionViolation], before any of their messages is redelivered.
 func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...ConsumeOption) error {
 	if h == nil {
 		return invalid("handler", "is nil; give the function that handles a message")
@@ -92,7 +92,7 @@ func (s *Subscription) ConsumeBatch(ctx context.Context, n int, maxDelay time.Du
 	return s.consume(ctx, set, func(ctx context.Context, m *Msg) error { return h(ctx, []*Msg{m}) })
 }
 
-// consumeSettings are those of a call of Consume or ConsumeBatch; nil: it is over, perhaps without an error.
+// consumeSettings returns the settings of a call of Consume or ConsumeBatch. If they are nil the call is over, even without an error.
 func (s *Subscription) consumeSettings(ctx context.Context, opts []ConsumeOption) (*settings, error) {
 	if err := s.check(ctx); err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (s *Subscription) consumeSettings(ctx context.Context, opts []ConsumeOption
 // consume runs h, or the handler of batches in set, until the call ends.
 func (s *Subscription) consume(ctx context.Context, set *settings, h Handler) error {
 	if err := s.checkDeadLetter(ctx, set); err != nil {
-		if errors.Is(err, context.Canceled) { // ctx was, before the answer came
+		if errors.Is(err, context.Canceled) { // ctx was cancelled before the answer came
 			return nil
 		}
 		return err

@@ -29,17 +29,17 @@ func returns(err error) jetpull.Handler { return func(ctx, *jetpull.Msg) error {
 
 var (
 	errCause = errors.New("cause")
-	tooLong  = "status 500:\r\n" + strings.Repeat("x", 2<<20) // more than the server takes
+	tooLong  = "status 500:\r\n" + strings.Repeat("x", 2<<20) // more than the server accepts
 )
 
-// outcomes are what a handler's result makes of a message.
+// outcomes are the outcomes of messages by the results of their handlers.
 var outcomes = []struct {
 	name    string
 	opts    []jetpull.ConsumeOption
 	handler jetpull.Handler
 	verb    string
 	arg     string
-	again   time.Duration // until it is delivered again, about; 0: never
+	again   time.Duration // approximate time until it is redelivered; 0: never
 	problem string
 }{
 	{"error", delays(0), returns(errCause), "-NAK", "", time.Nanosecond, "cause"},
@@ -235,7 +235,7 @@ func TestTheEndOfConsumeAfterANewConfiguration(t *testing.T) {
 	}
 }
 
-// Calls that end all the time do not hold up the end of Consume and Messages, which waits for the wires of its own pulls.
+// Calls that keep ending do not delay the end of Consume and Messages, which waits only for messages of its own pulls.
 func TestTheEndOfConsumeBesideOtherCalls(t *testing.T) {
 	const oneWay = 40 * milli
 	link := model.Delay{Min: oneWay, Max: oneWay}
@@ -269,8 +269,8 @@ func TestTheEndOfConsumeBesideOtherCalls(t *testing.T) {
 	}
 }
 
-// Consume returns DrainTimeout and a second after its context ended at the latest, also where the server cannot be reached and
-// whatever it waits for. Acknowledgements that were sent meanwhile reach the server later.
+// Consume returns at most DrainTimeout and a second after the end of its context, whatever it waits for, even if the server cannot
+// be reached. Acknowledgements that were sent meanwhile reach the server later.
 func TestStopWithoutAServer(t *testing.T) {
 	fails := func(ctx, *jetpull.Msg) error { <-time.After(milli); return errBroken }
 	asks := func(c ctx, m *jetpull.Msg) error { <-time.After(milli); return m.DoubleAck(context.WithoutCancel(c)) }
@@ -319,7 +319,7 @@ func TestStopWithoutAServer(t *testing.T) {
 	}
 }
 
-// lateEnd is a context that has ended, which shows after the first look at it.
+// lateEnd is a context that has ended, but shows that only after the first call of Err.
 type lateEnd struct {
 	context.Context
 	looked bool
@@ -345,7 +345,7 @@ func TestConsumeWhoseContextEndsAtItsBeginning(t *testing.T) {
 	})
 }
 
-// An OrderedBy function that blocks holds up the messages of its own call alone.
+// An OrderedBy function that blocks delays only the messages of its own call.
 func TestOrderedByBlocksNoOtherCall(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		release := make(chan struct{})
@@ -369,7 +369,7 @@ func TestOrderedByBlocksNoOtherCall(t *testing.T) {
 	})
 }
 
-// A handler that passes its messages on, as one for nats.go may: the goroutine that gets one settles it.
+// A handler passes its messages on, as with nats.go: the goroutine that gets a message settles it.
 func TestManualAckLeavesMessagesToTheHandler(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{AckWait: 10 * time.Second}, func(t *testing.T, w *world) {
 		passed := make(chan *jetpull.Msg, 10)

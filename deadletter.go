@@ -27,7 +27,7 @@ const (
 	HeaderDeadSubject = deadletter.HeaderSubject
 	// HeaderDeadConsumer is the consumer that delivered it.
 	HeaderDeadConsumer = deadletter.HeaderConsumer
-	// HeaderDeadAttempts is the number of attempts: its deliveries, and its retries by OrderedBy.
+	// HeaderDeadAttempts is the number of attempts: deliveries, and retries by OrderedBy.
 	HeaderDeadAttempts = deadletter.HeaderAttempts
 	// HeaderDeadMsgID is the Nats-Msg-Id that the message had, if any.
 	HeaderDeadMsgID = deadletter.HeaderMsgID
@@ -38,8 +38,8 @@ const (
 	HeaderDeadHeaders = deadletter.HeaderHeaders
 )
 
-// deadLetter stores the dead letter of m, and logs that it did or why not. It gives up when ctx, the handler's, is
-// cancelled: then the original is handed back at once and does not wait for its AckWait. Any error is an outage.
+// deadLetter stores the dead letter of m, and logs the result. It gives up when the handler's ctx is cancelled, so that the
+// original is handed back at once and does not wait for AckWait. Every error counts as an outage.
 func (r *run) deadLetter(ctx context.Context, m *Msg, reason string, attempts int) error {
 	s, subject := r.sub, r.set.run.deadLetter
 	ctx, cancel := withDefaultTimeout(ctx)
@@ -64,9 +64,9 @@ func (r *run) deadLetter(ctx context.Context, m *Msg, reason string, attempts in
 	return nil
 }
 
-// checkDeadLetter refuses a dead letter subject that no stream stores, and one that the consumer delivers: that would
-// be a loop. A loop through other streams shows in the log, which has a line for each dead letter. It warns if messages that MaxDeliver ends would
-// get no dead letter.
+// checkDeadLetter refuses a dead letter subject that no stream stores, and one that the consumer delivers, which would be
+// a loop. It does not detect a loop through other streams; the log shows that, with a line for each dead letter. It warns if messages that reach
+// MaxDeliver would get no dead letter.
 func (s *Subscription) checkDeadLetter(ctx context.Context, set *settings) error {
 	o, subject := &set.run, set.run.deadLetter
 	if subject == "" {
@@ -87,7 +87,7 @@ func (s *Subscription) checkDeadLetter(ctx context.Context, set *settings) error
 	if err := o.checkLoop(cfg); err != nil || cfg.MaxDeliver <= 0 {
 		return err
 	}
-	// A missing answer proves nothing, so it is no reason to warn.
+	// A missing answer proves nothing, so it causes no warning.
 	if _, err := s.js.StreamNameBySubject(ctx, deadletter.Advisories+s.stream+"."+s.consumer); errors.Is(err, jetstream.ErrStreamNotFound) {
 		set.log().Warn("jetpull: messages that the server has delivered MaxDeliver times get no dead letter, because no stream keeps its advisories; "+
 			"run package deadletters or jetpull dlq capture, or leave MaxDeliver out", "stream", s.stream, "consumer", s.consumer,

@@ -42,7 +42,7 @@ func TestDeadLetter(t *testing.T) {
 		dead = w.Model.Message("D", 2)
 		require.Equal(t, "too large", dead.Header.Get(jetpull.HeaderDeadPayload))
 		require.Empty(t, dead.Body)
-		// One whose own headers do that has neither.
+		// A copy whose own headers exceed it has neither payload nor those headers.
 		w.PublishTo("s.order", nats.Header{"Trace": {strings.Repeat("x", int(w.NC.MaxPayload())-100)}}, "payload")
 		stage.Pass(time.Minute)
 		require.Empty(t, w.C().Unsettled())
@@ -84,7 +84,7 @@ func TestDeadLettersThatWouldComeBackAreRefused(t *testing.T) {
 	}
 }
 
-// Consume warns once if the server may end messages without a dead letter: by one request more, and only with MaxDeliver.
+// Consume warns once if the server may end messages without a dead letter. That takes another request, and only with MaxDeliver.
 func TestDeadLettersWithMaxDeliver(t *testing.T) {
 	for name, tt := range map[string]struct {
 		maxDeliver, asked, warned int
@@ -111,8 +111,8 @@ func TestDeadLettersWithMaxDeliver(t *testing.T) {
 	}
 }
 
-// A message that Consume has read ahead at its last delivery, and that DrainTimeout leaves no time for, is reported: the server
-// would not deliver it again.
+// Consume reports messages at their last delivery that it has read ahead and cannot handle within DrainTimeout, because the server
+// does not deliver them again.
 func TestLastDeliveriesThatAreNotHandledAreReported(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{MaxDeliver: 1}, func(t *testing.T, w *world) {
 		w.Publish(5)
@@ -146,7 +146,7 @@ func TestATypedNilIsAnError(t *testing.T) {
 	})
 }
 
-// A message that its handler is settling when HandlerTimeout passes is not failed as well.
+// A message that its handler settles while HandlerTimeout passes does not also fail.
 func TestHandlerTimeoutWhileTheHandlerSettles(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		w.Model.AddStream("D", "dead.>")
@@ -181,7 +181,7 @@ func TestEventsAfterClose(t *testing.T) {
 		w.Publish(1)
 		stage.Pass(time.Millisecond)
 		require.NoError(t, w.sub.Close(t.Context()))
-		stage.Pass(time.Millisecond) // the other one begins with what the first has handed back
+		stage.Pass(time.Millisecond) // the other one begins with the message that the first has handed back
 		require.NoError(t, other.Close(t.Context()))
 		require.ErrorIs(t, r.result(), jetpull.ErrClosed)
 		require.ErrorIs(t, problems.result(), jetpull.ErrClosed)

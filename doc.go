@@ -17,7 +17,7 @@
 // consumer's server, without waiting for AckWait. A slow route between the client and the consumer's server is an exception: see the section on slow
 // links.
 //
-// Every pull ends: by its messages, by a status of the server, or by a deadline in the client. Within their deadline, calls retry after a lost
+// Every pull ends with its messages, a status of the server, or a deadline in the client. Within their deadline, calls retry after a lost
 // connection, a change of leader, a restart of the server and status 503. They return by that deadline. If Next or Fetch waits for 300 ms or more and
 // [Heartbeat] is not set, one lost pull or response costs at most half of the wait, and 3 s at most. Consume and Messages pull again within a second
 // of a reconnect, a status 503 or 409, or a change of leader. If the server drops a pull without a status while nothing is delivered, they notice
@@ -40,34 +40,34 @@
 //
 // A Consume remembers the last thousand messages that it settled, and does not call a handler if the server redelivers one of them. It forgets them
 // when the consumer is recreated, gets other priority groups or is reset (ResetConsumer of nats.go), or when it has settled none for AckWait and 5 s.
-// A message that it holds when it notices a reset is handled once. It notices a reset because the consumer sequence of deliveries falls to half or
+// A message that it holds when it notices a reset is handled once. It detects a reset when the consumer sequence of deliveries falls to half or
 // less, and can miss one if other clients get most of the messages. A server that crashes soon after the consumer was created can lose half of all
-// deliveries, which looks the same: then handlers get messages again. Other calls and processes do not share this memory.
+// deliveries. That looks like a reset, and handlers get messages again. Other calls and processes do not share this memory.
 //
 // # MaxDeliver and ack policies
 //
-// Leave MaxDeliver out and use [MaxAttempts], or make it far larger. Handing a message back uses up a delivery, so each stop of a worker that has
+// Leave MaxDeliver unset and use [MaxAttempts], or set it much higher. Handing a message back uses up a delivery, so each stop of a worker that has
 // read a message ahead counts. The server does not deliver a message again after the last delivery that MaxDeliver allows. When Consume ends, it
-// still handles such messages that it holds, within [DrainTimeout]. No client gets those that are still on their way then, or that Messages, Next or
-// Fetch hold when they end. If the stream of dead letters is down, last deliveries stop Consume (see [DeadLetter]). Package deadletters makes dead
-// letters of messages that reached MaxDeliver.
+// handles the messages that it holds at their last delivery, within [DrainTimeout]. No client gets those that are in flight at that time, or that
+// Messages, Next or Fetch hold when they end. If the stream of dead letters is down, last deliveries stop Consume (see [DeadLetter]). Package
+// deadletters stores dead letters for messages that reached MaxDeliver.
 //
 // With ack policy all, one acknowledgement covers all messages before it. Consume refuses such a consumer; with Messages, Next and Fetch the caller
 // decides what to acknowledge. With ack policy none, nothing can be handed back: a late message waits for the next call with the same options, and
 // [Subscription.Close] loses messages. The pulls of a call that has ended stay open until they expire, 30 s at most, and count for MaxWaiting. A
-// server that has crashed repeats deliveries that it has forgotten. With replay policy original, nats-server 2.15 forgets a message if all before it
-// were acknowledged in the pause before it: no AckWait or retry follows.
+// server that has crashed repeats deliveries that it has forgotten. With replay policy original, nats-server 2.15 pauses before a message. If all
+// messages before it are acknowledged during the pause, the server forgets the message: it is not redelivered after AckWait or a delay.
 //
 // # Changes of the consumer
 //
 // The client notices edits of AckWait, BackOff, MaxDeliver, MaxAckPending, filters and limits of pulls within about half a second while messages
 // arrive, and within 4 s while messages are held and none arrive. It reads the consumer for that; an idle client reads nothing. Edits of other fields
-// do not concern the client. An edit restarts nothing, uses up no delivery, and applies to held messages too, as it does at the server. A server that
-// has just started may not know its consumers yet: one that is not found counts as deleted after 3 s.
+// do not affect the client. An edit restarts nothing, uses up no delivery, and applies to held messages too, as it does at the server. A server that
+// has just started may not know its consumers yet, so a consumer that is not found counts as deleted only after 3 s.
 //
-//   - AckWait is lowered: messages that have been held for longer than the new one can be redelivered, and handled twice, before the client notices.
-//   - MaxDeliver is lowered: messages that wait at the server for a retry, and were delivered so often, are not delivered again. The server reports
-//     only their sequences, in the advisory MAX_DELIVERIES: read them from the stream, or lower MaxDeliver when no message waits. With
+//   - AckWait is lowered: messages that were held for longer than the new value can be redelivered, and handled twice, before the client notices.
+//   - MaxDeliver is lowered: messages that wait at the server for a retry, and have reached the new value, are not delivered again. The server
+//     reports only their sequences, in the advisory MAX_DELIVERIES: read them from the stream, or lower MaxDeliver when no message waits. With
 //     [MaxAttempts], a message whose handler failed at what is now its last delivery is given up.
 //   - A limit of pulls is lowered: the calls that share the refused pull end with [ErrLimitExceeded], and later calls keep within the limit.
 //   - A new call would be refused on the edited consumer: Consume and Messages end with [ErrInvalidOption].
@@ -89,23 +89,23 @@
 // hands it back. If the pulls are filled in that time, nothing waits. The pulls of Consume and Messages are small enough for that, if messages keep
 // arriving at 30 per second or more, and no larger backlog was delivered in the seconds before. Otherwise the messages that the consumer's server
 // sends within a round trip wait for AckWait: 60, at 200 messages per second and a round trip of 300 ms. A link that stalls, even for longer than a
-// pull lives, costs no delivery, unless Close is called meanwhile, or a call ended less than a second before the stall, so that the server learns of
-// it late. If a call ended in the stall, and the server is so busy that it handles the call's pull after two later requests, messages wait for
+// pull lives, costs no delivery, unless Close is called during the stall, or a call ended less than a second before it, so that the server learns of
+// that late. If a call ends during the stall, and the server is so busy that it handles the call's pull after two later requests, messages wait for
 // AckWait.
 //
 // # Goroutines and memory
 //
 // A Subscription owns one goroutine that watches the connection. At times it owns one that reads while no caller does, one for each inbox that is
-// drained, one that reads the configuration, and one for callbacks. Close waits for them. Consume owns one, and more, up to [Concurrency], when
-// messages arrive, and one for each message that [OrderedBy] retries in place or that waits for [Limited]. When it returns they have ended, except
-// for handlers that ignore their context (see [DrainTimeout] and [HandlerTimeout]). No lock is held when a handler or callback is called. Without
+// drained, one that reads the configuration, and one for callbacks. Close waits for them. Consume owns one goroutine, and when messages arrive up to
+// [Concurrency], and one for each message that [OrderedBy] retries in place or that waits for [Limited]. When it returns they have ended, except for
+// handlers that ignore their context (see [DrainTimeout] and [HandlerTimeout]). No lock is held when a handler or callback is called. Without
 // traffic, a Subscription with a Consume takes about 22 kB of heap, if MaxAckPending is 1,000. 9 kB of it are a channel that can hold all messages
 // that open pulls may bring. With a larger MaxAckPending the channel takes 16 kB at most. It does not grow if MaxAckPending is raised later: to use a
 // slow link in full, subscribe again.
 //
 // # Options
 //
-// Each call has a type for its options, such as [FetchOption]; an option that a call cannot use does not compile. Options of [Subscribe] are the
+// Each call has a type for its options, such as [FetchOption]. An option that a call cannot use does not compile. Options of [Subscribe] are the
 // defaults of all calls that can use them. Without a [Logger], each failure of a handler writes a line to slog's default logger. The protocol is that
 // of ADR-13 (pull subscribe) and ADR-42 (priority groups) of NATS, as implemented in nats-server 2.15. Servers before 2.11 are refused.
 package jetpull

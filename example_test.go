@@ -17,14 +17,14 @@ import (
 	"github.com/jetpull/jetpull"
 )
 
-// The examples use these, which that of Subscription.Consume makes.
+// The examples share these variables. The example of Subscription.Consume sets them.
 var (
 	js  jetstream.JetStream
 	sub *jetpull.Subscription
 )
 
-// A service runs until SIGTERM or Ctrl-C. Then Consume pulls no more, hands back what it has read ahead, and waits for
-// the handlers that run.
+// A service runs until SIGTERM or Ctrl-C. Then Consume stops pulling, hands back the messages that it has read ahead,
+// and waits for the running handlers.
 func ExampleSubscription_Consume() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -51,7 +51,7 @@ func ExampleSubscription_Consume() {
 			return jetpull.Terminate("empty order", nil) // never delivered again
 		}
 		log.Printf("order %s", m.Data())
-		return nil // acknowledged; an error would have it handled again
+		return nil // acknowledged; after an error it is retried
 	}, jetpull.Concurrency(8), jetpull.DrainTimeout(20*time.Second))
 	if errors.Is(err, jetpull.ErrDrainTimeout) {
 		log.Printf("some handlers had to be cancelled; their messages are redelivered: %v", err)
@@ -60,12 +60,12 @@ func ExampleSubscription_Consume() {
 	}
 }
 
-// The loop reads ahead. When it ends, by break too, what it has not got goes back to the server.
+// The loop reads ahead. When it ends, also by break, the messages that it has not yielded are handed back to the server.
 func ExampleSubscription_Messages() {
 	ctx := context.Background()
 	for m, err := range sub.Messages(ctx) {
 		if err != nil {
-			log.Print(err) // the loop ends after it
+			log.Print(err) // the loop ends after an error
 			continue
 		}
 		if string(m.Data()) == "closing time" {
@@ -79,7 +79,7 @@ func ExampleSubscription_Messages() {
 	}
 }
 
-// A batch job takes what is there, up to 100 messages at a time, until nothing is left.
+// A batch job fetches up to 100 messages at a time, until none are left.
 func ExampleSubscription_Fetch() {
 	ctx := context.Background()
 	for {
@@ -100,8 +100,8 @@ func ExampleSubscription_Fetch() {
 	}
 }
 
-// The handler gets each message as a value. One that is no JSON of it is not tried again: it is terminated, or becomes
-// a dead letter where there is a subject for these.
+// The handler gets each message as a value. A payload that cannot be decoded is not retried: the message becomes a
+// dead letter, if DeadLetter is set, and is terminated.
 func ExampleHandleJSON() {
 	type order struct {
 		ID       int
@@ -118,7 +118,7 @@ func ExampleHandleJSON() {
 	}
 }
 
-// A Middleware that logs is given to Subscribe, and so holds for each Consume of the Subscription.
+// A Middleware that logs is an option of Subscribe, so it applies to each Consume of the Subscription.
 func ExampleUse() {
 	logged := func(next jetpull.Handler) jetpull.Handler {
 		return func(ctx context.Context, m *jetpull.Msg) error {
@@ -156,13 +156,13 @@ func ExampleManualAck() {
 			}
 		}
 	}()
-	// Consume waits, for DrainTimeout at most, until all that were passed on are settled.
+	// Consume waits until all messages that were passed on are settled, for DrainTimeout at most.
 	err := sub.Consume(ctx, func(ctx context.Context, m *jetpull.Msg) error {
 		select {
 		case queue <- m:
 			return nil
 		case <-ctx.Done():
-			return ctx.Err() // not passed on: handled again
+			return ctx.Err() // not passed on, so the message is retried
 		}
 	}, jetpull.ManualAck())
 	close(queue)
@@ -201,7 +201,7 @@ func ExampleDeadLetter() {
 	}
 }
 
-// A batch is acknowledged, and the server confirms each message before the program goes on.
+// A batch is acknowledged, and the program continues when the server has confirmed each message.
 func ExampleConfirmAcks() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -231,8 +231,8 @@ func ExampleAdvisories() {
 	}
 }
 
-// A client of a pinned group works alone. A second process with the same program stands by, and goes on when the first
-// one stops.
+// A client of a pinned group works alone. A second process with the same program stands by, and takes over when the
+// first one stops.
 func ExampleGroup() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -267,12 +267,12 @@ func ExampleMsg_AckNext() {
 		log.Printf("order %s", m.Data())
 		m, err = m.AckNext(ctx)
 	}
-	if !errors.Is(err, jetpull.ErrTimeout) { // nothing came for 5 s
+	if !errors.Is(err, jetpull.ErrTimeout) { // no message arrived for 5 s
 		log.Print(err)
 	}
 }
 
-// A handler decides when its message is handled again, or that it never is.
+// A handler decides when its message is retried, or that it is terminated.
 func ExampleRetry() {
 	handler := func(ctx context.Context, m *jetpull.Msg) error {
 		err := ctx.Err() // the work

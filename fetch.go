@@ -48,7 +48,7 @@ func (s *Subscription) Fetch(ctx context.Context, n int, opts ...FetchOption) ([
 	return msgs, nil
 }
 
-// next gets one message.
+// next returns one message.
 func (s *Subscription) next(ctx context.Context, set *settings) (*Msg, error) {
 	got, err := s.get(ctx, "next", 1, set)
 	if err != nil {
@@ -57,11 +57,11 @@ func (s *Subscription) next(ctx context.Context, set *settings) (*Msg, error) {
 	return got[0].(*Msg), nil
 }
 
-// get gets up to n messages, at least one, for the call what.
+// get returns up to n messages, at least one. what names the call in errors.
 func (s *Subscription) get(ctx context.Context, what string, n int, set *settings) ([]pull.Message, error) {
 	wait, chosen, byContext := cmp.Or(set.maxWait, defaultMaxWait), set.maxWait > 0, false
 	if until, ok := ctx.Deadline(); ok {
-		// A deadline in centuries is none; added to the clock it would overflow.
+		// A deadline centuries ahead is cut, because it would overflow when added to the clock.
 		if left := min(time.Until(until), maxWait); left < wait || !chosen {
 			wait, chosen, byContext = left, false, true
 		}
@@ -96,17 +96,17 @@ func (s *Subscription) get(ctx context.Context, what string, n int, set *setting
 	return nil, s.wrapError(what, err)
 }
 
-// closeMost bounds what the end of Messages, Consume and Close waits for on the wire: longer than a round trip takes on a
-// connection that carries anything. Without a leader the server does not answer the last requests.
+// closeMost bounds how long the end of Messages, Consume and Close waits for the server. A round trip on a working connection
+// takes less. Without a leader, the server does not answer the last requests.
 const closeMost = time.Second
 
-// Messages yields messages in the order of their arrival, read ahead by overlapping pulls. The body of the loop
-// acknowledges them. A message is no longer kept in progress when the loop has moved on to the next.
+// Messages yields messages in the order of their arrival. Overlapping pulls read ahead. The body of the loop
+// acknowledges the messages. A message is kept in progress until the loop moves on to the next.
 //
-// The loop ends with a last pair of nil and the error: that of ctx, [ErrClosed], [ErrConsumerDeleted], a
-// [StatusError] that no retry can resolve, or [ErrInvalidOption]. It continues after lost connections, leader changes
-// and restarts of the server. When the loop ends, also by break, the messages that it has not yielded are handed
-// back to the server. After [StopAfter] it ends without an error.
+// The last pair is nil and the error that ended the loop: that of ctx, [ErrClosed], [ErrConsumerDeleted], a
+// [StatusError] that no retry can resolve, or [ErrInvalidOption]. The loop continues after lost connections, leader
+// changes and restarts of the server. When the loop ends, also by break, the messages that it has not yielded are
+// handed back to the server. After [StopAfter] it ends without an error.
 func (s *Subscription) Messages(ctx context.Context, opts ...MessagesOption) iter.Seq2[*Msg, error] {
 	return func(yield func(*Msg, error) bool) {
 		set, err := s.settings(ctx, callMessages, given(opts))
@@ -125,8 +125,8 @@ func (s *Subscription) Messages(ctx context.Context, opts ...MessagesOption) ite
 	}
 }
 
-// yieldAll yields the messages of r and of the runs that follow it, and returns whether the loop goes on, and why the last run
-// ended by itself.
+// yieldAll yields the messages of r and of the runs that follow it. It reports whether the loop wants more, and returns the error
+// with which the last run ended by itself.
 func (r *run) yieldAll(ctx context.Context, yield func(*Msg, error) bool) (goesOn bool, err error) {
 	defer func() { r.close(closeMost) }()
 	for next := r; next != nil; next, err = r.next(ctx) {

@@ -21,8 +21,8 @@ import (
 
 const second, milli = time.Second, time.Millisecond
 
-// fetches are what calls return, and when. The server is asked to end a pull 100 ms
-// before the deadline.
+// fetches are the results of calls, and their times. The server is asked to end a pull
+// 100 ms before the deadline.
 var fetches = map[string]struct {
 	stored int // before the call
 	later  int // one a second
@@ -118,8 +118,8 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// While there are messages a call costs one message of the client; a pull that
-// waits has an inbox of its own, for as long as it lives.
+// While messages are available, a call costs one message of the client. A pull that
+// waits has its own inbox for as long as it is open.
 func TestWhatFetchSends(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		w.Publish(300)
@@ -146,7 +146,7 @@ func TestWhatFetchSends(t *testing.T) {
 		require.False(t, w.Peer.HasInterest(long.Reply), "unsubscribed")
 		require.True(t, long.Req.NoWait, "a one-shot: what comes first ends it")
 		require.Equal(t, 900*time.Millisecond, long.Req.Expires)
-		// n is not what memory is taken for, nor what a pull asks for at once.
+		// Neither the memory nor the batch of a pull grows with n.
 		w.Publish(3)
 		ms, err := w.sub.Fetch(t.Context(), 1_000_000)
 		require.NoError(t, err)
@@ -162,8 +162,8 @@ var slow = model.Config{
 	Down: model.Delay{Min: 50 * time.Millisecond, Max: 50 * time.Millisecond},
 }
 
-// Callers that wait at the same time share pulls, which ask for one message for
-// each of them, at once or for later.
+// Callers that wait at the same time share pulls. Each pull asks for one message
+// per caller, as a no-wait pull or as a long pull.
 func TestSixtyFourCallersShare(t *testing.T) {
 	for before, server := range map[bool]model.Config{true: slow, false: {}} {
 		onStage(t, stage.Config{Model: server}, func(t *testing.T, w *world) {
@@ -277,8 +277,8 @@ func TestCloseOfAnIdleSubscription(t *testing.T) {
 	})
 }
 
-// Close does not wait for what keeps a call waiting, and gives up on a network that
-// is gone.
+// Close does not wait for events that calls wait for, and gives up when the network
+// is down.
 func TestCloseOfACallThatCannotPull(t *testing.T) {
 	for name, tt := range map[string]struct {
 		hinder func(*world)
@@ -317,8 +317,8 @@ func TestCloseThatMayNotTakeLong(t *testing.T) {
 	})
 }
 
-// Whatever way the loop ends, what it did not get goes back at once, and the
-// message that it is at stays its own.
+// However the loop ends, the messages that it did not get are handed back at once,
+// and it keeps its current message.
 func TestMessagesHandsBack(t *testing.T) {
 	for name, tt := range map[string]struct {
 		end func(w *world, cancel context.CancelFunc) (stop bool)
@@ -381,8 +381,8 @@ func TestMessagesYieldsTheErrorOfItsContextOnce(t *testing.T) {
 	})
 }
 
-// With ack policy none nothing can be handed back: what comes when a call has ended
-// waits for the next one.
+// With ack policy none nothing can be handed back: messages that arrive after a call
+// has ended wait for the next call.
 func TestAckNoneLosesNothingBetweenCalls(t *testing.T) {
 	onStage(t, stage.Config{Model: slow, Consumer: jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}}, func(t *testing.T, w *world) {
 		for i := range 60 {
@@ -411,7 +411,7 @@ func TestAckNoneLosesNothingBetweenCalls(t *testing.T) {
 	})
 }
 
-// A caller that reads for all, and gets what an ending Messages gives back, returns at once.
+// A caller that reads for all callers, and gets a message that an ending Messages hands back, returns at once.
 func TestWhatIsGivenBackEndsTheCallThatReads(t *testing.T) {
 	for range 50 {
 		on(t, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}, func(t *testing.T, w *world) {

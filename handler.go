@@ -11,7 +11,7 @@ import (
 )
 
 // Handler handles one message. Its result settles the message: nil acknowledges it, and after an error it is retried (see
-// [RetryDelays]). [Retry] sets the delay, and [Terminate] ends the message for good. A message that the handler has settled
+// [RetryDelays]). [Retry] sets the delay, and [Terminate] terminates the message. A message that the handler has settled
 // itself stays as it is. A handler that passes its message to another goroutine must wait until that goroutine has finished
 // with it, or use [ManualAck]. A panic is recovered, reported, and counts as an error.
 //
@@ -20,7 +20,7 @@ import (
 // not a failed attempt, whatever [MaxAttempts] says: the message is handed back immediately. See also [HandlerTimeout].
 type Handler func(ctx context.Context, m *Msg) error
 
-// Middleware wraps a Handler with what all handlers of a program have in common: traces, logs, rate limits. See [Use].
+// Middleware wraps a Handler with behavior that all handlers of a program share, such as traces, logs and rate limits. See [Use].
 type Middleware func(Handler) Handler
 
 // HandleJSON returns a Handler that passes the JSON payload of each message to h as a T. A payload that [json.Unmarshal] cannot
@@ -48,7 +48,7 @@ type RetryError struct {
 // Retry returns a [RetryError]. err is the reason, and may be nil.
 func Retry(after time.Duration, err error) error { return &RetryError{after, err} }
 
-// Error names the delay and the reason.
+// Error returns the delay and the reason.
 func (e *RetryError) Error() string {
 	return because(fmt.Sprintf("jetpull: retry after %v", e.After), e.Err)
 }
@@ -56,17 +56,17 @@ func (e *RetryError) Error() string {
 // Unwrap returns Err.
 func (e *RetryError) Unwrap() error { return e.Err }
 
-// TerminateError is a handler's result that ends the message for good, without a dead letter. The Reason goes to the server's
+// TerminateError is a handler's result that terminates the message without a dead letter. The Reason goes to the server's
 // advisory, in one line of at most 1,024 bytes. Middleware finds it with [errors.As].
 type TerminateError struct {
 	Reason string
-	Err    error // what is behind the reason, or nil
+	Err    error // the cause, or nil
 }
 
-// Terminate returns a [TerminateError]. err is the reason, and may be nil.
+// Terminate returns a [TerminateError]. err is the cause, and may be nil.
 func Terminate(reason string, err error) error { return &TerminateError{reason, err} }
 
-// Error names the reason and what is behind it.
+// Error returns the reason and the cause.
 func (e *TerminateError) Error() string { return because("jetpull: terminate: "+e.Reason, e.Err) }
 
 // Unwrap returns Err.
@@ -79,7 +79,7 @@ func because(text string, err error) string {
 	return fmt.Sprintf("%s: %v", text, err)
 }
 
-// verdict is what the error of a handler asks for.
+// verdict returns what the error of a handler asks for.
 func verdict(err error) (v worker.Verdict) {
 	if e, ok := errors.AsType[*TerminateError](err); ok {
 		v.Terminate, v.Reason = true, e.Reason
@@ -92,14 +92,14 @@ func verdict(err error) (v worker.Verdict) {
 // Event is a failed attempt to handle a message, and its outcome: see [OnEvent].
 type Event struct {
 	Msg *Msg
-	// Attempt is the number of the attempt, from 1, as [MaxAttempts] counts them. One that [MaxCrashes] or [ExpiresAt] gives up did not begin.
+	// Attempt is the number of the attempt, from 1, as counted by [MaxAttempts]. If [MaxCrashes] or [ExpiresAt] gave up, it did not begin.
 	Attempt int
 	Outcome EventOutcome
 	// After is the delay of a message that is Retried or HandedBack.
 	After time.Duration
-	// DeadLetter is the subject that the copy of a message that was DeadLettered went to.
+	// DeadLetter is the subject to which the copy was published, if the Outcome is DeadLettered.
 	DeadLetter string
-	// TimedOut says that the handler had run for [HandlerTimeout].
+	// TimedOut reports whether the handler had run for [HandlerTimeout].
 	TimedOut bool
 	// Err is the error that the handler returned, or its panic.
 	Err error
@@ -114,14 +114,14 @@ const (
 	Retried EventOutcome = worker.Retried
 	// DeadLettered says that the message was published to DeadLetter, and terminated.
 	DeadLettered EventOutcome = worker.DeadLettered
-	// Terminated says that the message was ended for good, without a dead letter.
+	// Terminated says that the message was terminated without a dead letter.
 	Terminated EventOutcome = worker.TermSent
 	// HandedBack says that the message was handed back at the last delivery that MaxDeliver allows: it is in its stream, and
 	// the server does not deliver it again.
 	HandedBack EventOutcome = worker.HandedBack
 )
 
-// failed counts an attempt that failed, and reports it.
+// failed counts and reports a failed attempt.
 func (r *run) failed(m *Msg, attempt int, outcome string, after time.Duration, err error) {
 	c := &r.sub.counts
 	e := Event{Msg: m, Attempt: attempt, Outcome: EventOutcome(outcome), After: after, Err: err, TimedOut: errors.Is(err, worker.ErrHandlerTimeout)}

@@ -100,7 +100,7 @@ func TestMiddlewareSeesResults(t *testing.T) {
 	})
 }
 
-// OnStart says that nothing stands against the options, once, before anything is handled.
+// OnStart is called once, after the options were accepted and before a message is handled.
 func TestOnStart(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		var said []string
@@ -169,7 +169,7 @@ func TestOnEvent(t *testing.T) {
 	})
 }
 
-// Of OnError and OnEvent one gets a failure: OnEvent the attempts that make an event, OnError all else.
+// Each failure goes to either OnEvent or OnError: OnEvent gets the attempts that make an event, and OnError all others.
 func TestAFailureIsReportedOnce(t *testing.T) {
 	failing := func(ctx, *jetpull.Msg) error { return errBroken }
 	waiting := func(c ctx, _ *jetpull.Msg) error { <-c.Done(); return c.Err() }
@@ -255,7 +255,7 @@ func TestHandlersThatHandBackAreNotLimited(t *testing.T) {
 	})
 }
 
-// With ack policy none a failure is logged as what it is.
+// With ack policy none, a failure is logged as one that is not redelivered.
 func TestAFailureWithAckPolicyNone(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}, func(t *testing.T, w *world) {
 		r := w.consume(func(ctx, *jetpull.Msg) error { return errBroken })
@@ -266,7 +266,7 @@ func TestAFailureWithAckPolicyNone(t *testing.T) {
 	})
 }
 
-// The server adds the entries of BackOff to the delay of a NAK. A retry comes when it is due all the same, as its event says.
+// The server adds the entries of BackOff to the delay of a NAK. A retry is nevertheless on time, as its event says.
 func TestDelaysOnAConsumerWithBackOff(t *testing.T) {
 	cfg := jetstream.ConsumerConfig{BackOff: []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond, 3 * time.Second}}
 	after := func(ds ...time.Duration) []time.Duration { return ds }
@@ -364,7 +364,7 @@ func TestSubscribeConsumer(t *testing.T) {
 	})
 }
 
-// A message whose time has passed when its handler would begin is given up as by MaxAttempts, also one that waited for a worker.
+// A message whose time has passed when its handler would begin is given up as by MaxAttempts, even if it waited for a worker.
 func TestExpiresAt(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		w.Model.AddStream("D", "dead.>")
@@ -393,7 +393,7 @@ func TestExpiresAt(t *testing.T) {
 	})
 }
 
-// A panic of the function of ExpiresAt is an error of its message, and others go on.
+// A panic of the function of ExpiresAt is an error of its message. Other messages continue.
 func TestExpiresAtThatPanics(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		r := w.consume(taking(&w.j, 0), jetpull.MaxAttempts(1), jetpull.ExpiresAt(func(m *jetpull.Msg) time.Time {

@@ -40,7 +40,7 @@ func on(t *testing.T, cfg jetstream.ConsumerConfig, test func(*testing.T, *world
 	onStage(t, stage.Config{Consumer: cfg}, test, opts...)
 }
 
-// onStage is on with a say in the server and the connection.
+// onStage is on for a test that controls the server and the connection.
 func onStage(t *testing.T, cfg stage.Config, test func(*testing.T, *world), opts ...jetpull.SubscribeOption) {
 	t.Helper()
 	stage.Run(t, cfg, func(s *stage.Stage) {
@@ -59,8 +59,8 @@ func atStage(cfg stage.Config, test func(*testing.T, *world), opts ...jetpull.Su
 	return func(t *testing.T) { onStage(t, cfg, test, opts...) }
 }
 
-// subscribe makes a Subscription and, when the test ends, closes it and looks
-// for what it leaves behind.
+// subscribe creates a Subscription. When the test ends, it closes the Subscription
+// and checks that nothing is left.
 func (w *world) subscribe(js jetstream.JetStream, opts ...jetpull.SubscribeOption) *jetpull.Subscription {
 	w.t.Helper()
 	sub, err := jetpull.Subscribe(w.t.Context(), js, "S", "C", opts...)
@@ -81,7 +81,7 @@ func (w *world) answer(code int, text string) {
 	w.TakePulls(func(p stage.Pull) bool { return w.Peer.Status(p.Reply, code, text) || true })
 }
 
-// disconnect cuts the connection and lets none come about until reconnect.
+// disconnect cuts the connection, and prevents another one until reconnect.
 func (w *world) disconnect() {
 	w.Peer.Refuse(true)
 	w.Peer.Cut()
@@ -90,7 +90,7 @@ func (w *world) disconnect() {
 
 func (w *world) reconnect() { w.Peer.Refuse(false) }
 
-// bounded checks that no second from a time on saw more than n pulls.
+// bounded checks that no second after a time had more than n pulls.
 func (w *world) bounded(from time.Time, n int) {
 	w.t.Helper()
 	pulls := w.PullsSince(from)
@@ -99,8 +99,8 @@ func (w *world) bounded(from time.Time, n int) {
 	}
 }
 
-// soon waits until something is true, and fails the test when it is not within
-// a time.
+// soon waits until a condition is true, and fails the test if that takes longer
+// than a limit.
 func (w *world) soon(within time.Duration, what string, is func() bool) {
 	w.t.Helper()
 	for from := time.Now(); !is(); stage.Pass(time.Millisecond) {
@@ -108,7 +108,7 @@ func (w *world) soon(within time.Duration, what string, is func() bool) {
 	}
 }
 
-// deliveries is how often the server has delivered a message, 0 for all.
+// deliveries returns how often the server has delivered a message; 0 means all.
 func (w *world) deliveries(seq uint64) (n int) {
 	for _, e := range w.Model.History() {
 		if e.Kind == model.Delivered && (seq == 0 || e.Seq == seq) {
@@ -146,8 +146,8 @@ func (w *world) fetch(ctx context.Context, n int, opts ...jetpull.FetchOption) <
 	return w.later(func() ([]*jetpull.Msg, error) { return w.sub.Fetch(ctx, n, opts...) })
 }
 
-// one makes the result of Next one of Fetch, and fails what returns a message
-// and an error, or neither.
+// one converts the result of Next to that of Fetch. It fails the test if there are
+// both a message and an error, or neither.
 func one(m *jetpull.Msg, err error) ([]*jetpull.Msg, error) {
 	switch {
 	case m != nil && err != nil:
@@ -160,7 +160,7 @@ func one(m *jetpull.Msg, err error) ([]*jetpull.Msg, error) {
 	return []*jetpull.Msg{m}, nil
 }
 
-// run is a Consume under way.
+// run is a running Consume.
 type run struct {
 	t      *testing.T
 	cancel context.CancelFunc
@@ -168,7 +168,7 @@ type run struct {
 	errs   *errorList
 }
 
-// consume starts Consume with a logger and an OnError of the test's.
+// consume starts Consume with the test's logger and OnError.
 func (w *world) consume(h jetpull.Handler, opts ...jetpull.ConsumeOption) *run {
 	w.t.Helper()
 	return w.consumeOn(w.sub, h, opts...)
@@ -191,7 +191,7 @@ func (w *world) start(call func(context.Context, ...jetpull.ConsumeOption) error
 		defer close(ended)
 		r.done <- call(ctx, jetpull.Logger(w.Logs.Logger()), jetpull.OnError(r.errs.add))
 	}()
-	w.t.Cleanup(func() { // where the test has not stopped it
+	w.t.Cleanup(func() { // in case the test has not stopped it
 		cancel()
 		<-ended
 		if len(r.done) > 0 && !w.t.Failed() {
@@ -221,10 +221,10 @@ func (r *run) result() error {
 	}
 }
 
-// running says whether Consume goes on.
+// running reports whether Consume still runs.
 func (r *run) running() bool { return len(r.done) == 0 }
 
-// errorList collects what OnError is given.
+// errorList collects the errors that OnError gets.
 type errorList struct {
 	mu   sync.Mutex
 	errs []error
@@ -242,7 +242,7 @@ func (l *errorList) all() []error {
 	return slices.Clone(l.errs)
 }
 
-// taking is a handler that notes each message in a journal and takes d for it.
+// taking is a handler that records each message in a journal and takes d for it.
 func taking(j *stage.Journal, d time.Duration) jetpull.Handler {
 	return func(_ context.Context, m *jetpull.Msg) error {
 		j.Note(m.Sequence())
@@ -253,8 +253,8 @@ func taking(j *stage.Journal, d time.Duration) jetpull.Handler {
 	}
 }
 
-// failing is a handler that notes each message and fails the first so many
-// times that it gets one of seqs.
+// failing is a handler that records each message, and fails the first times that
+// it gets one of seqs.
 func failing(j *stage.Journal, times int, seqs ...int) jetpull.Handler {
 	return func(_ context.Context, m *jetpull.Msg) error {
 		if n := j.Note(m.Sequence()); n <= times && slices.Contains(seqs, int(m.Sequence())) {

@@ -14,7 +14,7 @@ import (
 	"github.com/jetpull/jetpull/internal/worker"
 )
 
-// A number that is left out is a delivery that did not arrive. A lower one is of a consumer that was reset or recreated.
+// A missing number is a delivery that did not arrive. A lower number means a consumer that was reset or recreated.
 func TestMissedDeliveries(t *testing.T) {
 	g := gaps{next: 1}
 	for _, n := range []uint64{1, 2, 3} {
@@ -29,7 +29,7 @@ func TestMissedDeliveries(t *testing.T) {
 	require.Equal(t, uint64(2), g.missed.Load())
 }
 
-// sending notes what is known of a message while its acknowledgement is sent.
+// sending records the settlement of a message while its acknowledgement is sent.
 type sending struct {
 	m   *Msg
 	how worker.Settlement
@@ -37,9 +37,9 @@ type sending struct {
 
 func (s *sending) Sent([]byte, bool) { s.how = s.m.settlement() }
 
-// TestHandBackIsKnownBeforeItIsSent: the redelivery of a message that was handed back can be here before the call that
-// handed it back has returned. If that were not known by then, it would be taken for a copy of the message that is held,
-// and nobody would handle it until AckWait has passed.
+// TestHandBackIsKnownBeforeItIsSent: the redelivery of a message can arrive before the call that handed the message back
+// has returned. If the pool did not know of that call, it would take the redelivery for a copy of the held message, and
+// no handler would get it until AckWait has passed.
 func TestHandBackIsKnownBeforeItIsSent(t *testing.T) {
 	for name, handBack := range map[string]func(*Msg) error{
 		"Nak":          (*Msg).Nak,
@@ -53,7 +53,7 @@ func TestHandBackIsKnownBeforeItIsSent(t *testing.T) {
 	}
 }
 
-// lockedHandler notes whether something is logged while a Subscription's calls are locked.
+// lockedHandler records whether a line is logged while a Subscription's calls are locked.
 type lockedHandler struct {
 	slog.Handler
 	s              *Subscription
@@ -72,7 +72,7 @@ func (h *lockedHandler) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// A consumer that was recreated ends the runs, and nothing is posted with a lock held: here callbacks run where they are posted. An edit ends none.
+// A recreated consumer ends the runs, and an edit ends none. No callback is posted with a lock held: here, callbacks run where they are posted.
 func TestARunEndsWithItsConsumer(t *testing.T) {
 	log := &lockedHandler{}
 	s := &Subscription{}

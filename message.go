@@ -25,21 +25,21 @@ import (
 type Msg struct {
 	raw     *nats.Msg
 	sub     *Subscription
-	session *session      // in which it arrived
-	run     *run          // with ManualAck: the one that holds it
-	size    int           // that the server counts against MaxBytes
+	session *session      // in which the message arrived
+	run     *run          // with ManualAck: the run that holds the message
+	size    int           // as the server counts it for MaxBytes
 	state   atomic.Uint32 // Undecided, then claimed, then the worker.Settlement that was sent; with ack policy none it stays claimed
 }
 
-// claimed is the state of a message whose acknowledgement is being sent. No other can be.
+// claimed is the state of a message while its acknowledgement is sent, so that no other is sent.
 const claimed = math.MaxUint32
 
 func (m *Msg) claim() bool { return m.state.CompareAndSwap(uint32(worker.Undecided), claimed) }
 
-// unclaim makes it possible to acknowledge m again.
+// unclaim allows m to be acknowledged again.
 func (m *Msg) unclaim() { m.state.Store(uint32(worker.Undecided)) }
 
-// settlement is how m was settled, for its pool.
+// settlement returns how m was settled.
 func (m *Msg) settlement() worker.Settlement {
 	if how := m.state.Load(); how != claimed {
 		return worker.Settlement(how)
@@ -52,10 +52,10 @@ var _ jetstream.Msg = (*Msg)(nil)
 // empty is the frame of a Msg that no call has returned.
 var empty nats.Msg
 
-// frame is the message as it arrived.
+// frame returns the message as it arrived.
 func (m *Msg) frame() *nats.Msg { return cmp.Or(m.raw, &empty) }
 
-// bound fails if no call has returned m.
+// bound returns an error if no call has returned m.
 func (m *Msg) bound() error {
 	if m.sub == nil {
 		return fmt.Errorf("jetpull: this Msg was not delivered: %w", jetstream.ErrMsgNotBound)
@@ -75,10 +75,10 @@ func (m *Msg) Subject() string { return m.frame().Subject }
 // Reply returns the subject that acknowledgements go to.
 func (m *Msg) Reply() string { return m.frame().Reply }
 
-// Metadata returns the data of the message's delivery, read from its reply subject. It fails with
+// Metadata returns the metadata of the message's delivery, read from its reply subject. It returns
 // [jetstream.ErrNotJSMessage] if that is not the reply subject of a JetStream delivery.
 func (m *Msg) Metadata() (*jetstream.MsgMetadata, error) {
-	// nats.go gives the metadata of subscribed messages only, and takes bad numbers for zero.
+	// nats.go returns metadata only for a message with a subscription, and reads invalid numbers as zero.
 	meta, err := (&nats.Msg{Reply: m.Reply(), Sub: &nats.Subscription{}}).Metadata()
 	if _, ok := wire.ParseAck("", m.Reply()); !ok || err != nil {
 		return nil, fmt.Errorf("jetpull: reply subject %q: %w", m.Reply(), jetstream.ErrNotJSMessage)
@@ -114,7 +114,7 @@ func (m *Msg) ConsumerInfo(ctx context.Context) (*jetstream.ConsumerInfo, error)
 	return m.sub.Info(ctx)
 }
 
-// ack is what the reply subject says, without its names.
+// ack returns the fields of the reply subject, without the names.
 func (m *Msg) ack() wire.Ack {
 	if m.sub == nil {
 		return wire.Ack{}
@@ -213,7 +213,7 @@ func (s *Subscription) refusedAck(before error) error {
 	return transport.Refusal(s.nc, before, s.ackPrefix+">", wire.AckPrefix+"*.*."+s.stream+"."+s.consumer+".>")
 }
 
-// is notes that the message was settled.
+// is records how the message was settled.
 func (m *Msg) is(how worker.Settlement) {
 	m.state.Store(uint32(how))
 	switch how {
@@ -230,7 +230,7 @@ func (m *Msg) is(how worker.Settlement) {
 	}
 }
 
-// settle sends the one acknowledgement of a message.
+// settle sends the acknowledgement that settles the message.
 func (m *Msg) settle(body []byte, how worker.Settlement) error {
 	if err := m.bound(); err != nil {
 		return err
@@ -241,7 +241,7 @@ func (m *Msg) settle(body []byte, how worker.Settlement) error {
 	if m.session.ackNone {
 		return nil
 	}
-	if how == worker.Naked { // the redelivery can be here before publish has returned
+	if how == worker.Naked { // the redelivery can arrive before publish returns
 		m.state.Store(uint32(how))
 	}
 	if err := m.publish(body); err != nil {
@@ -263,8 +263,8 @@ func (m *Msg) publish(body []byte) error {
 	return nil
 }
 
-// ackAgain acknowledges a message that was acknowledged before and is delivered again. If no acknowledgement reaches the server, nothing else
-// shows it, so for one message at a time it waits for a confirmation.
+// ackAgain acknowledges a redelivery of a message that was acknowledged before. If acknowledgements do not reach the server, nothing else shows
+// it, so ackAgain waits for the confirmation of one message at a time.
 func (r *run) ackAgain(m *Msg) error {
 	confirm := func(ctx context.Context) {
 		defer r.confirming.Store(false)
@@ -281,12 +281,12 @@ func (r *run) ackAgain(m *Msg) error {
 	return nil
 }
 
-// AckNext is Ack and then [Subscription.Next], with its options. It does not use the server's +NXT: the next message is that of any
-// pull, as for other callers of Next, and the server does not confirm the acknowledgement. A pull that it sends mostly shares one
+// AckNext calls Ack and then [Subscription.Next] with opts. It does not use the server's +NXT: the next message can come from any
+// pull, as for other callers of Next, and the server does not confirm the acknowledgement. A pull that it sends usually shares one
 // write to the connection with the acknowledgement.
 //
-// The message is acknowledged even if no next one comes, unless the error matches [ErrInvalidOption] or
-// [jetstream.ErrMsgAlreadyAckd], or says that the acknowledgement could not be sent; then it can still be acknowledged.
+// The message is acknowledged even if no next message arrives, unless the error matches [ErrInvalidOption] or
+// [jetstream.ErrMsgAlreadyAckd], or says that the acknowledgement could not be sent. Then it can still be acknowledged.
 // A consumer with ack policy none is refused.
 func (m *Msg) AckNext(ctx context.Context, opts ...NextOption) (*Msg, error) {
 	s := m.sub
@@ -303,7 +303,7 @@ func (m *Msg) AckNext(ctx context.Context, opts ...NextOption) (*Msg, error) {
 	if errors.Is(err, ErrInvalidOption) {
 		return nil, err
 	}
-	// If the context has ended only the pull is left out: the finished message is acknowledged.
+	// If the context has ended, the message is acknowledged, but no pull is sent.
 	if err := cmp.Or(m.Ack(), err); err != nil {
 		return nil, err
 	}

@@ -122,7 +122,7 @@ func TestAckNextWaitsLikeNext(t *testing.T) {
 		_, err := m.AckNext(t.Context())
 		require.ErrorIs(t, err, jetstream.ErrMsgAlreadyAckd)
 
-		// It is acknowledged although no next one comes, and only once.
+		// The message is acknowledged although no next one arrives, and only once.
 		m = w.take(1)[0]
 		_, err = m.AckNext(t.Context(), jetpull.NoWait())
 		require.ErrorIs(t, err, jetpull.ErrNoMessages)
@@ -136,7 +136,7 @@ func TestAckNextWaitsLikeNext(t *testing.T) {
 	})
 }
 
-// A message that is kept holds its own memory, and none of the messages that came with it.
+// A message that the user keeps holds its own memory, but not that of messages that arrived with it.
 func TestARetainedMessageHoldsNoOthers(t *testing.T) {
 	for name, msg := range map[string]struct {
 		header nats.Header

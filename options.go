@@ -16,8 +16,8 @@ import (
 
 // The types of options, by the calls that can use them. An option that a call cannot use does not compile.
 type (
-	// SubscribeOption is any option. Given to [Subscribe] it is the default of all calls on the Subscription that can use it;
-	// other calls skip it. Given to a call it holds for that call.
+	// SubscribeOption is any option. An option of [Subscribe] is the default of all calls on the Subscription that can use it;
+	// other calls ignore it. An option of a call applies to that call only.
 	SubscribeOption interface{ base() option }
 	// FetchOption is an option of [Subscription.Fetch].
 	FetchOption interface {
@@ -39,8 +39,8 @@ type (
 		ConsumeOption
 		messages()
 	}
-	// HandlerOption is an option about handlers and the messages that wait for them. Each is a ConsumeOption too. Package
-	// partition takes these, with which it keeps the order of a key over all processes.
+	// HandlerOption is an option for handlers and the messages that wait for them. Each is a ConsumeOption too. Package
+	// partition accepts these options, because they do not break the order of a key across processes.
 	HandlerOption interface {
 		ConsumeOption
 		handler()
@@ -59,11 +59,11 @@ type (
 
 var serviceName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// option is every option. The type that its function returns says which calls can use it.
+// option implements all types of options. The return type of an option's function determines which calls accept it.
 type option struct {
 	name    string
 	apply   func(*settings)
-	problem string // what is wrong with its value, for any call and consumer; empty: nothing
+	problem string // why the value is invalid for any call and consumer; empty if it is valid
 }
 
 func (o option) base() option { return o }
@@ -73,7 +73,7 @@ func (option) consume()       {}
 func (option) messages()      {}
 func (option) handler()       {}
 
-// given are the options of a call. One that is nil has no apply.
+// given returns the options of a call. A nil option becomes one without apply.
 func given[O SubscribeOption](opts []O) []option {
 	list := make([]option, len(opts))
 	for i, o := range opts {
@@ -112,10 +112,10 @@ func MaxBytes(n int) PullOption {
 	return option{"MaxBytes", func(s *settings) { s.maxBytes = n }, within(n, 1, maxBatch, " bytes")}
 }
 
-// Heartbeat asks the server for a heartbeat every d, at least 1 ms, while a pull waits; after two are missed the pull is sent
-// again. At most half of the wait: with a [MaxWait] or the default wait that is too short, a call is refused. If only the deadline of
-// its context is too near, it has the default heartbeat. By default 1 s, and less for waits under 4.2 s, so that a pull that is lost
-// costs no more than half of the wait; none for waits under 300 ms. Consume and Messages ask for one every 2 s.
+// Heartbeat asks the server for a heartbeat every d, at least 1 ms, while a pull waits. After two missed heartbeats the pull is sent
+// again. d is at most half of the wait: a call whose [MaxWait] or default wait is too short for it is refused. If only the deadline of
+// the call's context is too near, the call uses the default. The default is 1 s, and less for waits under 4.2 s, so that a lost pull
+// costs at most half of the wait. Waits under 300 ms have no heartbeat. In Consume and Messages the default is 2 s.
 func Heartbeat(d time.Duration) PullOption {
 	return option{"Heartbeat", func(s *settings) { s.terms.Heartbeat = d }, within(d, minWait, maxWait, "")}
 }
@@ -192,15 +192,15 @@ func Prefetch(n int) RunOption {
 }
 
 // PrefetchBytes limits the messages that Messages and Consume read ahead to n bytes, n ≥ 1, counted as by MaxBytes. A message
-// over a quarter of that is pulled alone, when nothing else is held, whatever its size. By default about 64 MiB, and no limit
-// if [Prefetch] is set.
+// over a quarter of that is pulled alone, when nothing else is held, whatever its size. The default is about 64 MiB, or no
+// limit if [Prefetch] is set.
 func PrefetchBytes(n int) RunOption {
 	return option{"PrefetchBytes", func(s *settings) { s.run.PrefetchBytes = n }, within(n, 1, maxBatch, " bytes")}
 }
 
-// KeepAlive reports messages that Messages and Consume have held for half of the consumer's AckWait, waiting or being
-// handled, to the server as in progress, so that a slow handler causes no redelivery. On by default. With ack policy none
-// it is refused, because nothing is redelivered.
+// KeepAlive makes Messages and Consume report a message to the server as in progress when they have held it, waiting or
+// being handled, for half of the consumer's AckWait. So a slow handler causes no redelivery. On by default. With ack policy
+// none it is refused, because nothing is redelivered.
 func KeepAlive(on bool) MessagesOption {
 	return option{"KeepAlive", func(s *settings) { s.run.KeepAlive = on }, ""}
 }
@@ -208,8 +208,8 @@ func KeepAlive(on bool) MessagesOption {
 // RetryDelays sets the delays before a message whose handler failed is handled again: the first entry after its first
 // attempt, and the last entry after all further ones. 0 means no delay. By default the consumer's BackOff, and if it has
 // none, 1 s doubling to 1 min, plus or minus a random fifth. Attempts are deliveries, as counted by the server, and retries
-// by [OrderedBy]. With MaxAttempts(1) there are no retries, and the option is refused unless [DeadLetter] is set: a message
-// whose dead letter was not stored is handled again too.
+// by [OrderedBy]. With MaxAttempts(1) there are no retries, and the option is refused unless [DeadLetter] is set: the delays
+// also apply to a message whose dead letter was not stored.
 func RetryDelays(d ...time.Duration) HandlerOption {
 	own := slices.Clone(d)
 	wrong := func(delay time.Duration) bool { return delay < 0 || delay > maxWait }
@@ -231,13 +231,13 @@ func MaxAttempts(n int) HandlerOption {
 }
 
 // MaxCrashes makes Consume give up on a message that crashes its process: by os.Exit, a fatal error, or because memory runs out. Before
-// the handler of a redelivered message starts, that is recorded in the bucket. When the handler has returned, the record is deleted. A
-// message with n records of starts without an end is given up as by [MaxAttempts], with the reason "its process ended n times while it
+// the handler of a redelivered message starts, Consume stores a record in the bucket. When the handler has returned, it deletes the record.
+// A message with n records of starts without an end is given up as by [MaxAttempts], with the reason "its process ended n times while it
 // was handled", n ≥ 1. A first delivery writes nothing, so such a message crashes n+1 processes. Use 2 or more: with 1, redelivered
 // messages that are handled at the same time as the culprit are given up too.
 //
-// A process handles only one message with such a record at a time. Other messages continue, and those that were handled at the same time
-// as the culprit once are not counted with it again. A process that is cut off from its server counts as crashed when another one starts
+// A process handles only one message with such a record at a time. Other messages continue. A message that was handled at the same time
+// as the culprit once is not counted with it again. A process that is cut off from its server counts as crashed when another one starts
 // its message. While the bucket cannot be reached, redelivered messages wait, and [OnError] gets the reason.
 //
 // All processes of a consumer use the same bucket. Create it with a TTL of a day, after which a record is forgotten. No limit by default.

@@ -28,7 +28,7 @@ var policies = map[string]jetstream.ConsumerConfig{
 	"limited":     {MaxDeliver: 3},
 }
 
-// groups are the options that the consumers of policies need.
+// groups are the options that the consumers of policies require.
 func needed(consumer string) []jetpull.SubscribeOption {
 	if policies[consumer].PriorityGroups != nil {
 		return []jetpull.SubscribeOption{jetpull.Group("g")}
@@ -62,9 +62,9 @@ func onPolicies(t *testing.T, test func(*testing.T, *world)) {
 	})
 }
 
-// calls are what options are given to. Each makes its call on a consumer with a
-// context that has ended, so that nothing is sent, and returns what was wrong
-// with the options.
+// calls are the calls that take options. Each makes its call on a consumer with a
+// context that has ended, so that nothing is sent, and returns the error of the
+// options.
 var calls = map[string]func(w *world, sub *jetpull.Subscription, consumer string, opts ...jetpull.SubscribeOption) error{
 	"Next": func(w *world, sub *jetpull.Subscription, _ string, opts ...jetpull.SubscribeOption) error {
 		_, err := sub.Next(ended(w.t), as[jetpull.NextOption](opts)...)
@@ -100,7 +100,7 @@ func ended(t *testing.T) context.Context {
 	return ctx
 }
 
-// accepts makes a call and reports whether its options were fine. The error
+// accepts makes a call and reports whether its options were accepted. An error
 // must be ErrInvalidOption.
 func (w *world) accepts(call, consumer string, opts ...jetpull.SubscribeOption) (bool, error) {
 	w.t.Helper()
@@ -119,7 +119,7 @@ func (w *world) accepts(call, consumer string, opts ...jetpull.SubscribeOption) 
 	return false, err
 }
 
-// crashes is a bucket that is not used.
+// crashes is a bucket that no test uses.
 type crashes struct{ jetstream.KeyValue }
 
 // everyOption has a valid value of each option, one at a bound where it has any.
@@ -128,7 +128,7 @@ var everyOption = []struct {
 	option   jetpull.SubscribeOption
 	uses     string // the calls that can use it, beside Subscribe; empty: all
 	consumer string
-	with     []jetpull.SubscribeOption // without which it is refused
+	with     []jetpull.SubscribeOption // options that it requires
 }{
 	{name: "MaxWait", option: jetpull.MaxWait(365 * 24 * time.Hour), uses: "Next, Fetch"},
 	{name: "NoWait", option: jetpull.NoWait(), uses: "Next, Fetch"},
@@ -321,7 +321,7 @@ var refusals = []struct {
 
 const (
 	leave, create = "leave the option out", "create the consumer"
-	onlyHere      = "" // it is no mistake as a default
+	onlyHere      = "" // accepted as a default
 )
 
 func onPin(jetpull.PinEvent) {}
@@ -350,7 +350,7 @@ func TestOptionsThatAreRefused(t *testing.T) {
 	})
 }
 
-// An option that is nil is refused like a bad one, by the call that it was given to.
+// A nil option is refused like an invalid one, by the call that gets it.
 func TestNilOptionsAreRefused(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		m := w.take(1)[0]

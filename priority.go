@@ -26,8 +26,8 @@ type PinEvent struct {
 	ID string
 }
 
-// Pin returns the pin id that the Subscription holds in its group and whether it holds one. Even if it does, another
-// client may be pinned.
+// Pin returns the pin id that the Subscription holds in its group, and whether it holds one. Another client may have
+// been pinned since.
 func (s *Subscription) Pin() (id string, ok bool) {
 	if s.driver != nil {
 		s.driver.Do(func(e *pull.Engine, _ pull.At) { id = e.PinID(s.defaults.terms.Group) })
@@ -60,8 +60,8 @@ func (s *Subscription) pinChanged(pin pull.Pin) {
 
 // giveUpPin gives up the pin that is held in group, so that a stand-by is pinned with the next message and not after the
 // priority timeout. An unpin takes the pin from any client, so giveUpPin first reads which client holds it. If it fails, the
-// stand-by waits for that timeout. Calls that end together do so in turn, or the second would take the pin from the next client.
-// It reports whether the server has answered, and so has all that was sent before.
+// stand-by waits for that timeout. Only one call at a time gives up its pin: a second would take the pin from the next client.
+// giveUpPin reports whether the server has answered, and so has received all that was sent before.
 func (s *Subscription) giveUpPin(ctx context.Context, group string) bool {
 	select {
 	case s.calls.unpins <- struct{}{}:
@@ -111,7 +111,7 @@ func Unpin(ctx context.Context, js jetstream.JetStream, stream, consumer, group 
 	defer cancel()
 	subject := wire.ConsumerSubject(apiPrefix(js), "UNPIN", stream, consumer)
 	before, begun := js.Conn().LastError(), time.Now()
-	reply, err := js.Conn().RequestWithContext(ctx, subject, fmt.Appendf(nil, `{"group":%q}`, group)) // which is valid
+	reply, err := js.Conn().RequestWithContext(ctx, subject, fmt.Appendf(nil, `{"group":%q}`, group)) // a valid group is valid JSON
 	if err != nil {
 		return requestError(js.Conn(), before, begun, "unpin", subject, err)
 	}
@@ -150,11 +150,11 @@ const (
 	unpinnedAdvisory = advisories + "UNPINNED."
 )
 
-// Advisories yields the pinned and unpinned advisories of a consumer from the first step of the loop on, in the
-// order the server sends them. It ends without an error with ctx or the loop, and with an error when the connection
-// closes. An advisory that cannot be read is yielded as an error and the loop goes on. So is [nats.ErrSlowConsumer], which says
-// that advisories were dropped, because 524,288 of them, or 64 MiB, waited for the loop. The subscription is to all advisories
-// of the consumer, and needs that permission.
+// Advisories yields the pinned and unpinned advisories of a consumer, in the order in which the server sends them, from
+// the first step of the loop on. It ends without an error when ctx ends, and with an error when the connection closes. An
+// advisory that cannot be decoded is yielded as an error, and the loop continues. So is [nats.ErrSlowConsumer], which means
+// that advisories were dropped, because 524,288 of them, or 64 MiB, waited for the loop. Advisories needs the permission to
+// subscribe to all advisories of the consumer.
 func Advisories(ctx context.Context, js jetstream.JetStream, stream, consumer string) iter.Seq2[PinAdvisory, error] {
 	return func(yield func(PinAdvisory, error) bool) {
 		if err := checkTarget(ctx, js, stream, consumer); err != nil {

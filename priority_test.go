@@ -21,7 +21,7 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest/stage"
 )
 
-// pinLog notes what OnPin and OnUnpin are called for. Pins are numbered.
+// pinLog records the calls of OnPin and OnUnpin. Pins are numbered.
 type pinLog struct {
 	mu     sync.Mutex
 	ids    []string
@@ -97,7 +97,7 @@ func TestPinsOfNextFetchAndAckNext(t *testing.T) {
 	}, log.options()...)
 }
 
-// A callback that blocks holds up nothing.
+// A callback that blocks delays no message.
 func TestPinCallbacks(t *testing.T) {
 	var log pinLog
 	blocked := make(chan struct{})
@@ -118,7 +118,7 @@ func TestPinCallbacks(t *testing.T) {
 	}, jetpull.Group("g"), jetpull.OnPin(func(e jetpull.PinEvent) { <-blocked; log.note("pinned")(e) }), jetpull.OnUnpin(log.note("unpinned")))
 }
 
-// Messages of a pin wait until its OnPin has returned, those of each pin and in each call that reads ahead.
+// Messages of each pin wait until its OnPin has returned, in each call that reads ahead.
 func TestOnPinReturnsBeforeTheFirstMessage(t *testing.T) {
 	for name, read := range map[string]func(*world, jetpull.Handler){
 		"Consume":                   func(w *world, h jetpull.Handler) { _ = w.sub.Consume(w.t.Context(), h) },
@@ -150,7 +150,7 @@ func TestOnPinReturnsBeforeTheFirstMessage(t *testing.T) {
 	}
 }
 
-// A Consume that ends while OnPin runs does not wait for it, and hands back what it has not handled.
+// A Consume that ends while OnPin runs does not wait for it, and hands back unhandled messages.
 func TestAnEndWhileOnPinRuns(t *testing.T) {
 	onPinned(t, func(t *testing.T, w *world) {
 		w.Publish(3)
@@ -165,8 +165,8 @@ func TestAnEndWhileOnPinRuns(t *testing.T) {
 	}, jetpull.Group("g"), jetpull.OnPin(func(jetpull.PinEvent) { <-time.After(5 * time.Second) }))
 }
 
-// A client that stops gives up its pin when what it had is settled, so that a
-// stand-by is at work at once and not after the priority timeout.
+// A client that stops gives up its pin when its messages are settled, so that a
+// stand-by takes over at once and not after the priority timeout.
 func TestAPinIsGivenUpAtTheEnd(t *testing.T) {
 	cfg := pinnedCfg
 	cfg.PinnedTTL = 2 * time.Minute
@@ -190,7 +190,7 @@ func TestAPinIsGivenUpAtTheEnd(t *testing.T) {
 			_ = first.result()
 		}, jetpull.Group("g")))
 	}
-	// Messages gives its own up too, and nobody another client's.
+	// Messages gives up its own pin too, and never that of another client.
 	on(t, pinnedCfg, func(t *testing.T, w *world) {
 		w.Publish(2)
 		for m, err := range w.sub.Messages(t.Context()) {
@@ -220,7 +220,7 @@ func TestAPinIsGivenUpAtTheEnd(t *testing.T) {
 	}, jetpull.Group("g"))
 }
 
-// Of calls that end together one gives the pin up: another unpin would take it from the client that has it by then.
+// If calls end together, only one gives up the pin: another unpin would take it from the next client.
 func TestAPinIsGivenUpOnce(t *testing.T) {
 	trip := model.Delay{Min: time.Millisecond, Max: time.Millisecond} // so that both can ask whose pin it is
 	onStage(t, stage.Config{Consumer: pinnedCfg, Model: model.Config{Up: trip, Down: trip}}, func(t *testing.T, w *world) {
@@ -246,7 +246,7 @@ func TestAPinIsGivenUpOnce(t *testing.T) {
 	}, jetpull.Group("g"))
 }
 
-// It is given up within the second that the end may take, also on a slow link, and while the consumer is being read.
+// The pin is given up within the second that the end may take, even on a slow link, and during a reading of the consumer.
 func TestAPinIsGivenUpOnASlowLink(t *testing.T) {
 	trip := model.Delay{Min: 98 * time.Millisecond, Max: 98 * time.Millisecond}
 	onStage(t, stage.Config{Consumer: pinnedCfg, Model: model.Config{Up: trip, Down: trip}}, func(t *testing.T, w *world) {
@@ -364,7 +364,7 @@ func TestAdvisories(t *testing.T) {
 	}, jetpull.Group("g"))
 }
 
-// A loop that is slower than the advisories for long gets all of them.
+// A loop that is slower than the advisories for a long time gets all of them.
 func TestAdvisoriesWaitForASlowLoop(t *testing.T) {
 	onPinned(t, func(t *testing.T, w *world) {
 		const sent = 2000

@@ -21,10 +21,10 @@ import (
 	"github.com/jetpull/jetpull/internal/worker"
 )
 
-// Here the packages meet: the driver with its engine brings messages and takes demands, and a run's pool hands
-// them to workers.
+// This file connects the packages. The driver, with its engine, takes demands and delivers messages. A run's
+// pool hands the messages to workers.
 
-// start makes the driver. took is how long the consumer's server took to answer the first reading.
+// start creates and starts the driver. took is the time in which the consumer's server answered the first reading.
 func (s *Subscription) start(inboxes *transport.Inboxes, took time.Duration) {
 	s.trip = inboxes.Trip
 	cfg, onOrder := s.config(), maxPrefetch
@@ -45,8 +45,8 @@ func (s *Subscription) start(inboxes *transport.Inboxes, took time.Duration) {
 	s.driver.Start()
 }
 
-// wrap makes a message of a frame, and counts the deliveries missing before it, if a gap in their numbers means a loss.
-// Each has an allocation of its own: messages that share one keep each other's payloads and headers in memory.
+// wrap returns the Msg of a frame. If a gap in the delivery numbers means a loss, it counts the deliveries missing before.
+// Each Msg is allocated alone: messages that share an allocation keep each other's payloads and headers in memory.
 func (s *Subscription) wrap(raw *nats.Msg, size int) pull.Message {
 	m := &Msg{raw: raw, sub: s, session: s.session.Load(), size: size}
 	if m.session.numbered {
@@ -57,23 +57,23 @@ func (s *Subscription) wrap(raw *nats.Msg, size int) pull.Message {
 
 var _ transport.Sink = (*run)(nil)
 
-// run is a call of Messages or Consume, as long as the consumer is the same: a standing demand, and the pool that it fills. It is the sink of
-// its demand.
+// run is a call of Messages or Consume for as long as its consumer stays the same. It has a standing demand and the pool that the demand fills,
+// and is the demand's sink.
 type run struct {
 	sub     *Subscription
 	kind    callKind
 	set     *settings
-	handler Handler  // nil: the caller settles what it takes
-	session *session // in which it began
+	handler Handler  // nil: the caller settles the messages
+	session *session // in which the run began
 	report  *worker.Reporter
 	pool    *worker.Pool[*Msg]
 	demand  pull.Demand
 
-	pending    atomic.Int64 // messages that the consumer had left when it delivered the last one
+	pending    atomic.Int64 // messages pending at the consumer when it delivered the last one
 	confirming atomic.Bool  // ackAgain waits for a confirmation
 }
 
-// open starts reading ahead. Without a handler the caller settles what it takes.
+// open starts a run, which reads ahead. If h is nil, the caller settles the messages.
 func (s *Subscription) open(c callKind, set *settings, h Handler) *run {
 	session := s.session.Load()
 	o, cfg := &set.run, &session.cfg
@@ -123,14 +123,14 @@ func (s *Subscription) open(c callKind, set *settings, h Handler) *run {
 	s.calls.mu.Lock()
 	s.calls.runs = append(s.calls.runs, r)
 	s.calls.mu.Unlock()
-	for n := session; n != s.session.Load(); { // it has changed before the run was one of those that follow it
+	for n := session; n != s.session.Load(); { // the session changed before the run was in the list that follows it
 		n = s.session.Load()
 		r.follow(n)
 	}
 	return r
 }
 
-// ops are what the run's pool does with messages.
+// ops returns the operations that the run's pool calls.
 func (r *run) ops() worker.Ops[*Msg] {
 	s, before := r.sub, r.sub.nc.LastError()
 	return worker.Ops[*Msg]{
@@ -158,10 +158,10 @@ func (r *run) ops() worker.Ops[*Msg] {
 	}
 }
 
-// errExpired gives up a message by ExpiresAt.
+// errExpired is the refusal of a message that ExpiresAt gives up.
 var errExpired = &worker.Refusal{Reason: "expired"}
 
-// The checks before a handler begins are those of ExpiresAt, MaxCrashes, Limited and Named. That of Named has no error.
+// A message passes the checks of ExpiresAt, MaxCrashes, Limited and Named before its handler starts. The last never fails.
 
 // expire is the check of ExpiresAt.
 func (r *run) expire(ctx context.Context, m *Msg) (begun context.Context, end func(), err error) {
@@ -185,14 +185,14 @@ func (r *run) begin(ctx context.Context, m *Msg) (begun context.Context, end fun
 func (r *run) limit(ctx context.Context, m *Msg) (begun context.Context, end func(), err error) {
 	limiter, key := r.set.run.limiter, r.set.run.limitKey(m)
 	release, err := limiter.TryAcquire(key)
-	if err != nil { // it is closed
+	if err != nil { // the limiter is closed
 		return ctx, nil, &worker.Wait{Until: worker.For(time.Second), Err: fmt.Errorf("jetpull: Limited: %w", err)}
 	}
 	if release == nil {
 		return ctx, nil, &worker.Wait{Until: func(ctx context.Context) { _ = limiter.Await(ctx, key) }}
 	}
 	limited, done := limiter.Context(ctx, key)
-	if limited == ctx { // or else each message would have a function of its own
+	if limited == ctx { // saves a closure for each message
 		return ctx, release, nil
 	}
 	return limited, func() { done(); release() }, nil
@@ -205,7 +205,7 @@ func (r *run) name(ctx context.Context, m *Msg) (begun context.Context, end func
 	return begun, end, nil
 }
 
-// failureOf is the part of a batch's error that a message has.
+// failureOf returns the error of one message from that of its batch.
 func failureOf(err error, m *Msg) error {
 	if some, ok := errors.AsType[BatchError](err); ok {
 		return some[m]
@@ -227,13 +227,13 @@ func (m *Msg) identify() (id worker.ID, delivered, number uint64) {
 	return worker.ID{Seq: a.StreamSeq, Stored: a.Timestamp}, a.Delivered, a.ConsumerSeq
 }
 
-// handBack hands back messages that no handler has started, when the pulls of the run are gone. With ack policy none it keeps them
-// for the next call. If it fails, the server redelivers the message after AckWait.
+// handBack hands back a message that no handler has started, once the pulls of the run are gone. With ack policy none it keeps the
+// message for the next call. If it fails, the server redelivers the message after AckWait.
 func (r *run) handBack(m *Msg) {
 	r.sub.driver.Do(func(e *pull.Engine, now pull.At) { e.Return(now, r.demand.Terms, m, m.size) })
 }
 
-// Deliver takes messages from the driver; with done there are no more.
+// Deliver takes messages from the driver. If done, no more follow; err is the reason, if it is not the end of the call.
 func (r *run) Deliver(ms []pull.Message, done bool, err error) {
 	if len(ms) > 0 {
 		r.pending.Store(int64(ms[len(ms)-1].(*Msg).ack().Pending))
@@ -250,7 +250,7 @@ func (r *run) Deliver(ms []pull.Message, done bool, err error) {
 	}
 	if err = r.sub.public(context.Background(), err); errors.Is(err, ErrConsumerDeleted) {
 		r.report.Problem(err)
-		r.sub.driver.Do(func(e *pull.Engine, now pull.At) { e.Fail(now, err, false) }) // the other calls need not find out
+		r.sub.driver.Do(func(e *pull.Engine, now pull.At) { e.Fail(now, err, false) }) // so that the other calls end too
 		if r.set.run.awaitConsumer {
 			err = worker.ErrReconfigured
 		}
@@ -258,10 +258,10 @@ func (r *run) Deliver(ms []pull.Message, done bool, err error) {
 	r.pool.End(err)
 }
 
-// Problem takes the reason for which a pull failed; nil: pulls are answered again.
+// Problem reports why a pull failed. If err is nil, pulls are answered again.
 func (r *run) Problem(err error) { r.report.Problem(r.sub.public(context.Background(), err)) }
 
-// next returns the run that follows r, which has ended because the consumer is another one, or gone and awaited; nil: the call is over.
+// next returns the run that follows r, if r ended because the consumer was replaced, or deleted and is awaited. Otherwise it returns nil.
 func (r *run) next(ctx context.Context) (*run, error) {
 	if err := r.pool.Err(); !errors.Is(err, worker.ErrReconfigured) {
 		return nil, err
@@ -273,7 +273,7 @@ func (r *run) next(ctx context.Context) (*run, error) {
 		}
 	}
 	s := r.sub
-	for s.read(ctx, s.driver.Now()) != nil || ctx.Err() != nil { // it is gone, or the call is over
+	for s.read(ctx, s.driver.Now()) != nil || ctx.Err() != nil { // the consumer is gone, or the call is over
 		select {
 		case <-time.After(readSoon):
 		case <-s.driver.Over.Done():
@@ -290,7 +290,7 @@ func (r *run) next(ctx context.Context) (*run, error) {
 	return s.open(r.kind, &set, r.handler), nil
 }
 
-// endPool ends the run's pool and takes the run off the list.
+// endPool closes the run's pool and removes the run from the list.
 func (r *run) endPool() {
 	r.pool.Close()
 	s := r.sub
@@ -300,7 +300,7 @@ func (r *run) endPool() {
 }
 
 // close ends the call. It hands back the messages that were not started. While the connection is up, and within most, it waits
-// until messages on the wire have been handed back too. Then it gives up the pin: five round trips at most, with a reading that has begun before.
+// until messages in flight have been handed back too. Then it gives up the pin. With a reading in progress, all this takes five round trips at most.
 func (r *run) close(most time.Duration) {
 	r.endPool()
 	s := r.sub
@@ -317,7 +317,7 @@ func (r *run) close(most time.Duration) {
 	}
 }
 
-// openRuns are the calls of Messages and Consume that run.
+// openRuns returns the runs of Messages and Consume that have not ended.
 func (s *Subscription) openRuns() []*run {
 	s.calls.mu.Lock()
 	defer s.calls.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 	"github.com/jetpull/jetpull/limit"
 )
 
-// said is how many lines were logged, but for those that only a debugger reads.
+// said returns how many lines were logged, without those of level debug.
 func (w *world) said() int { return len(w.Logs.With("level=")) - len(w.Logs.With("level=DEBUG")) }
 
 func countIs(errs []error, target error) (n int) {
@@ -33,13 +33,13 @@ func countIs(errs []error, target error) (n int) {
 	return n
 }
 
-// Something keeps Consume from its messages for a while. Few requests go out
-// meanwhile, its begin and its end are logged once, and messages flow soon after
-// it is possible, each once.
+// A fault keeps messages from Consume for a while. Few requests are sent meanwhile,
+// the begin and the end of the fault are logged once, and soon after it each message
+// arrives once.
 func TestConsumeBacksOffAndComesBack(t *testing.T) {
 	type disturbance struct {
 		begin, end func(*world)
-		is         error // that OnError is given for each refusal
+		is         error // that OnError gets for each refusal
 		back       time.Duration
 	}
 	refused := func(code int, text string, is error, back time.Duration) disturbance {
@@ -117,9 +117,9 @@ func TestConsumeOfADeletedConsumer(t *testing.T) {
 						w.C().Delete()
 						if !await {
 							require.ErrorIs(t, r.result(), jetpull.ErrConsumerDeleted)
-							// Without a word of the server, a consumer that is not found may be there in a moment.
+							// Without a status of the server, a consumer that is not found may exist a moment later.
 							require.LessOrEqual(t, time.Since(deleted), map[bool]time.Duration{true: 4 * time.Second, false: time.Second}[silent])
-							synctest.Wait() // OnError is called on a goroutine of its own
+							synctest.Wait() // OnError is called on another goroutine
 							require.Positive(t, countIs(r.errs.all(), jetpull.ErrConsumerDeleted))
 							return
 						}
@@ -215,7 +215,7 @@ func TestTheDefaultLogger(t *testing.T) {
 	}
 }
 
-// A pull falls silent because the network is, its inbox waits for a sign of life, and the connection breaks.
+// A pull becomes silent because the network is, its inbox waits for an answer, and the connection is lost.
 func TestASilentInboxEndsWithItsConnection(t *testing.T) {
 	for range 20 {
 		on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
@@ -236,8 +236,8 @@ func TestASilentInboxEndsWithItsConnection(t *testing.T) {
 	}
 }
 
-// How much is held follows the handlers' speed: workers never wait for messages
-// that are there, and none waits for more than a quarter of AckWait.
+// The window follows the handlers' speed: workers never wait for available
+// messages, and no message waits for more than a quarter of AckWait.
 func TestAdaptiveWindow(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{AckWait: 8 * time.Second, MaxAckPending: -1}, func(t *testing.T, w *world) {
 		var takes atomic.Int64
@@ -253,7 +253,7 @@ func TestAdaptiveWindow(t *testing.T) {
 		require.LessOrEqual(t, w.sub.Stats().Window, 1792)
 		takes.Store(int64(30 * time.Millisecond))
 		w.Publish(4000)
-		stage.Pass(100 * time.Second) // enough to work off what was read ahead before
+		stage.Pass(100 * time.Second) // enough to handle the messages that were read ahead before
 		st := w.sub.Stats()
 		require.InDelta(t, 66, st.Window, 3, "2 s, a quarter of AckWait, at 30 ms a message")
 		require.LessOrEqual(t, st.Buffered+st.Running, 70)
@@ -261,8 +261,8 @@ func TestAdaptiveWindow(t *testing.T) {
 	})
 }
 
-// A server that has reached MaxAckPending delivers as many messages again a round trip later, on any link: a pull is there when the
-// acknowledgements are.
+// On any link, a server that has reached MaxAckPending delivers as many messages again a round trip later: when the acknowledgements
+// arrive, it has a pull.
 func TestMaxAckPendingIsOutstandingOnAnyLink(t *testing.T) {
 	const trips = 10
 	for _, most := range []int{10, 256, 1000} {
@@ -280,9 +280,9 @@ func TestMaxAckPendingIsOutstandingOnAnyLink(t *testing.T) {
 	}
 }
 
-// Bytes held stay within their limit, by default about 64 MiB, though large
-// messages come behind small ones; what is larger alone comes when nothing else is
-// held, and none is kept back.
+// The bytes held stay within their limit, by default about 64 MiB, even if large
+// messages follow small ones. A message larger than the limit arrives when nothing
+// else is held, and no message is withheld.
 func TestBytesHeldAreBounded(t *testing.T) {
 	const mib = 1 << 20
 	for name, tt := range map[string]struct {
@@ -339,7 +339,7 @@ func TestBytesHeldAreBounded(t *testing.T) {
 	}
 }
 
-// Two pulls of a Consume, or a quarter of MaxWaiting, wait at the server at most, so that other clients find a place.
+// At most two pulls of a Consume, or a quarter of MaxWaiting, wait at the server, which leaves places for other clients.
 // A MaxRequestExpires that would make hundreds of pulls a second makes ten, with a warning.
 func TestAShortMaxRequestExpires(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{MaxRequestExpires: milli}, func(t *testing.T, w *world) {
@@ -366,7 +366,7 @@ func TestConsumeLeavesMaxWaitingToOthers(t *testing.T) {
 	})
 }
 
-// If the key function of Limited panics, the start that MaxCrashes has recorded has its end.
+// If the key function of Limited panics, the start that MaxCrashes has recorded gets its end.
 func TestALimitKeyThatPanicsLeavesNoStart(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		b := &natstest.Bucket{}

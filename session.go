@@ -24,8 +24,8 @@ type session struct {
 	cfg     jetstream.ConsumerConfig // the fields that the client uses
 	created time.Time
 	ackNone bool
-	// numbered is set where a gap between the numbers of deliveries says that one was lost: nothing is redelivered, or no
-	// other client gets any.
+	// numbered reports whether a gap in the delivery numbers means a lost delivery: nothing is redelivered, or no other
+	// client gets messages.
 	numbered bool
 }
 
@@ -44,13 +44,13 @@ func sessionOf(info *jetstream.ConsumerInfo) *session {
 	}
 }
 
-// continues reports whether a run of the session before can go on: the consumer is the same, and its deliveries mean the same.
+// continues reports whether a run of the session before can continue: the consumer was not recreated, and has the same policy and groups.
 func (n *session) continues(before *session) bool {
 	return n.created.Equal(before.created) && n.cfg.PriorityPolicy == before.cfg.PriorityPolicy &&
 		reflect.DeepEqual(n.cfg.PriorityGroups, before.cfg.PriorityGroups)
 }
 
-// limits are those of pulls.
+// limits returns the consumer's limits of pulls.
 func (n *session) limits() pull.Limits {
 	cfg := &n.cfg
 	return pull.Limits{
@@ -65,7 +65,7 @@ func (n *session) limits() pull.Limits {
 	}
 }
 
-// pool is what a pool uses of the session. Only messages that handlers settle are remembered. trip is a round trip to the server.
+// pool returns the part of the session that a pool uses. Only messages that handlers settle are remembered. trip is the round trip to the server.
 func (n *session) pool(handlers bool, trip time.Duration) worker.Consumer {
 	cfg, c := &n.cfg, worker.Consumer{AckNone: n.ackNone, WindowMost: maxPrefetch}
 	if c.AckNone {
@@ -83,46 +83,46 @@ func (n *session) pool(handlers bool, trip time.Duration) worker.Consumer {
 }
 
 const (
-	// defaultAckWait is the server's where the consumer has none.
+	// defaultAckWait is the server's default for a consumer without AckWait.
 	defaultAckWait = 30 * time.Second
-	// remembered is how many settled messages a Consume remembers. A lost acknowledgement shows after AckWait,
-	// when many others may have been handled, however small MaxAckPending is.
+	// remembered is the number of settled messages that a Consume remembers. A lost acknowledgement shows only after
+	// AckWait, when many other messages may have been handled, even if MaxAckPending is small.
 	remembered = 1000
 )
 
-// config is the consumer's configuration as it was read last.
+// config returns the consumer's configuration as it was last read.
 func (s *Subscription) config() *jetstream.ConsumerConfig { return &s.session.Load().cfg }
 
 const (
-	// readMost is how long one reading of the consumer may take. A consumer without a leader does not answer.
+	// readMost is the timeout of one reading of the consumer. A consumer without a leader does not answer.
 	readMost = time.Second
-	// readSoon is when the consumer is read after messages have arrived, or a reading has not found it.
+	// readSoon is the delay of a reading after messages have arrived, or after a reading has not found the consumer.
 	readSoon = 500 * time.Millisecond
 	// readRarely is the longest pause between two readings while messages are held and none arrive. When none are held, there are no readings.
 	readRarely = 4 * time.Second
 	// proofGap is the pause between two readings while the engine is Proving.
 	proofGap = 20 * time.Millisecond
-	// freshFor is how old the reading may be by which a failed attempt is judged.
+	// freshFor is the maximum age of the reading by which a failed attempt is judged.
 	freshFor = 250 * time.Millisecond
-	// goneAfter is how long readings have to miss the consumer until it counts as gone. A server that has just started may not know its consumers yet.
+	// goneAfter is how long readings must not find the consumer before it counts as gone. A server that has just started may not know it yet.
 	goneAfter = 3 * time.Second
 )
 
-// watcher has the consumer read: at once if it may have changed or be gone, or the engine wants proof, and from time to time while
-// messages arrive or are held, because the server does not report an edit.
+// watcher schedules readings of the consumer: at once if it may have changed or be gone, or if the engine needs proof, and periodically
+// while messages arrive or are held, because the server does not report edits.
 type watcher struct {
 	mu        sync.Mutex
 	timer     *time.Timer  // of watch
-	due       pull.At      // when it fires; 0: it does not
-	arrivedAt atomic.Int64 // when the last messages did
+	due       pull.At      // when timer fires; 0: it is stopped
+	arrivedAt atomic.Int64 // when messages last arrived
 
-	turn    chan struct{} // has an element while a goroutine reads, which owns the fields below
+	turn    chan struct{} // a semaphore: the goroutine that reads the consumer holds it, and owns the fields below
 	readAt  pull.At       // when the last reading began
-	err     error         // of that; it matches ErrConsumerDeleted if the consumer is gone
-	missing pull.At       // since when readings miss the consumer; 0: the last answer found it
+	err     error         // its result; matches ErrConsumerDeleted if the consumer is gone
+	missing pull.At       // since when readings do not find the consumer; 0: the last answer found it
 }
 
-// readWithin has the consumer read after d at the latest.
+// readWithin schedules a reading of the consumer in d at the latest.
 func (s *Subscription) readWithin(d time.Duration) {
 	w := &s.watcher
 	w.mu.Lock()
@@ -133,13 +133,13 @@ func (s *Subscription) readWithin(d time.Duration) {
 	}
 }
 
-// arrived has the consumer read soon, because messages have arrived.
+// arrived schedules a reading of the consumer, because messages have arrived.
 func (s *Subscription) arrived() {
 	s.watcher.arrivedAt.Store(int64(s.driver.Now()))
 	s.readWithin(readSoon)
 }
 
-// watch reads the consumer, and sees to the next reading. After a reconnect there is one in any case.
+// watch reads the consumer, and schedules the next reading. Without a connection it does nothing: a reconnect causes a reading.
 func (s *Subscription) watch(ctx context.Context) {
 	w := &s.watcher
 	w.mu.Lock()
@@ -162,8 +162,8 @@ func (s *Subscription) watch(ctx context.Context) {
 	}
 }
 
-// fresh has the consumer read if the last reading is too old to judge a failed attempt by: MaxDeliver can be lower by now, and
-// then a message that is handed back is not delivered again. It reports false if MaxDeliver is not known now.
+// fresh reads the consumer if the last reading is too old to judge a failed attempt by: MaxDeliver may be lower by now, and
+// then a message that is handed back is not delivered again. fresh reports whether MaxDeliver is known.
 func (s *Subscription) fresh(ctx context.Context) (known bool) {
 	ctx, cancel := context.WithTimeout(ctx, readSoon)
 	defer cancel()
@@ -174,10 +174,10 @@ func (s *Subscription) fresh(ctx context.Context) (known bool) {
 	return known
 }
 
-// errMissing says that a reading did not find the consumer, which proves nothing yet.
+// errMissing says that a reading did not find the consumer. That proves nothing until goneAfter has passed.
 var errMissing = errors.New("not found, for now")
 
-// read reads the consumer, unless another goroutine has begun to after since, and makes it the session.
+// read reads the consumer and makes it the session. If a reading has begun after since, read returns its result instead.
 func (s *Subscription) read(ctx context.Context, since pull.At) error {
 	w := &s.watcher
 	limited, cancel := context.WithTimeout(ctx, readMost)
@@ -220,7 +220,7 @@ func (s *Subscription) read(ctx context.Context, since pull.At) error {
 	return err
 }
 
-// replaceSession makes n the session, if it differs from the one before. The runs follow it first, and then the limits of pulls.
+// replaceSession makes n the session if it differs from the current one. It applies n to the runs, and then to the limits of pulls.
 func (s *Subscription) replaceSession(n *session) {
 	before := s.session.Load()
 	if n.created.Equal(before.created) && reflect.DeepEqual(n.cfg, before.cfg) {
@@ -233,8 +233,8 @@ func (s *Subscription) replaceSession(n *session) {
 	s.driver.Do(func(e *pull.Engine, _ pull.At) { e.SetLimits(n.limits()) })
 }
 
-// follow makes the run go by another session. A change of numbers holds for the messages that it has, and ends nothing. The run ends
-// if deliveries mean something else from now on, and the call too where a new one would fail.
+// follow applies another session to the run. Changed limits also apply to the messages that the run holds, and end nothing. The run
+// ends if it cannot continue in n, and the call ends if a new call would fail.
 func (r *run) follow(n *session) {
 	r.report.Later(slog.LevelInfo, "jetpull: the consumer's configuration has changed",
 		"ack_wait", n.cfg.AckWait, "backoff", n.cfg.BackOff, "max_deliver", n.cfg.MaxDeliver, "max_ack_pending", n.cfg.MaxAckPending)

@@ -27,9 +27,9 @@ func (w *world) recreate(change func(*jetstream.ConsumerConfig)) {
 	w.AddConsumer(cfg)
 }
 
-// A consumer that was recreated or updated while the connection was down is
-// worked on by its new configuration. Handlers that run go on; what waits goes
-// back.
+// A consumer that was recreated or updated while the connection was down is used
+// with its new configuration. Running handlers continue, and waiting messages are
+// handed back.
 func TestConsumeFollowsAShorterAckWait(t *testing.T) {
 	short := func(cfg *jetstream.ConsumerConfig) { cfg.AckWait = time.Second }
 	for name, change := range map[string]func(*world){
@@ -59,7 +59,7 @@ func TestACallCostsTheSameAfterAnEdit(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
-		allocs := func() float64 { // the least of some: the race detector adds one now and then
+		allocs := func() float64 { // the minimum of some runs: the race detector sometimes adds one
 			least := testing.AllocsPerRun(100, func() { _, _ = w.sub.Next(over) })
 			for range 9 {
 				least = min(least, testing.AllocsPerRun(100, func() { _, _ = w.sub.Next(over) }))
@@ -77,8 +77,8 @@ func TestACallCostsTheSameAfterAnEdit(t *testing.T) {
 	})
 }
 
-// A consumer that was recreated delivers its messages to handlers, also one that was handled while that happened: what
-// was settled for the old consumer says nothing of the new one.
+// A recreated consumer delivers its messages to handlers, even one that was handled meanwhile: a settlement for the old
+// consumer does not apply to the new one.
 func TestConsumeHandlesAgainForARecreatedConsumer(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		slow := true
@@ -100,8 +100,8 @@ func TestConsumeHandlesAgainForARecreatedConsumer(t *testing.T) {
 	})
 }
 
-// A configuration that a new call would refuse ends the one that runs, before a message of the new
-// consumer has come. Other changes it goes on with.
+// A configuration that a new call would refuse ends the running call, before a message of the new
+// consumer arrives. After other changes the call continues.
 func TestConsumeOfAConsumerThatIsAnother(t *testing.T) {
 	for says, tc := range map[string]struct {
 		cfg  jetstream.ConsumerConfig
@@ -160,7 +160,7 @@ func TestConsumeOfAConsumerThatIsAnother(t *testing.T) {
 	})
 }
 
-// Next and Fetch go by a lower limit unless the user asked for more.
+// Next and Fetch keep within a lowered limit, unless the user asks for more.
 func TestCallsGoByLimitsThatAreLowered(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		w.C().Update(func(cfg *jetstream.ConsumerConfig) { cfg.MaxRequestExpires, cfg.MaxRequestBatch = time.Second, 4 })
@@ -183,8 +183,8 @@ func TestCallsGoByLimitsThatAreLowered(t *testing.T) {
 	})
 }
 
-// An edit restarts nothing: no message is handed back or handled twice, whatever the client knew before. One of a field that the client
-// does not use is not even noticed.
+// An edit restarts nothing: no message is handed back or handled twice, whatever the client knew before. An edit of a field that the client
+// does not use has no effect at all.
 func TestAnEditRestartsNothing(t *testing.T) {
 	for name, tt := range map[string]struct {
 		edit func(*jetstream.ConsumerConfig)
@@ -216,8 +216,8 @@ func TestAnEditRestartsNothing(t *testing.T) {
 	}
 }
 
-// A shorter AckWait is noticed before the first message that was delivered after it, or shortly before it, is redelivered to another
-// client.
+// The client notices a shorter AckWait before the first message that was delivered after the edit, or shortly before, is redelivered
+// to another client.
 func TestAShorterAckWaitIsNoticed(t *testing.T) {
 	for _, before := range []time.Duration{0, 100 * milli, 10 * second} {
 		on(t, jetstream.ConsumerConfig{AckWait: 30 * second}, func(t *testing.T, w *world) {
@@ -235,8 +235,8 @@ func TestAShorterAckWaitIsNoticed(t *testing.T) {
 	}
 }
 
-// MaxDeliver that falls below MaxAttempts while messages fail: each message gets its dead letter at its last delivery. Then the
-// call ends as a new one would.
+// MaxDeliver falls below MaxAttempts while messages fail. Each message gets its dead letter at its last delivery. Then the call
+// ends, as a new one would.
 func TestMaxDeliverBelowMaxAttempts(t *testing.T) {
 	for _, delay := range []time.Duration{0, 100 * milli, second} {
 		on(t, jetstream.ConsumerConfig{MaxDeliver: 10}, func(t *testing.T, w *world) {
@@ -252,7 +252,7 @@ func TestMaxDeliverBelowMaxAttempts(t *testing.T) {
 			w.C().Update(func(cfg *jetstream.ConsumerConfig) { cfg.MaxDeliver = 2 })
 			require.ErrorIs(t, r.result(), jetpull.ErrInvalidOption)
 			other := w.consume(func(ctx, *jetpull.Msg) error { return errBroken }, jetpull.MaxAttempts(2), jetpull.DeadLetter("dead.s"))
-			stage.Pass(10 * second) // those that were handed back
+			stage.Pass(10 * second) // the messages that were handed back
 			require.NoError(t, other.stop())
 			require.Equal(t, 5, w.Model.Messages("D"), "dead letters")
 			require.Empty(t, w.C().Unsettled())
@@ -260,8 +260,8 @@ func TestMaxDeliverBelowMaxAttempts(t *testing.T) {
 	}
 }
 
-// MaxDeliver that falls while a dead letter is being stored: the delivery has become the last one, so the worker tries until the dead letter is there.
-// It may have become that too while the consumer cannot be read.
+// MaxDeliver falls while a dead letter is being stored. The delivery has become the last one, so the worker tries until the dead letter is stored.
+// While the consumer cannot be read, that may be the case too.
 func TestMaxDeliverFallsWhileADeadLetterIsStored(t *testing.T) {
 	for _, lost := range []string{"dead.s", ">"} {
 		on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
@@ -283,7 +283,7 @@ func TestMaxDeliverFallsWhileADeadLetterIsStored(t *testing.T) {
 	}
 }
 
-// A filter that is edited to match the subject of dead letters in the consumer's own stream would be a loop: the call ends, as a new one
+// A filter that is edited to match the dead letter subject in the consumer's own stream would cause a loop. The call ends, as a new one
 // would be refused.
 func TestAnEditThatDeliversDeadLettersEndsTheCall(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{FilterSubject: "s.a", MaxDeliver: 9}, func(t *testing.T, w *world) {
@@ -304,8 +304,8 @@ func TestAnEditThatDeliversDeadLettersEndsTheCall(t *testing.T) {
 	})
 }
 
-// A reset delivers messages again, to their handlers: also those that were settled a moment before. A crash of the server repeats
-// deliveries too, and they are not handled again.
+// After a reset, handlers get messages again, even those that were settled a moment before. A crash of the server repeats deliveries
+// too, but these are not handled again.
 func TestAResetIsHandledAgain(t *testing.T) {
 	for name, cfg := range map[string]stage.Config{
 		"one server": {},
@@ -338,7 +338,7 @@ func TestAResetIsHandledAgain(t *testing.T) {
 	}
 }
 
-// A server that has just started does not know its consumers yet. Nothing ends by that.
+// A server that has just started does not know its consumers yet. That ends no call.
 func TestAConsumerThatIsNotFoundForAMoment(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		r := w.consume(taking(&w.j, 0))

@@ -24,7 +24,7 @@ const (
 	defaultMaxWait      = 5 * time.Second
 	defaultDrainTimeout = 30 * time.Second
 	minWait             = time.Millisecond
-	// maxWait bounds waits and delays: what is longer is a mistake in units.
+	// maxWait bounds waits and delays. A longer one is a mistake in units.
 	maxWait     = 365 * 24 * time.Hour
 	maxBatch    = math.MaxInt32
 	maxPrefetch = transport.MaxOnOrder
@@ -59,16 +59,16 @@ type settings struct {
 	onUnpin   func(PinEvent)
 	logger    *slog.Logger // nil: slog's default
 	run       runSettings
-	given     map[string]bool // the options that were given, by name
+	given     map[string]bool // names of the options that were given
 }
 
-// runSettings are those of Messages and Consume.
+// runSettings are the settings of Messages and Consume.
 type runSettings struct {
 	worker.Settings
 	orderedBy     func(*Msg) string
 	deadLetter    string
 	crashes       *crash.Counter // nil: no limit
-	named         string         // of the service; empty: there is none
+	named         string         // name of the service; empty: no service
 	service       *running.Service
 	batch         BatchHandler // of ConsumeBatch
 	expiresAt     func(*Msg) time.Time
@@ -92,10 +92,10 @@ func defaultSettings() *settings {
 	}
 }
 
-// log is where a call logs.
+// log returns the logger of a call.
 func (s *settings) log() *slog.Logger { return cmp.Or(s.logger, slog.Default()) }
 
-// settings are those of one call, after the checks that every call shares.
+// settings returns the settings of one call, after the checks that all calls share.
 func (s *Subscription) settings(ctx context.Context, c callKind, opts []option) (*settings, error) {
 	if err := s.check(ctx); err != nil {
 		return nil, err
@@ -117,14 +117,14 @@ func (s *Subscription) settings(ctx context.Context, c callKind, opts []option) 
 	return set, nil
 }
 
-// with returns the settings of a call on a consumer with cfg: the defaults, changed by opts. bounded says that its context has
-// a deadline.
+// with returns the settings of a call on a consumer with cfg: the defaults, changed by opts. bounded reports whether the call's
+// context has a deadline.
 func (s *settings) with(c callKind, cfg *jetstream.ConsumerConfig, opts []option, bounded bool) (*settings, error) {
 	n := *s
 	n.given = maps.Clone(s.given)
 	callOpts := make(map[string]bool, len(opts))
 	for i, o := range opts {
-		if o.name == "Use" && !callOpts["Use"] { // those of a call add up, and replace the defaults
+		if o.name == "Use" && !callOpts["Use"] { // the Use options of a call add up, and replace the defaults
 			n.run.use = nil
 		}
 		switch {
@@ -137,8 +137,8 @@ func (s *settings) with(c callKind, cfg *jetstream.ConsumerConfig, opts []option
 		n.given[o.name], callOpts[o.name] = true, true
 	}
 	if c != callSubscribe {
-		// NoWait and FillBatch of a call take the place of the other one among the defaults; only together they
-		// are a contradiction.
+		// A call's NoWait overrides a default FillBatch, and the reverse. They contradict each other only if both
+		// are given in the same place.
 		n.fillBatch = n.fillBatch && (callOpts["FillBatch"] || !callOpts["NoWait"])
 		n.noWait = n.noWait && (callOpts["NoWait"] || !callOpts["FillBatch"])
 	}
@@ -146,11 +146,11 @@ func (s *settings) with(c callKind, cfg *jetstream.ConsumerConfig, opts []option
 }
 
 // check refuses options that contradict each other, and options that do not fit the consumer, so that the caller gets a
-// specific error instead of the server's 400. callOpts are the options that were given to the call itself. A default
-// heartbeat can be too long for a call, which then ignores it.
+// specific error instead of the server's 400. callOpts are the options that were given to the call itself. A call
+// without MaxWait ignores a default heartbeat that is too long for it.
 func (s *settings) check(c callKind, cfg *jetstream.ConsumerConfig, callOpts map[string]bool, bounded bool) error {
 	o, t, policy := &s.run, &s.terms, cfg.PriorityPolicy
-	beat, longest := time.Duration(0), time.Duration(math.MaxInt64) // of a heartbeat
+	beat, longest := time.Duration(0), time.Duration(math.MaxInt64) // the heartbeat to check, and its maximum
 	switch {
 	case c&callRun != 0 && callOpts["Heartbeat"]:
 		beat, longest = t.Heartbeat, pull.StandingExpires/2
@@ -218,13 +218,13 @@ func (s *settings) check(c callKind, cfg *jetstream.ConsumerConfig, callOpts map
 	return nil
 }
 
-// fits refuses the settings of a call that goes on with a changed consumer, as a new call with them would be refused.
+// fits returns the error that a new call with these settings would return on the changed consumer.
 func (s *settings) fits(c callKind, cfg *jetstream.ConsumerConfig) error {
 	return cmp.Or(s.check(c, cfg, nil, true), s.run.checkLoop(cfg))
 }
 
-// consumerNeeds are the options that not every consumer has a use for: those of a priority policy, and without one those that
-// need acknowledgements.
+// consumerNeeds lists the options that only some consumers support. Options without a value function need the priority policy;
+// those with one need acknowledgements.
 var consumerNeeds = []struct {
 	option string
 	policy jetstream.PriorityPolicy
@@ -248,15 +248,15 @@ var policyNames = map[jetstream.PriorityPolicy]string{
 	jetstream.PriorityPolicyOverflow: "overflow", jetstream.PriorityPolicyPrioritized: "prioritized",
 }
 
-// OptionError is an option or an argument that cannot be used. It matches [ErrInvalidOption].
+// OptionError is the error for an option or an argument that cannot be used. It matches [ErrInvalidOption].
 type OptionError struct {
 	// Option is the name of the option, or of the argument.
 	Option string
-	// Problem is what is wrong with it, with which value, and what to do.
+	// Problem describes what is wrong, with which value, and what to do.
 	Problem string
 }
 
-// Error names the option, what is wrong and what to do.
+// Error returns the name of the option and its problem.
 func (e *OptionError) Error() string {
 	return fmt.Sprintf("%v: %s: %s", ErrInvalidOption, e.Option, e.Problem)
 }
@@ -264,14 +264,14 @@ func (e *OptionError) Error() string {
 // Unwrap returns ErrInvalidOption.
 func (e *OptionError) Unwrap() error { return ErrInvalidOption }
 
-// invalid is an OptionError.
+// invalid returns an OptionError.
 func invalid(option, format string, args ...any) error {
 	return &OptionError{option, fmt.Sprintf(format, args...)}
 }
 
 const nilFunction = "the function is nil; leave the option out"
 
-// problem is what is wrong with the value of an option if it is bad.
+// problem returns the formatted text if bad, and otherwise an empty string.
 func problem(bad bool, format string, args ...any) string {
 	if !bad {
 		return ""

@@ -15,7 +15,7 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
-// Options of a call and defaults that exclude each other: the call's count.
+// If an option of a call and a default exclude each other, the call's option applies.
 func TestCallsOverrideDefaults(t *testing.T) {
 	for name, tt := range map[string]struct {
 		defaults []jetpull.SubscribeOption
@@ -178,7 +178,7 @@ func TestSubscribeRefuses(t *testing.T) {
 		require.ErrorIs(t, err, jetpull.ErrInvalidOption)
 		require.ErrorContains(t, err, "headers only")
 		require.NoError(t, sub.Close(t.Context()))
-		// Nothing about a consumer says that nats.go's OrderedConsumer made it.
+		// A consumer of nats.go's OrderedConsumer cannot be recognized.
 		live := jetstream.ConsumerConfig{
 			Name: "live_7", AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: 5 * time.Minute,
 		}
@@ -227,15 +227,15 @@ func TestSubscribeRefuses(t *testing.T) {
 	})
 }
 
-// foreign makes the server answer for the info of a consumer that is not
-// modelled.
+// foreign makes the server answer requests for the info of a consumer that is
+// not modelled.
 func (w *world) foreign(cfg jetstream.ConsumerConfig) {
 	w.Peer.OnRequest("$JS.API.CONSUMER.INFO.S."+cfg.Name, func(p *natstest.Peer, r natstest.Request) {
 		p.ReplyJSON(r.Reply, jetstream.ConsumerInfo{Stream: "S", Name: cfg.Name, Config: cfg})
 	})
 }
 
-// If the context leaves no time for two heartbeats of the wanted kind, a pull has those of a call without the option.
+// If the context leaves no time for two heartbeats of the option, a pull has the default heartbeat.
 func TestAHeartbeatAndAShortDeadline(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		for beat, want := range map[time.Duration]time.Duration{400 * milli: 400 * milli, 10 * second: 200 * milli} {
@@ -249,7 +249,7 @@ func TestAHeartbeatAndAShortDeadline(t *testing.T) {
 	})
 }
 
-// Each pull, at once or for later, carries the terms of its call, and no others.
+// Each no-wait pull and each long pull carries the terms of its call, and no others.
 func TestPullsCarryTheirTerms(t *testing.T) {
 	group := jetpull.Group("g")
 	for name, tt := range map[string]struct {

@@ -5,35 +5,35 @@ import "github.com/jetpull/jetpull/internal/pull"
 // Stats are counters of a Subscription since Subscribe, and gauges of its
 // present state. Reading them is cheap: no request is sent.
 type Stats struct {
-	// Pulls counts pull requests sent; Messages and Bytes what they brought.
+	// Pulls counts pull requests sent. Messages and Bytes count what they delivered.
 	Pulls, Messages, Bytes uint64
 	// Acks, Naks, Terms and InProgress count acknowledgements sent, those of HandedBack included.
 	Acks, Naks, Terms, InProgress uint64
-	// HandedBack counts messages that the client NAKed without delay: messages that arrived after their caller had returned, messages that
-	// were not started when a call ended, and those whose handlers its end cancelled. Dropped counts messages lost with ack policy none: see
+	// HandedBack counts messages that the client NAKed without delay: messages that arrived after their caller had returned, and when a call
+	// ended, messages that were not started or whose handlers were cancelled. Dropped counts messages lost with ack policy none: see
 	// [Subscription.Close].
 	HandedBack, Dropped uint64
-	// Redelivered counts redeliveries that Messages and Consume got.
+	// Redelivered counts redeliveries that Messages and Consume received.
 	Redelivered uint64
 	// Silent counts pulls that the server did not answer, or stopped answering.
 	Silent uint64
 	Attempts
-	// Reconnects counts how often the connection came back.
+	// Reconnects counts reconnects of the connection.
 	Reconnects uint64
 	// Statuses counts status frames by code.
 	Statuses map[int]uint64
 
-	// Outstanding is how many messages open pulls may still bring.
+	// Outstanding is the number of messages that open pulls may still bring.
 	Outstanding int
-	// Buffered and Running are the messages that Messages and Consume hold ready and are handling; Window is
-	// how many they may hold or have on order.
+	// Buffered and Running count the messages that wait in Messages and Consume, and those being handled.
+	// Window is how many messages they may hold or have on order.
 	Buffered, Running, Window int
-	// Pin is the pin id held in the Subscription's group, or "".
+	// Pin is the pin id held in the Subscription's group, or empty.
 	Pin string
 }
 
-// Attempts counts failed attempts of Consume's handlers that make an [Event]: all in Failed, those that had run for
-// [HandlerTimeout] in TimedOut, those that [ExpiresAt] ended in Expired, and by outcome in the other fields: see [EventOutcome].
+// Attempts counts failed attempts of Consume's handlers that make an [Event]. Failed counts all, TimedOut those that had run for
+// [HandlerTimeout], and Expired those that [ExpiresAt] ended. The other fields count attempts by outcome: see [EventOutcome].
 type Attempts struct {
 	Failed, TimedOut, Expired, Retried, DeadLettered, Terminated uint64
 }

@@ -17,11 +17,11 @@ import (
 	"github.com/jetpull/jetpull/internal/worker"
 )
 
-// The errors that calls return, for use with [errors.Is]. Each also matches the nats.go error for the same
-// condition, which is named in its comment, so code that checks for those goes on working.
+// Errors that calls return, for use with [errors.Is]. Each also matches the nats.go error for the same condition,
+// which its comment names, so code that checks for errors of nats.go continues to work.
 var (
-	// ErrTimeout says that the deadline of a call passed before a message came, or that its last pull expired, which is
-	// 100 ms before (see [MaxWait]); the text says which, and when. If the call ended by the deadline of its context, the
+	// ErrTimeout says that the deadline of a call passed before a message arrived, or that its last pull expired, which is
+	// 100 ms earlier (see [MaxWait]). The text says which, and when. If the call ended by the deadline of its context, the
 	// error matches [context.DeadlineExceeded] too. Also matches [nats.ErrTimeout].
 	ErrTimeout error = &sentinel{"timeout", []error{nats.ErrTimeout}}
 	// ErrNoMessages says that a call with NoWait found nothing to deliver. Also matches [jetstream.ErrNoMessages].
@@ -54,7 +54,7 @@ var (
 	ErrInvalidOption error = &sentinel{"invalid option", []error{jetstream.ErrInvalidOption}}
 	// ErrPayload says that [HandleJSON] could not decode the payload of a message.
 	ErrPayload error = &sentinel{"bad payload", []error{worker.ErrFinal}}
-	// ErrCancelled is the cause with which the context of a handler ends whose message was cancelled by request: see [Named].
+	// ErrCancelled is the cause with which a handler's context ends if its message was cancelled by request: see [Named].
 	ErrCancelled error = &sentinel{"cancelled by request", nil}
 	// ErrClosed says that the Subscription or its connection is closed. For a
 	// connection the error matches [nats.ErrConnectionClosed] too.
@@ -64,7 +64,7 @@ var (
 	ErrDrainTimeout error = &sentinel{"drain timeout", []error{nats.ErrDrainTimeout}}
 )
 
-// sentinel is an error with an identity here and others in nats.go.
+// sentinel is an error that also matches errors of nats.go.
 type sentinel struct {
 	text string
 	also []error
@@ -85,7 +85,7 @@ type StatusError struct {
 	Subject string
 }
 
-// Error names the status, its subject and what the caller can do about it.
+// Error returns the status, its subject and what the caller can do about it.
 func (e *StatusError) Error() string {
 	is := e.Unwrap()
 	text := fmt.Sprintf("jetpull: status %d %s", e.Code, e.Description)
@@ -101,7 +101,7 @@ func (e *StatusError) Error() string {
 	return text
 }
 
-// Unwrap returns the sentinel of the condition; nil: the status is none that ends a call.
+// Unwrap returns the sentinel of the condition, or nil if the status does not end a call.
 func (e *StatusError) Unwrap() error { return sentinels[wire.ConditionOf(e.Code, e.Description)] }
 
 // hints say what the caller can do about a condition.
@@ -123,7 +123,7 @@ var sentinels = map[wire.Condition]error{
 	wire.BadRequest: ErrBadRequest, wire.PinMismatch: jetstream.ErrPinIDMismatch, wire.NoResponders: ErrNoResponders,
 }
 
-// public is an error of the pull engine as the caller sees it, which has called with ctx.
+// public converts an error of the pull engine to the error of a call with ctx.
 func (s *Subscription) public(ctx context.Context, err error) error {
 	switch e := err.(type) { //nolint:errorlint // the engine does not wrap its own
 	case *pull.Timeout:
@@ -141,7 +141,7 @@ func (s *Subscription) public(ctx context.Context, err error) error {
 	return err
 }
 
-// timeoutError is ErrTimeout with the last problem before it.
+// timeoutError returns ErrTimeout with the last problem before it.
 func timeoutError(cause error) error {
 	if cause == nil {
 		return ErrTimeout
@@ -149,7 +149,7 @@ func timeoutError(cause error) error {
 	return fmt.Errorf("%w: last problem: %w", ErrTimeout, cause)
 }
 
-// contextError is the error of a call whose context has ended.
+// contextError returns the error of a call whose context has ended.
 func contextError(ctx context.Context, cause error) error {
 	err := context.Cause(ctx)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -168,8 +168,8 @@ func (s *Subscription) wrapError(what string, err error) error {
 	return fmt.Errorf("jetpull: %s from consumer %q on stream %q: %w", what, s.consumer, s.stream, closedError(err))
 }
 
-// requestError wraps the error of a request that was sent to subject. It began at begun, and before was the connection's last error before that. It
-// says whether there was a connection.
+// requestError wraps the error of a request to subject, which was sent at begun. before is the connection's last error before that. The result says
+// whether there was a connection.
 func requestError(nc *nats.Conn, before error, begun time.Time, what, subject string, err error) error {
 	refused := transport.Refusal(nc, before, subject)
 	unanswered := errors.Is(err, nats.ErrTimeout) || errors.Is(err, context.DeadlineExceeded)

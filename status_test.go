@@ -18,8 +18,8 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest/stage"
 )
 
-// After a fault that begins during a call and ends before its deadline, the call goes on within a
-// second.
+// After a fault that begins during a call and ends before its deadline, the call continues within
+// a second.
 func TestCallsOverFaults(t *testing.T) {
 	outage := func(d time.Duration) model.Config {
 		return model.Config{Replicas: 3, Outage: model.Delay{Min: d, Max: d}}
@@ -55,8 +55,8 @@ func TestCallsOverFaults(t *testing.T) {
 	}
 }
 
-// During a fault that does not end the call ends by its deadline and says so, and the next one
-// finds what there is.
+// During a lasting fault, the call ends by its deadline and says so, and the next call returns the
+// available messages.
 func TestCallsThatCannotPull(t *testing.T) {
 	pin := []jetpull.SubscribeOption{jetpull.Group("g")}
 	again := func(w *world) { w.TakePulls(nil) }
@@ -138,8 +138,8 @@ func TestAClosedConnection(t *testing.T) {
 	})
 }
 
-// Every status that nats-server 2.15 sends to a pull, and what a call says of it. It
-// ends the call, or what stood in the way last is named at the deadline.
+// Every status that nats-server 2.15 sends to a pull, and the error of the call. The
+// status ends the call, or is named at the deadline as the last problem.
 func TestEveryStatus(t *testing.T) {
 	for _, tt := range []struct {
 		code int
@@ -195,7 +195,7 @@ func TestEveryStatus(t *testing.T) {
 	}
 }
 
-// A StatusError that a program makes, as for a test of its own, is as one of the server's.
+// A StatusError that a program creates, for example for its own test, behaves like one of the server.
 func TestStatusErrorsOfPrograms(t *testing.T) {
 	for _, tt := range []struct {
 		err  jetpull.StatusError
@@ -218,8 +218,8 @@ func TestStatusErrorsOfPrograms(t *testing.T) {
 	}
 }
 
-// The sentinels stand for different conditions and match neither each other nor
-// each other's of nats.go.
+// The sentinels stand for different conditions. They match neither each other nor
+// the errors of nats.go for other conditions.
 func TestSentinelsAreDistinct(t *testing.T) {
 	all := [][]error{
 		{jetpull.ErrTimeout, nats.ErrTimeout},

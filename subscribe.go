@@ -25,32 +25,32 @@ type Subscription struct {
 	js               jetstream.JetStream
 	nc               *nats.Conn
 	stream, consumer string
-	ackPrefix        string // how reply subjects of the first form begin: see wire.Ack
+	ackPrefix        string // the prefix of reply subjects of the first form: see wire.Ack
 	defaults         *settings
-	trip             time.Duration // to the server and back, when it was made
-	reconnects       uint64        // of the connection, until then
+	trip             time.Duration // round trip to the server, measured by Subscribe
+	reconnects       uint64        // of the connection before Subscribe
 	driver           *transport.Driver
 	notifier         *worker.Notifier
-	recorder         testmsg.Recorder // of messages that jetpulltest made; nil: a server delivers them
+	recorder         testmsg.Recorder // set for messages that jetpulltest creates; nil: a server delivers them
 
 	session atomic.Pointer[session]
 	watcher watcher
 
 	counts counts
-	gaps   gaps // of the goroutine that reads
+	gaps   gaps
 	calls  calls
 }
 
-// calls are the open runs, and what they share.
+// calls holds the open runs and their shared state.
 type calls struct {
 	mu   sync.Mutex
 	runs []*run // under mu
 
-	unpins  chan struct{} // has an element while one gives up its pin
-	pinning atomic.Int32  // calls of OnPin that have not returned; runs begin no message meanwhile
+	unpins  chan struct{} // a semaphore: one element while a run gives up its pin
+	pinning atomic.Int32  // calls of OnPin that have not returned; until then, runs start no message
 }
 
-// counts are the counters that the engine does not have.
+// counts holds the counters that the engine does not keep.
 type counts struct {
 	acks, naks, terms, inProgress, redelivered                   atomic.Uint64
 	failed, timedOut, expired, retried, deadLettered, terminated atomic.Uint64 // attempts
@@ -116,16 +116,16 @@ func SubscribeConsumer(ctx context.Context, js jetstream.JetStream, c jetstream.
 }
 
 const (
-	// infoLeast and infoMost bound how long one request for a consumer's info waits for its answer: half of what is left of the
-	// call's wait. infoPause is the time between two.
+	// infoLeast and infoMost bound the timeout of one request for a consumer's info, which is half of the call's remaining wait.
+	// infoPause is the time between two requests.
 	infoLeast, infoMost = time.Second, 3 * time.Second
 	infoPause           = 250 * time.Millisecond
 	// errCodeUnavailable is the server's code for a cluster without a leader.
 	errCodeUnavailable = 10008
 )
 
-// readInfo asks the server for a consumer's info, until ctx, which has a deadline, ends. It asks again if there is no leader, and if the
-// answer may have been lost with one.
+// readInfo requests a consumer's info. Until ctx ends, which must have a deadline, it repeats the request if there is no leader, or if
+// the response may have been lost with a leader.
 func readInfo(ctx context.Context, js jetstream.JetStream, stream, consumer string) (*jetstream.ConsumerInfo, error) {
 	subject := wire.ConsumerSubject(apiPrefix(js), "INFO", stream, consumer)
 	before, begun := js.Conn().LastError(), time.Now()
@@ -139,7 +139,7 @@ func readInfo(ctx context.Context, js jetstream.JetStream, stream, consumer stri
 		if tryErr == nil {
 			return c.CachedInfo(), nil
 		}
-		if err == nil || ctx.Err() == nil { // or else the answer before says more
+		if err == nil || ctx.Err() == nil { // otherwise the previous error says more
 			err = tryErr
 		}
 		if refused := transport.Refusal(js.Conn(), before, subject); refused != nil {
@@ -181,7 +181,7 @@ func (s *Subscription) Info(ctx context.Context) (*jetstream.ConsumerInfo, error
 // Close ends all calls on the Subscription with [ErrClosed], hands messages that they did not return back to the server,
 // gives up a pin, and waits until all goroutines of the Subscription have stopped. If ctx ends first, Close returns ctx's
 // error and the rest continues in the background, except for the pin: another Close gives it up, or it is lost after the
-// priority timeout. Closing twice is fine. Messages that were returned can still be acknowledged. A handler may call Close.
+// priority timeout. Close may be called again. Messages that were returned can still be acknowledged. A handler may call Close.
 // A callback of [OnPin], [OnUnpin], [OnError] or [OnEvent], and the handler of a [Logger], must call it on another
 // goroutine, because Close waits for them.
 //
@@ -199,7 +199,7 @@ func (s *Subscription) Close(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, closeMost)
 		defer cancel()
 		_ = s.nc.FlushWithContext(ctx)
-		if len(s.openRuns()) == 0 { // or else the last of them does, when it has settled its messages
+		if len(s.openRuns()) == 0 { // otherwise the last run gives up the pin, after it has settled its messages
 			var groups []string // calls can have other groups than the default
 			s.driver.Do(func(e *pull.Engine, _ pull.At) { groups = e.PinnedGroups() })
 			for _, group := range groups {
@@ -211,13 +211,13 @@ func (s *Subscription) Close(ctx context.Context) error {
 	return s.driver.Stop(ctx)
 }
 
-// gaps counts the deliveries that the consumer numbered and that never came. The goroutine that reads owns next.
+// gaps counts deliveries that never arrived, by the consumer's delivery numbers. The goroutine that reads owns next.
 type gaps struct {
 	next   uint64
 	missed atomic.Uint64
 }
 
-// note takes in the number of a delivery. A lower one is of a recreated consumer, or of a server that crashed.
+// note records the number of a delivery. A number below next means a recreated consumer, or a server that crashed.
 func (g *gaps) note(n uint64) {
 	if n > g.next {
 		g.missed.Add(n - g.next)
@@ -230,10 +230,10 @@ func (g *gaps) note(n uint64) {
 // Missed returns how many deliveries have not arrived here since Subscribe, although later ones have. It counts for consumers with
 // the pinned_client policy or ack policy none; for others it is 0. The deliveries were lost with a connection or a server, or went to
 // another client. The server redelivers them after AckWait, behind newer messages, but not with ack policy none. A delivery is counted
-// as missed before the message after it is returned. If the policy is edited, deliveries to others before that count too.
+// as missed before the message after it is returned. If the policy is edited, earlier deliveries to other clients count too.
 func (s *Subscription) Missed() uint64 { return s.gaps.missed.Load() }
 
-// checkTarget refuses a js, stream or consumer that no call can work with.
+// checkTarget returns an error for a js, stream or consumer that no call can use.
 func checkTarget(ctx context.Context, js jetstream.JetStream, stream, consumer string) error {
 	if err := checkContext(ctx); err != nil {
 		return err
@@ -249,7 +249,7 @@ func checkTarget(ctx context.Context, js jetstream.JetStream, stream, consumer s
 	return nil
 }
 
-// check refuses what no call can work with.
+// check returns an error for a Subscription or ctx that no call can use.
 func (s *Subscription) check(ctx context.Context) error {
 	if s.driver == nil {
 		return fmt.Errorf("%w: this Subscription was not returned by Subscribe", ErrClosed)
@@ -264,7 +264,7 @@ func checkContext(ctx context.Context) error {
 	return nil
 }
 
-// apiPrefix is the prefix of API subjects that js uses.
+// apiPrefix returns the prefix of the API subjects that js uses.
 func apiPrefix(js jetstream.JetStream) string {
 	o := js.Options()
 	return wire.APIPrefix(o.APIPrefix, o.Domain)

@@ -17,7 +17,7 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest/stage"
 )
 
-// Servers whose pulls work otherwise are refused by their version.
+// Servers of old versions are refused, because their pulls work differently.
 func TestSubscribeRefusesOldServers(t *testing.T) {
 	for version, refused := range map[string]bool{"2.10.29": true, "1.4.1": true, "2.11.0": false, "3.0.0": false, "dev": false} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -34,7 +34,7 @@ func TestSubscribeRefusesOldServers(t *testing.T) {
 	}
 }
 
-// A request that no server answers because there is no connection says so, and names no password.
+// The error of a request without a connection says that there is none, and contains no password.
 func TestRequestsWithoutAConnection(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		w.Publish(1)
@@ -63,7 +63,7 @@ func TestRequestsWithoutAConnection(t *testing.T) {
 	})
 }
 
-// A cluster without a leader says so, or does not answer. Subscribe and Info ask again.
+// A cluster without a leader reports that, or does not answer. Subscribe and Info repeat the request.
 func TestSubscribeInALeaderGap(t *testing.T) {
 	for name, answer := range map[string]func(*world, natstest.Op) bool{
 		"refused": func(w *world, op natstest.Op) bool {
@@ -105,7 +105,7 @@ func serve(l net.Listener, version string) {
 			_, _ = fmt.Fprint(conn, "PONG\r\n")
 		case "SUB":
 			sid = rest[strings.LastIndexByte(rest, ' ')+1:]
-		case "PUB": // a request for the consumer's info, on the subscription that was made last
+		case "PUB": // a request for the consumer's info, answered on the latest subscription
 			_, _ = fmt.Fprintf(conn, "HMSG %s %s 16 16\r\nNATS/1.0 503\r\n\r\n\r\n", strings.Fields(rest)[1], sid)
 		}
 	}

@@ -165,9 +165,5 @@ func (c *HTTPConfig) loopback() bool {
 // policy returns the networks that callbacks may reach. networks = auto depends on the listener: if it is on loopback, only this machine can register
 // consumers.
 func (c *Config) policy() (webhook.Policy, error) {
-	p, err := c.Connection.Policy(c.HTTP.Listener)
-	if err != nil {
-		err = fmt.Errorf("[consumer-connection] %w", err)
-	}
-	return p, err
+	return c.Connection.Policy("consumer-connection", c.HTTP.Listener)
 }

@@ -44,15 +44,15 @@ import (
 const (
 	// durable is the consumer of the advisories. All processes share it.
 	durable = "max-deliveries"
-	// atOnce is the number of advisories in work.
+	// atOnce is the number of advisories handled at a time.
 	atOnce = 64
-	// absent is for how long a stream or a consumer must not be found before its advisory is dropped. The pauses between the questions double.
+	// absent is how long a stream or a consumer must not be found before its advisory is dropped. Requests are repeated with doubling pauses.
 	absent, firstPause = 10 * time.Second, 100 * time.Millisecond
-	// otherClock is how much later than its advisory a message may be stored: clocks of servers differ. Else it is another message with its sequence.
+	// otherClock is how much later than its advisory a message may be stored, as servers' clocks differ. After that, it is another message.
 	otherClock = time.Minute
 )
 
-// Subjects are the subjects of the advisories of streams, of all streams if none is named.
+// Subjects returns the subjects of the advisories of streams, or of all streams if none is named.
 func Subjects(streams ...string) (subjects []string) {
 	for _, s := range streams {
 		subjects = append(subjects, deadletter.Advisories+s+".>")
@@ -63,8 +63,8 @@ func Subjects(streams ...string) (subjects []string) {
 	return subjects
 }
 
-// Keep makes an existing stream keep the advisories of other streams, of all streams of the account if none is named. It returns the subjects that
-// the stream did not have, and needs permission for STREAM.INFO and STREAM.UPDATE of it. The server refuses a subject that another stream has.
+// Keep makes an existing stream keep the advisories of other streams, or of all streams of the account if none is named. It returns the subjects that
+// it has added, and needs permission for STREAM.INFO and STREAM.UPDATE of the stream. The server refuses a subject that another stream has.
 func Keep(ctx context.Context, js jetstream.JetStream, stream string, streams ...string) (added []string, err error) {
 	if err := check(ctx, js); err != nil {
 		return nil, err
@@ -100,21 +100,21 @@ func check(ctx context.Context, js jetstream.JetStream) error {
 	return nil
 }
 
-// Config says what Capture does.
+// Config configures [Capture].
 type Config struct {
 	// Stream keeps the advisories. It can be the stream of the dead letters. Capture creates the consumer "max-deliveries" on it.
 	Stream string
-	// Subject is that of the dead letters. A stream must store it.
+	// Subject is the subject of the dead letters. A stream must store it.
 	Subject string
-	// Idle ends Capture when it has handled no advisory for so long. 0: it goes on until its context ends.
+	// Idle is the time without an advisory after which Capture ends. 0 means that it runs until its context ends.
 	Idle time.Duration
-	// Logger gets a line for each dead letter and for each advisory that is dropped. Nil: slog's default.
+	// Logger gets a line for each dead letter and for each advisory that is dropped. Nil means slog's default logger.
 	Logger *slog.Logger
 }
 
-// Capture stores a dead letter for each advisory that a stream keeps, until ctx ends or by [Config]. Then it returns nil. Several processes
-// share the advisories. It reads streams, consumers and messages, and needs permission for STREAM.NAMES, STREAM.INFO, CONSUMER.INFO, DIRECT.GET and
-// STREAM.MSG.GET of the streams, for CONSUMER.CREATE on the stream of the advisories, and what [jetpull.Subscription.Consume] needs.
+// Capture stores a dead letter for each advisory that a stream keeps, until ctx ends or Config.Idle has passed. Then it returns nil. Several
+// processes share the advisories. Capture reads streams, consumers and messages. It needs permission for STREAM.NAMES, STREAM.INFO, CONSUMER.INFO,
+// DIRECT.GET and STREAM.MSG.GET of the streams, for CONSUMER.CREATE on the advisories' stream, and what [jetpull.Subscription.Consume] needs.
 func Capture(ctx context.Context, js jetstream.JetStream, cfg Config) error {
 	if err := check(ctx, js); err != nil {
 		return err
@@ -148,7 +148,7 @@ func subscribe(ctx context.Context, js jetstream.JetStream, cfg *Config) (*jetpu
 	}
 	consumer, err := js.CreateOrUpdateConsumer(ctx, cfg.Stream, jetstream.ConsumerConfig{
 		Durable: durable, FilterSubject: deadletter.Advisories + ">", AckPolicy: jetstream.AckExplicitPolicy,
-		MaxAckPending: -1, // advisories that wait do not keep others back
+		MaxAckPending: -1, // so that waiting advisories do not block others
 	})
 	if err != nil {
 		return nil, fmt.Errorf("deadletters: the consumer of the advisories that stream %q keeps (see Keep): %w", cfg.Stream, err)
@@ -162,7 +162,7 @@ type capture struct {
 	reader *jsstream.Reader
 }
 
-// mismatch is why an advisory makes no dead letter, now and later.
+// mismatch is the reason why an advisory never makes a dead letter.
 type mismatch string
 
 func (m mismatch) Error() string { return string(m) }
@@ -187,7 +187,7 @@ func (c *capture) handle(ctx context.Context, m *jetpull.Msg) error {
 	return nil
 }
 
-// check returns the dead letter of an advisory; or a mismatch; or an error that leaves this unknown.
+// check returns the dead letter of an advisory. The error is a mismatch if there is none. After any other error, this is unknown.
 func (c *capture) check(ctx context.Context, m *jetpull.Msg) (*deadletter.Message, error) {
 	var a struct {
 		Stream, Consumer string
@@ -235,12 +235,12 @@ func (c *capture) check(ctx context.Context, m *jetpull.Msg) (*deadletter.Messag
 	}, nil
 }
 
-// named reports whether a stream or a consumer can have such a name. Requests for other names could break the connection.
+// named reports whether a stream or a consumer can have the name. Requests for other names could break the connection.
 func named(name string) bool {
 	return name != "" && len(name) <= wire.MaxName && !strings.ContainsAny(name, ">*. /\\\t\r\n")
 }
 
-// takes reports whether a consumer delivers messages of a subject.
+// takes reports whether a consumer delivers messages on a subject.
 func takes(cfg *jetstream.ConsumerConfig, subject string) bool {
 	filters := cfg.FilterSubjects
 	if cfg.FilterSubject != "" {

@@ -33,9 +33,9 @@
 // deleted while the consumer's info cannot be read. For a recreated consumer, this time starts again. A failure is logged and fails no
 // message. The rows of a deleted consumer stay, and can be deleted by hand.
 //
-// A process can hold a message that another process has handled for longer than its row stays, because it was stopped, or its link has
-// stalled. Such a message is below the sequence up to which rows may have been deleted, which is stored before the rows are deleted. The
-// consumer's floor then decides: messages that were acknowledged are not handled again.
+// A process that was stopped, or whose link has stalled, can hold a message that another process has handled for longer than the message's
+// row stays. Rows are deleted up to a sequence that is stored before they are deleted. For a message at or below it, the consumer's floor
+// decides: messages that were acknowledged are not handled again.
 //
 // # Limits
 //

@@ -21,13 +21,13 @@ const keepDefault = 5 * time.Minute
 type Option func(*inbox)
 
 // Keep sets how long the identity of a message stays after the consumer's acknowledgement floor has reached it. A server that forgets
-// acknowledgements of a shorter time repeats no effect. The default is five minutes. 0 or less deletes as soon as possible.
+// the acknowledgements of a shorter time repeats no effect. The default is five minutes. 0 or less means to delete as soon as possible.
 func Keep(d time.Duration) Option { return func(i *inbox) { i.keep = max(d, 0) } }
 
-// Logger sets where a failure to delete rows is logged, at level warn. The default, also for nil, is slog.Default().
+// Logger sets the logger for failures to delete rows, which have level warn. The default, also for nil, is slog.Default().
 func Logger(l *slog.Logger) Option { return func(i *inbox) { i.log = l } }
 
-// inbox is what the calls of one handler share.
+// inbox is the state that the calls of one handler share.
 type inbox struct {
 	db    *sql.DB
 	f     func(ctx context.Context, tx *sql.Tx, ms []*jetpull.Msg) error
@@ -37,8 +37,8 @@ type inbox struct {
 }
 
 // Handler returns a handler that runs f once for each message, in a transaction of db with the default isolation, and commits. If f was
-// committed before, the message is acknowledged without it. After an error, which is returned as it is, or a panic of f, or if the context
-// ends before the commit, the transaction is rolled back, and the message is retried. If db or f is nil it returns nil, which Consume refuses.
+// committed before, the message is acknowledged without f. After an error of f, which is returned as it is, a panic of f, or the end of the
+// context before the commit, the transaction is rolled back and the message is retried. Handler returns nil if db or f is nil.
 func Handler(db *sql.DB, f func(ctx context.Context, tx *sql.Tx, m *jetpull.Msg) error, opts ...Option) jetpull.Handler {
 	if db == nil || f == nil {
 		return nil
@@ -47,9 +47,9 @@ func Handler(db *sql.DB, f func(ctx context.Context, tx *sql.Tx, m *jetpull.Msg)
 	return func(ctx context.Context, m *jetpull.Msg) error { return i.handle(ctx, []*jetpull.Msg{m}) }
 }
 
-// BatchHandler is [Handler] for [jetpull.Subscription.ConsumeBatch]: f has the effects of several messages in one transaction. It gets those
-// that were not committed before, and is not called if there are none. If the transaction does not commit, each message is handled again alone,
-// in a transaction of its own, and those that fail then have failed. A panic of f, and the end of the context, fail all of them.
+// BatchHandler is [Handler] for [jetpull.Subscription.ConsumeBatch]: f has the effects of several messages in one transaction. f gets the
+// messages that were not committed before, and is not called if there are none. If the transaction does not commit, each message is handled
+// again alone, in its own transaction, and only those that fail again have failed. A panic of f, or the end of the context, fails all.
 func BatchHandler(db *sql.DB, f func(ctx context.Context, tx *sql.Tx, ms []*jetpull.Msg) error, opts ...Option) jetpull.BatchHandler {
 	if db == nil || f == nil {
 		return nil
@@ -106,7 +106,7 @@ func (i *inbox) handle(ctx context.Context, ms []*jetpull.Msg) error {
 		return err
 	}
 	for n, meta := range metas {
-		if meta.Sequence.Consumer%pruneEvery != 0 { // one process of many prunes, whichever this delivery went to
+		if meta.Sequence.Consumer%pruneEvery != 0 { // of many processes, the one that gets this delivery prunes
 			continue
 		}
 		if err := i.prune(ctx, d, ms[n], meta); err != nil && ctx.Err() == nil {
@@ -116,13 +116,13 @@ func (i *inbox) handle(ctx context.Context, ms []*jetpull.Msg) error {
 	return nil
 }
 
-// once runs the function with its transaction, for the messages for which that was not committed before.
+// once runs the function in a transaction, for the messages that were not committed before.
 func (i *inbox) once(ctx context.Context, d *dialect, ms []*jetpull.Msg, metas []*jetstream.MsgMetadata) error {
 	tx, err := i.db.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("inbox: begin a transaction: %w", err)
 	}
-	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+	defer func() { _ = tx.Rollback() }() // does nothing after a commit
 	var fresh []*jetpull.Msg
 	for n, m := range ms {
 		ok, err := d.claim(ctx, tx, m, metas[n])
@@ -145,14 +145,14 @@ func (i *inbox) once(ctx context.Context, d *dialect, ms []*jetpull.Msg, metas [
 	return nil
 }
 
-// claim inserts the identity of a message. Claims are the first statements of a transaction, so that SQLite locks before it reads. It reports
-// false if the message was handled. The insert has waited for other transactions that handle the message, and for those that delete
-// its row, so the sequence up to which rows may be gone is read after it.
+// claim inserts the identity of a message, and reports false if the message was handled before. Claims are the first statements of a
+// transaction, so that SQLite locks before it reads. The insert waits for other transactions that handle the message or delete its row, so
+// the sequence up to which rows may be deleted is read after the insert.
 func (d *dialect) claim(ctx context.Context, tx *sql.Tx, m *jetpull.Msg, meta *jetstream.MsgMetadata) (fresh bool, err error) {
 	fail := func(what string, err error) (bool, error) {
 		return false, fmt.Errorf("inbox: %s message %d of stream %s: %w", what, meta.Sequence.Stream, meta.Stream, err)
 	}
-	sequence := int64(meta.Sequence.Stream) // another number for each, also beyond the largest int64
+	sequence := int64(meta.Sequence.Stream) // unique, even beyond the largest int64
 	inserted, err := d.exec(ctx, tx, d.insert("jetpull_inbox (stream, consumer, sequence, stored) VALUES (?, ?, ?, ?)"),
 		meta.Stream, meta.Consumer, sequence, meta.Timestamp.UnixNano())
 	if err != nil {
@@ -169,7 +169,7 @@ func (d *dialect) claim(ctx context.Context, tx *sql.Tx, m *jetpull.Msg, meta *j
 	} else if err != nil {
 		return fail("read the floor for", err)
 	}
-	info, err := m.ConsumerInfo(ctx) // the row may have been there
+	info, err := m.ConsumerInfo(ctx) // the row may have been deleted
 	if err != nil {
 		return fail("ask whether the server waits for", err)
 	}

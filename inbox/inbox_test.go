@@ -17,7 +17,7 @@ import (
 	"github.com/jetpull/jetpull/jetpulltest"
 )
 
-// fake is a database that answers queries for its version, and refuses all else.
+// fake is a database that answers queries for its version, and refuses all other requests.
 type fake map[string]string
 
 var errRefused = errors.New("refused")

@@ -12,23 +12,23 @@ import (
 )
 
 const (
-	// pruneEvery is the number of a consumer's deliveries from one step of deletion to the next.
+	// pruneEvery is the number of a consumer's deliveries between two steps of deletion.
 	pruneEvery = 1000
-	// pruneRows is the most rows of a step. It is more than are inserted meanwhile, so that a backlog of rows shrinks.
+	// pruneRows is the maximum number of rows of a step. It exceeds the rows inserted meanwhile, so that a backlog shrinks.
 	pruneRows = 2000
-	// pruneTimeout bounds a step, which holds up one message.
+	// pruneTimeout bounds a step, which delays one message.
 	pruneTimeout = 5 * time.Second
 )
 
-// floor is the row of a consumer in jetpull_inbox_floors. Rows up to the sequence pruned may be gone. It is raised before they go.
+// floor is the row of a consumer in jetpull_inbox_floors. Rows up to the sequence pruned may be deleted. pruned is raised before they are.
 type floor struct {
 	created int64 // of the consumer
 	acked   int64 // an acknowledgement floor
-	since   int64 // since when the consumer had it, or one above, by the server's clock
+	since   int64 // since when the consumer's floor is acked or higher, by the server's clock
 	pruned  int64
 }
 
-// next is the row after a look at the consumer. The consumer's floor falls when it is reset, and when a server forgets acknowledgements.
+// next returns the row after the consumer's info was read. The consumer's floor falls on a reset, and when a server forgets acknowledgements.
 func (f floor) next(info *jetstream.ConsumerInfo, keep time.Duration) floor {
 	now := floor{info.Created.UnixNano(), int64(info.AckFloor.Stream), info.TimeStamp.UnixNano(), f.pruned}
 	switch {
@@ -64,7 +64,7 @@ func (i *inbox) prune(ctx context.Context, d *dialect, m *jetpull.Msg, meta *jet
 		return err
 	}
 	next := f.next(info, i.keep)
-	if err := i.deleteUpTo(ctx, d, meta, min(f.pruned, next.pruned)); err != nil { // no more than is stored, and nothing that a reset delivers
+	if err := i.deleteUpTo(ctx, d, meta, min(f.pruned, next.pruned)); err != nil { // up to the stored floor, without rows that a reset needs
 		return err
 	}
 	if next == f {
@@ -80,7 +80,7 @@ func (i *inbox) prune(ctx context.Context, d *dialect, m *jetpull.Msg, meta *jet
 func (i *inbox) deleteUpTo(ctx context.Context, d *dialect, meta *jetstream.MsgMetadata, sequence int64) error {
 	const last = "SELECT sequence FROM jetpull_inbox WHERE stream = ? AND consumer = ? AND sequence <= ? ORDER BY sequence LIMIT 1 OFFSET ?"
 	err := i.db.QueryRowContext(ctx, d.bind(last), meta.Stream, meta.Consumer, sequence, pruneRows-1).Scan(&sequence)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) { // without that row, fewer are left, and all of them go
+	if err != nil && !errors.Is(err, sql.ErrNoRows) { // without such a row, fewer are left, and all are deleted
 		return err
 	}
 	_, err = d.exec(ctx, i.db, "DELETE FROM jetpull_inbox WHERE stream = ? AND consumer = ? AND sequence <= ?", meta.Stream, meta.Consumer, sequence)

@@ -10,11 +10,11 @@ import (
 	"github.com/jetpull/jetpull/internal/worker"
 )
 
-// Handle runs h with m and settles m by its result, as Consume does. After nil m is acknowledged. [jetpull.Terminate]
-// terminates it. [jetpull.Retry] NAKs it with a delay. After another error or a panic it is NAKed without a delay. If h has
-// settled m itself, Handle does not. m must be a message of [NewMsg].
+// Handle calls h with m and settles m by the result, as Consume does. After nil it acknowledges m. [jetpull.Terminate]
+// terminates m, and [jetpull.Retry] NAKs it with a delay. After any other error, or a panic, m is NAKed without a delay. If h
+// has settled m itself, Handle does not. m must be a message of [NewMsg].
 //
-// Handle knows no options of Consume: after an error it NAKs m, whatever its number of deliveries. Call a handler for
+// Handle ignores the options of Consume: after an error it NAKs m, whatever its number of deliveries. Call a handler for
 // [jetpull.ManualAck] directly, because Handle would acknowledge m.
 func Handle(ctx context.Context, h jetpull.Handler, m *jetpull.Msg) Outcome {
 	err := run(ctx, h, m)
@@ -26,7 +26,7 @@ func Handle(ctx context.Context, h jetpull.Handler, m *jetpull.Msg) Outcome {
 	return o
 }
 
-// settle settles a message that cannot fail to be settled: nothing is sent.
+// settle settles m by err. It cannot fail, because nothing is sent.
 func settle(m *jetpull.Msg, err error) {
 	term, ends := errors.AsType[*jetpull.TerminateError](err)
 	retry, again := errors.AsType[*jetpull.RetryError](err)
@@ -44,7 +44,7 @@ func settle(m *jetpull.Msg, err error) {
 	}
 }
 
-// run runs h and makes an error of its panic.
+// run calls h and returns a panic as an error.
 func run(ctx context.Context, h jetpull.Handler, m *jetpull.Msg) (err error) {
 	defer func() {
 		if v := recover(); v != nil {

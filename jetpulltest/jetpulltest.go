@@ -29,7 +29,7 @@ import (
 // Option changes the message that [NewMsg] returns.
 type Option func(*delivery)
 
-// delivery is what the server says of a message.
+// delivery is the server's data about a message.
 type delivery struct {
 	stream, consumer string
 	sequence         uint64
@@ -53,7 +53,7 @@ func Delivered(n uint64) Option { return func(d *delivery) { d.delivered = n } }
 // Stored sets the time at which the stream stored the message. The default is the current time.
 func Stored(t time.Time) Option { return func(d *delivery) { d.stored = t } }
 
-// Pending sets how many messages the consumer has after this one. The default is 0.
+// Pending sets the number of messages that the consumer has after this one. The default is 0.
 func Pending(n uint64) Option { return func(d *delivery) { d.pending = n } }
 
 // Header adds a header. It may be given several times.
@@ -66,8 +66,8 @@ func Header(key, value string) Option {
 	}
 }
 
-// NewMsg returns a message like that of a consumer that delivers it for the first time. It needs no server: acknowledgements
-// are recorded, and [OutcomeOf] returns them. AckNext acknowledges the message and returns [jetpull.ErrNoMessages].
+// NewMsg returns a message as a consumer delivers it for the first time. It needs no server: acknowledgements are recorded,
+// and [OutcomeOf] returns them. AckNext acknowledges the message and returns [jetpull.ErrNoMessages].
 func NewMsg(subject string, data []byte, opts ...Option) *jetpull.Msg {
 	d := delivery{stream: "STREAM", consumer: "consumer", sequence: 1, delivered: 1, stored: time.Now()}
 	for _, o := range opts {
@@ -91,7 +91,7 @@ const (
 	Term      Verb = "term"
 )
 
-// Outcome is how a message was settled, and with what.
+// Outcome is how a message was settled.
 type Outcome struct {
 	Verb Verb
 	// Delay is the delay of a Nak. 0 means that the server redelivers the message at once, or that Consume would choose
@@ -99,7 +99,7 @@ type Outcome struct {
 	Delay time.Duration
 	// Reason is the reason of a Term, or empty.
 	Reason string
-	// Confirmed says that the Ack was one that waits for the server: DoubleAck or ConfirmAcks.
+	// Confirmed reports whether the Ack waited for the server, as DoubleAck and ConfirmAcks do.
 	Confirmed bool
 	// InProgress counts the calls of InProgress.
 	InProgress int
@@ -124,7 +124,7 @@ type record struct {
 	outcome Outcome
 }
 
-// Sent reads what would go to the server.
+// Sent records an acknowledgement that would go to the server.
 func (r *record) Sent(body []byte, confirmed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,13 +15,13 @@ type Recorder struct {
 
 	mu    sync.Mutex
 	calls []Call
-	more  chan struct{} // closed with the next call; nil: nobody waits for that
+	more  chan struct{} // closed by the next call; nil: nobody waits for it
 }
 
 // Call is one call of a handler.
 type Call struct {
 	Msg *jetpull.Msg
-	Err error // what the handler returned
+	Err error // the error that the handler returned
 }
 
 // NewRecorder returns a Recorder that calls h for each message. If h is nil, it acknowledges each message.
@@ -29,7 +29,7 @@ func NewRecorder(h jetpull.Handler) *Recorder {
 	return &Recorder{h: h}
 }
 
-// Handle is the [jetpull.Handler]. A call is recorded when h has returned. A call that panics is not.
+// Handle is the [jetpull.Handler]. A call is recorded when h has returned. A call that panics is not recorded.
 func (r *Recorder) Handle(ctx context.Context, m *jetpull.Msg) error {
 	var err error
 	if r.h != nil {

@@ -41,7 +41,7 @@ func newServer(seed uint64) *server {
 	return &server{draw: rand.New(rand.NewPCG(seed, 1)), entries: map[string]entry{}, slow: 2 * time.Millisecond}
 }
 
-// put stores a value as another hand does.
+// put stores a value, as another program could.
 func (s *server) put(key string, value []byte) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,7 +76,7 @@ type link struct {
 	s       *server
 	ttl     time.Duration
 	cut     bool          // guarded by server.mu
-	stopped chan struct{} // nil, or closed when the process goes on; guarded by server.mu
+	stopped chan struct{} // nil, or closed when the process continues; guarded by server.mu
 	updates chan jetstream.KeyValueEntry
 }
 
@@ -107,7 +107,7 @@ func (l *link) pause() {
 	}
 }
 
-// do carries out a request after a time, and returns another time later. A request that is lost may be carried out much later.
+// do carries out a request after a delay, and returns after another delay. A lost request may be carried out much later.
 func (l *link) do(ctx context.Context, f func() (uint64, error)) (revision uint64, err error) {
 	l.pause()
 	l.s.mu.Lock()
@@ -210,7 +210,7 @@ type watcher struct {
 
 func (w watcher) Updates() <-chan jetstream.KeyValueEntry { return w.out }
 
-// Watch passes on what is stored. The process gets it when it is not stopped.
+// Watch delivers stored values to the process while it is not stopped.
 func (l *link) Watch(ctx context.Context, keys string, _ ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
 	if !strings.HasSuffix(keys, ".*") {
 		return nil, errors.New("another pattern")

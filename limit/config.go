@@ -12,20 +12,20 @@ import (
 
 // Config is the configuration of a limit. All processes open it with the same one.
 type Config struct {
-	// Rate is the number of handlers of a key that begin in any Window. 0 means no limit of this kind.
+	// Rate is the maximum number of handlers of a key that begin in any Window. 0 means no limit of this kind.
 	Rate int
 	// Window is the length of the window, at least 100 ms. It is 0 if Rate is.
 	Window time.Duration
-	// Concurrent is the number of handlers of a key that run at a time. 0 means no limit of this kind.
+	// Concurrent is the maximum number of handlers of a key that run at a time. 0 means no limit of this kind.
 	Concurrent int
-	// TTL is the time after which a process that is silent no longer counts, at least 1 s. 0 means 10 s.
+	// TTL is the time without a write after which a process no longer counts, at least 1 s. 0 means 10 s.
 	TTL time.Duration
 }
 
 const (
-	slicesPerWindow = 20 // a process takes so many at most, unless it gets only one begin with each
-	mergesPerWindow = 50 // slices that are nearer to each other become one
-	renewals        = 3  // within the TTL
+	slicesPerWindow = 20 // the most slices that a process takes in a window, unless each has only one begin
+	mergesPerWindow = 50 // slices within this fraction of a window are merged
+	renewals        = 3  // renewals within the TTL
 	longestBase     = 100 * time.Millisecond
 	longestKey      = 128
 )
@@ -57,10 +57,11 @@ func (c *Config) String() string {
 	return fmt.Sprintf("Rate %d, Window %v, Concurrent %d and TTL %v", c.Rate, c.Window, c.Concurrent, c.TTL)
 }
 
-// kept is how long a begin counts. It is longer than the window, for the moment between Acquire and the handler.
+// kept returns how long a begin counts: longer than the window, because a handler starts shortly after Acquire has returned.
 func (c *Config) kept() time.Duration { return c.Window + c.Window/mergesPerWindow }
 
-// base is the shortest time between two writes of a process that take several begins, and how long it keeps a slot that another one waits for.
+// base returns the shortest time between two writes of a process that take several begins. A process keeps a slot for as long after its last write,
+// even if another process waits for one.
 func (c *Config) base() time.Duration {
 	base := min(c.TTL/slicesPerWindow, longestBase)
 	if c.Rate > 0 {
@@ -69,13 +70,12 @@ func (c *Config) base() time.Duration {
 	return base
 }
 
-// pace is the time between two writes of a process that is busy and does not wait: longer if there are many, since only one of them can write at a
-// time.
+// pace returns the time between two writes of a busy process that does not wait. It grows with the holders: only one can write at a time.
 func (c *Config) pace(holders int) time.Duration {
 	return c.base() * time.Duration(min(8+holders, 24)) / 8
 }
 
-// share is the number of begins that one of so many processes takes: enough for twice the rate of all, divided by their number.
+// share returns the number of begins that a process takes with a write: its part of the begins that twice the Rate allows in a pace.
 func (c *Config) share(holders int) int {
 	if c.Rate == 0 {
 		return 0
@@ -83,7 +83,7 @@ func (c *Config) share(holders int) int {
 	return max(1, int(2*int64(c.Rate)*int64(c.pace(holders))/int64(c.Window)/int64(max(1, holders))))
 }
 
-// bucketKey is the key of the bucket for a key, which is any string.
+// bucketKey returns the key in the bucket for key, which can be any string.
 func bucketKey(name, key string) string {
 	text := base64.RawURLEncoding.EncodeToString([]byte(key))
 	if len(text) <= longestKey {

@@ -11,8 +11,8 @@ import (
 	"github.com/jetpull/jetpull/limit"
 )
 
-// A bank allows 10 calls a second for each customer, and 2 at a time. Each process that runs this program makes calls, and all of them together stay
-// below the limits.
+// A bank allows 10 calls a second for each customer, and 2 at a time. Several processes run this program, and together their calls stay within the
+// limits.
 func ExampleLimiter_Acquire() {
 	ctx := context.Background()
 	nc, err := nats.Connect(nats.DefaultURL)

@@ -11,39 +11,39 @@ import (
 // never is the time until something that is not due.
 const never = time.Duration(1<<63 - 1)
 
-// key is a key while this process uses it. Limiter.mu guards it. Its goroutine, run, alone writes the record.
+// key is the state of a key that this process uses. Limiter.mu guards it. Only its goroutine, run, writes the record.
 //
-// The record always grants at least what this process has: hand and used to Open, slots to Run. So both shrink before a write that returns some,
-// and grow when one that takes more was stored.
+// The record always grants at least what this process has: hand and used are at most Open, and slots are at most Run. So hand and slots shrink
+// before a write that returns some, and grow after a write that takes more was stored.
 type key struct {
 	bucketKey string
 	woken     chan struct{} // wakes run
 
-	waiters []chan struct{} // the callers of Acquire that wait; the first gets a signal when it may be its turn
+	waiters []chan struct{} // callers of Acquire and Await; the first gets a signal when it may be its turn
 	waiting time.Duration   // since when this process waits
-	offer   *time.Timer     // a caller of Await has returned, and has not called TryAcquire yet; nil: none has
+	offer   *time.Timer     // runs from the return of a caller of Await until it calls TryAcquire; nil: there is no such caller
 	hand    int             // handlers that may begin
-	used    int             // handlers that have begun, and are not reported
+	used    int             // handlers that have begun and are not reported yet
 	last    time.Duration   // when the last of them began
 	slots   int             // handlers that may run
 	running int
 	peak    int // the most that ran since the last write
 
-	held  bool         // the last write that was stored has this process in it, and none that may have been stored since takes it out
-	lease *lease.Lease // of handlers that run; extended by that write
+	held  bool         // the last stored write contains this process, and no later write that may have been stored removes it
+	lease *lease.Lease // for running handlers; extended by each stored write
 
-	known     bool // rec is the newest record that this process can know of
+	known     bool // rec is the newest record, as far as this process can know
 	rec       record
 	revision  uint64
-	read      time.Duration // when rec was known
+	read      time.Duration // when rec became known
 	contended bool          // another process waits for a slot
 
-	wrote   time.Duration // when the last write that was stored was sent
-	retry   time.Duration // when the next one may be tried
-	refused int           // writes in a row
+	wrote   time.Duration // when the last stored write was sent
+	retry   time.Duration // when the next write may be sent
+	refused int           // refused writes in a row
 }
 
-// keyOf returns the state of a key. Its goroutine ends when this process has nothing of the key any more.
+// keyOf returns the state of a key, and starts its goroutine, which ends when this process has nothing of the key any more.
 func (l *Limiter) keyOf(text string) *key {
 	bucketKey := bucketKey(l.name, text)
 	k := l.keys[bucketKey]
@@ -70,13 +70,13 @@ func (l *Limiter) newLease() *lease.Lease {
 
 func (k *key) valid() bool { return k.held && k.lease.Valid() }
 
-// ready reports whether a handler may begin. If another process waits for a slot, the turn of this one ends a while after its last write.
+// ready reports whether a handler may begin. If another process waits for a slot, this process yields when base has passed since its last write.
 func (l *Limiter) ready(k *key, now lease.Moment) bool {
 	yields := k.contended && now.Mono-k.wrote >= l.cfg.base()
 	return k.valid() && (l.cfg.Rate == 0 || k.hand > 0) && (l.cfg.Concurrent == 0 || k.running < k.slots && !yields)
 }
 
-// free is how many handlers may begin, as long as this process has its right.
+// free returns how many handlers may begin while the lease is valid.
 func (k *key) free(c *Config) int {
 	switch {
 	case c.Concurrent == 0:
@@ -87,7 +87,7 @@ func (k *key) free(c *Config) int {
 	return min(k.hand, k.slots-k.running)
 }
 
-// begin begins a handler. The caller of Acquire does that itself when it returns, so that the time is right.
+// begin records the start of a handler. It runs on the goroutine of the caller, just before Acquire returns, so that the time is right.
 func (l *Limiter) begin(k *key, now lease.Moment) (release func()) {
 	if l.cfg.Rate > 0 {
 		k.hand, k.used, k.last = k.hand-1, k.used+1, now.Mono
@@ -122,7 +122,7 @@ func (k *key) signal() {
 	}
 }
 
-// offerLasts is how long the other callers wait for one whose turn it is.
+// offerLasts is how long the other callers wait for the one that has the turn to call TryAcquire.
 const offerLasts = 100 * time.Millisecond
 
 // offered gives the turn to a caller of Await.
@@ -146,7 +146,7 @@ func (k *key) accepted() {
 	}
 }
 
-// await waits for the caller's turn, and begins a handler. It is called with the lock, which it releases while it waits.
+// await waits for the caller's turn, and calls begin. The caller holds l.mu, which await releases while it waits.
 func (l *Limiter) await(ctx context.Context, k *key, begin func(lease.Moment)) error {
 	w := make(chan struct{}, 1)
 	if k.waiters = append(k.waiters, w); len(k.waiters) == 1 {
@@ -179,7 +179,7 @@ func (l *Limiter) await(ctx context.Context, k *key, begin func(lease.Moment)) e
 	}
 }
 
-// run writes the record of a key when that is due, until this process has nothing of the key and nobody waits.
+// run writes the record of a key whenever a write is due, until this process has nothing of the key and nobody waits.
 func (l *Limiter) run(k *key) {
 	for l.ctx.Err() == nil {
 		l.mu.Lock()
@@ -207,7 +207,7 @@ func (l *Limiter) run(k *key) {
 	}
 }
 
-// due reports whether the record has to be written now, or else when to look again.
+// due reports whether the record must be written now, and otherwise when to look again.
 func (l *Limiter) due(k *key, now lease.Moment) (write bool, look time.Duration) {
 	c, mine := &l.cfg, k.rec.of(l.id)
 	waits := len(k.waiters) > 0 && !l.closing && !l.ready(k, now)
@@ -216,7 +216,7 @@ func (l *Limiter) due(k *key, now lease.Moment) (write bool, look time.Duration)
 	if l.closing {
 		pace = 0
 	}
-	at := never // after the last write
+	at := never // time from the last write to the next
 	if k.used > 0 || k.hand > 0 || k.slots > k.running || mine.ID != "" && idle {
 		at = pace
 	}

@@ -17,12 +17,12 @@ import (
 
 // The errors of a Limiter, for use with [errors.Is].
 var (
-	// ErrClosed says that the Limiter was closed, or that Open has not made it.
+	// ErrClosed says that the Limiter was closed, or was not returned by Open.
 	ErrClosed = errors.New("limit: the limiter is closed")
 	// ErrConfig says that the limit was opened with another Config.
 	ErrConfig = errors.New("limit: another configuration")
-	// ErrLost is the cause with which a context of [Limiter.Context] ends if this process stored nothing within the TTL, because it was stopped or the
-	// bucket could not be reached, or if the key's record was deleted. Other processes may then run handlers instead of its own.
+	// ErrLost is the cause with which a context of [Limiter.Context] ends when other processes may run handlers of the key instead of this process:
+	// it stored nothing within the TTL, because it was stopped or could not reach the bucket, or the key's record was deleted.
 	ErrLost = errors.New("limit: the right to run a handler of the key was lost")
 )
 
@@ -34,7 +34,7 @@ type Limiter struct {
 	ttl    time.Duration // of the bucket; 0: none
 	id     string
 	clock  func() lease.Moment
-	ctx    context.Context // of all that it writes and follows
+	ctx    context.Context // for all writes, and for follow
 	stop   context.CancelFunc
 	tasks  sync.WaitGroup // run of each key, and follow
 	closed chan struct{}
@@ -42,11 +42,11 @@ type Limiter struct {
 	mu      sync.Mutex      // guards the fields below, and all keys
 	keys    map[string]*key // by their key in the bucket
 	closing bool
-	warned  time.Duration // when the bucket was last reported
+	warned  time.Duration // when the last warning about the bucket was logged
 }
 
-// Open opens the limit of a name, 1 to 64 letters, digits, '-' and '_'. All processes that open it in the same bucket share it; several limits may
-// share a bucket. The bucket's TTL is 0, or at least twice the sum of Window and TTL: records of keys that nobody uses any more go after that.
+// Open opens the limit of a name, 1 to 64 letters, digits, '-' and '_'. All processes that open it in the same bucket share it. Several limits may
+// share a bucket. The bucket's TTL must be 0, or at least twice the sum of Window and TTL. It deletes the records of keys that nobody uses any more.
 //
 // Open returns [ErrConfig], with both configurations, if the limit was opened with another one. To change it, open a limit with another name, or
 // end all processes and purge the name's keys, NAME.>.
@@ -91,9 +91,9 @@ func prepare(ctx context.Context, kv jetstream.KeyValue, name string, c Config) 
 	return l, nil
 }
 
-// configure stores the configuration, or renews it, so that the bucket keeps it as long as the limit is used. It refuses another one.
+// configure stores or renews the configuration, so that the bucket keeps it as long as the limit is used. If another is stored, it returns ErrConfig.
 func (l *Limiter) configure(ctx context.Context) error {
-	text, _ := json.Marshal(l.cfg) // it has no value that JSON lacks
+	text, _ := json.Marshal(l.cfg) // all its values have a form in JSON
 	_, err := l.kv.Create(ctx, configKey(l.name), text)
 	if !errors.Is(err, jetstream.ErrKeyExists) {
 		return wrap(err, "store the configuration of "+l.name)
@@ -123,9 +123,9 @@ func wrap(err error, what string) error {
 	return fmt.Errorf("limit: %s: %w", what, err)
 }
 
-// Acquire waits until a handler of the key may begin. The key is any string. The handler has to begin at once, and to call release when it has
-// ended; further calls of release do nothing. Acquire returns the cause of ctx if that ends first, and [ErrClosed] after Close. While the bucket
-// cannot be reached, it lets begin what this process has already, and waits.
+// Acquire waits until a handler of the key may begin. The key can be any string. The handler must begin at once, and call release when it has ended.
+// Further calls of release do nothing. Acquire returns the cause of ctx if ctx ends first, and [ErrClosed] after Close. While the bucket cannot be
+// reached, only the handlers that this process has already reserved may begin.
 func (l *Limiter) Acquire(ctx context.Context, key string) (release func(), err error) {
 	if l == nil || l.kv == nil {
 		return nil, ErrClosed
@@ -146,7 +146,7 @@ func (l *Limiter) Acquire(ctx context.Context, key string) (release func(), err 
 	return release, err
 }
 
-// TryAcquire is Acquire for a caller that cannot wait. A nil release says that no handler of the key may begin now: try again after [Limiter.Await].
+// TryAcquire is Acquire for a caller that cannot wait. A nil release means that no handler of the key may begin now: try again after [Limiter.Await].
 func (l *Limiter) TryAcquire(key string) (release func(), err error) {
 	if l == nil || l.kv == nil {
 		return nil, ErrClosed
@@ -164,8 +164,8 @@ func (l *Limiter) TryAcquire(key string) (release func(), err error) {
 	return release, nil
 }
 
-// Await waits until TryAcquire can succeed for one caller more. Those that wait for a key get their turns one after the other. Its errors are those
-// of Acquire.
+// Await waits until TryAcquire can succeed for one more caller. Callers that wait for a key get their turns one after the other. Await returns the
+// errors of Acquire.
 func (l *Limiter) Await(ctx context.Context, key string) error {
 	if l == nil || l.kv == nil {
 		return ErrClosed
@@ -179,9 +179,9 @@ func (l *Limiter) Await(ctx context.Context, key string) error {
 	return l.await(ctx, k, func(lease.Moment) { l.offered(k) })
 }
 
-// Context returns a copy of ctx for a handler of the key that Acquire has let begin. It also ends, with the cause [ErrLost], when other processes
-// may run handlers instead of those of this process. Without Concurrent it is ctx itself. A handler that ignores this can run at the same time as
-// theirs. A nil ctx counts as one that does not end.
+// Context returns a copy of ctx for a handler that has begun after Acquire. The copy also ends, with the cause [ErrLost], when other processes may
+// run handlers instead of those of this process. A handler that ignores this can run at the same time as theirs. Without Concurrent, Context returns
+// ctx itself. A nil ctx counts as one that does not end.
 func (l *Limiter) Context(ctx context.Context, key string) (context.Context, context.CancelFunc) {
 	if ctx == nil {
 		ctx = context.Background()
@@ -202,8 +202,8 @@ func (l *Limiter) Context(ctx context.Context, key string) (context.Context, con
 	return ctx, func() { unlink(); done() }
 }
 
-// Close ends all calls of Acquire, waits until the handlers that have begun are released, and gives back what this process has. If ctx ends first,
-// it returns its cause, and others take that after the TTL. A nil ctx counts as one that does not end.
+// Close ends all calls of Acquire and Await, waits until all handlers that have begun are released, and gives back what this process has reserved. If
+// ctx ends first, Close returns its cause, and other processes get the rest after the TTL. A nil ctx counts as one that does not end.
 func (l *Limiter) Close(ctx context.Context) error {
 	if l == nil || l.kv == nil {
 		return nil
@@ -237,8 +237,8 @@ func (l *Limiter) Close(ctx context.Context) error {
 	}
 }
 
-// follow passes on the records that other processes write, so that a process that waits need not ask, and renews the configuration. If a record
-// does not arrive, the next renewal of the key reads it.
+// follow watches the records that other processes write, so that a process that waits need not poll, and renews the configuration. If the watcher
+// misses a record, the next renewal of the key reads it.
 func (l *Limiter) follow() {
 	look, renewed := time.NewTicker(l.cfg.TTL), time.Now()
 	defer look.Stop()

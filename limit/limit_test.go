@@ -35,7 +35,7 @@ func refuses(t *testing.T, l *Limiter, key string, d time.Duration) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-// TestOpenRefuses: each error names the value that is wrong.
+// TestOpenRefuses: each error names the invalid value.
 func TestOpenRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -64,7 +64,7 @@ func TestOpenRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "the bucket is nil")
 }
 
-// TestAnotherConfig: a process with another configuration is refused with both, and a value that is none names its key.
+// TestAnotherConfig: the error for another configuration contains both, and the error for an invalid value names its key.
 func TestAnotherConfig(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1)
@@ -107,7 +107,7 @@ func TestAHighRateCostsFewWrites(t *testing.T) {
 	})
 }
 
-// TestALimitThatIsNotReached: one process that begins a handler each ms, below its Rate, waits for none of them except the first.
+// TestALimitThatIsNotReached: a process that begins a handler each ms, below its Rate, waits only for the first.
 func TestALimitThatIsNotReached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1)
@@ -124,8 +124,8 @@ func TestALimitThatIsNotReached(t *testing.T) {
 	})
 }
 
-// TestAnOutage: while the bucket cannot be reached, no handler begins beyond what the process has, for less than the TTL, and callers wait as long as
-// their contexts allow. After it, handlers begin again.
+// TestAnOutage: while the bucket cannot be reached, only handlers that the process has reserved begin, for less than the TTL. Other callers wait as
+// long as their contexts allow. After the outage, handlers begin again.
 func TestAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1)
@@ -155,7 +155,7 @@ func TestAnOutage(t *testing.T) {
 	})
 }
 
-// TestUnreadableRecords: a record that cannot be read, also one that replaces a good one, counts as full. The key's handlers begin again after the TTL
+// TestUnreadableRecords: a record that cannot be read counts as full, even if it replaces a valid one. Handlers of the key begin again after the TTL
 // and a window.
 func TestUnreadableRecords(t *testing.T) {
 	for _, value := range []string{
@@ -216,7 +216,7 @@ func TestManyKeys(t *testing.T) {
 	})
 }
 
-// TestAContextEnds: a caller that does not wait any more returns at once, and the next one begins.
+// TestAContextEnds: a caller whose context ends returns at once, and the next caller begins.
 func TestAContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := open(t, newServer(1), Config{Concurrent: 1})
@@ -291,7 +291,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// TestProcessesTakeTurns: of two processes that both want all there is, each gets its part.
+// TestProcessesTakeTurns: if two processes each want the whole limit, each gets its part.
 func TestProcessesTakeTurns(t *testing.T) {
 	for _, c := range []Config{
 		{Rate: 1, Window: 100 * time.Millisecond},

@@ -6,14 +6,14 @@ import (
 	"github.com/jetpull/jetpull/internal/lease"
 )
 
-// plan is a record to be written, with this process's part of it.
+// plan is a record to be written, and this process's part of it.
 type plan struct {
 	record
 	mine    holder
-	holders int // with this one
+	holders int // including this process
 }
 
-// plan returns the record that this process wants. Each of the other processes that has waited longer gets one of what is free.
+// plan returns the record that this process wants. It leaves one free begin or slot for each other process that has waited longer.
 func (l *Limiter) plan(k *key, now lease.Moment) (p plan) {
 	c, waiters, waited := &l.cfg, len(k.waiters), now.Mono-k.waiting
 	if waiters == 0 || l.closing {
@@ -41,7 +41,7 @@ func (l *Limiter) plan(k *key, now lease.Moment) (p plan) {
 	}
 	p.merge(c.Window / mergesPerWindow)
 	mine := holder{ID: l.id}
-	ready := waiters // callers that a slot is left for
+	ready := waiters // callers for which there is a slot
 	if c.Concurrent > 0 {
 		want := k.running + waiters
 		if !k.contended && !l.closing {

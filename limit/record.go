@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// record is what the bucket has of a key. It has ages instead of times, because the clocks of two processes, and of two servers, differ and may be
-// set. An age is at most the true one. A process adds the time for which it has known the record, by a clock that is never ahead.
+// record is the value of a key in the bucket. It has ages instead of times, because the clocks of processes and servers differ and may be set. An
+// age is at most the true one: each process adds the time for which it has known the record, by a clock that never runs ahead.
 type record struct {
 	Used    []slice  `json:"used,omitempty"`
 	Holders []holder `json:"holders,omitempty"`
 }
 
-// slice is begins that have been reported. Each was at least Age ago, and none that was merged into it more than Span before that.
+// slice is a number of reported begins. Each was at least Age ago. Slices that were merged into it were at most Span older.
 type slice struct {
 	N    int           `json:"n"`
 	Age  time.Duration `json:"age"`
@@ -25,18 +25,18 @@ type slice struct {
 // holder is a process that holds a part of the limits, or waits for one.
 type holder struct {
 	ID    string        `json:"id"`
-	Open  int           `json:"open,omitempty"`  // begins that it may make, and those it has made and not reported
+	Open  int           `json:"open,omitempty"`  // begins that it may make, or has made and not reported
 	Run   int           `json:"run,omitempty"`   // handlers that it may run
 	Lacks string        `json:"lacks,omitempty"` // what it waits for: lacksBegin, lacksRun or ""
-	Wait  time.Duration `json:"wait,omitempty"`  // for how long
-	Age   time.Duration `json:"age"`             // since it wrote the record last
+	Wait  time.Duration `json:"wait,omitempty"`  // for how long it has waited
+	Age   time.Duration `json:"age"`             // since its last write
 }
 
 const (
 	lacksBegin = "begin"
 	lacksRun   = "run"
 
-	// maxNumber and maxAge bound what a record may say, so that no sum overflows.
+	// maxNumber and maxAge bound the values in a record, so that no sum overflows.
 	maxNumber = 1 << 30
 	maxAge    = 100 * 365 * 24 * time.Hour
 )
@@ -58,10 +58,10 @@ func decode(value []byte) (r record, err error) {
 	return r, nil
 }
 
-// unknown is the holder of all that a record may have said which cannot be read. It never writes, so it is removed after the TTL.
+// unknown returns a holder of the whole limit, for a record that cannot be read. It never writes, so it is removed after the TTL.
 func (c *Config) unknown() holder { return holder{ID: "unknown", Open: c.Rate, Run: c.Concurrent} }
 
-// of returns a process's part of the record. The zero holder has none.
+// of returns the holder with an ID, or the zero holder.
 func (r record) of(id string) holder {
 	if i := slices.IndexFunc(r.Holders, func(h holder) bool { return h.ID == id }); i >= 0 {
 		return r.Holders[i]
@@ -69,8 +69,8 @@ func (r record) of(id string) holder {
 	return holder{}
 }
 
-// later returns what the record says to a process that has known it for d. Slices that have left the window are removed, and so are other holders
-// that have not written for the TTL. Such a holder began its last handler a TTL after that write at the latest.
+// later returns the record for a process that has known it for d. It removes slices that have left the window, and other holders that have not
+// written for the TTL. The open begins of such a holder count as made a TTL after its last write, because it made none later.
 func (r record) later(d time.Duration, id string, c *Config) (next record) {
 	for _, h := range r.Holders {
 		h.Age, h.Wait = h.Age+d, h.Wait+d
@@ -89,8 +89,8 @@ func (r record) later(d time.Duration, id string, c *Config) (next record) {
 	return next
 }
 
-// merge makes one slice of those that are near each other. It counts as long as the youngest of its begins, so the bound of its span is what keeps
-// the oldest from counting for ever.
+// merge merges slices that are within span of each other. A merged slice counts as long as its youngest begin. Without the bound, slices could be
+// merged again and again, and the oldest begins would count for ever.
 func (r *record) merge(span time.Duration) {
 	slices.SortFunc(r.Used, func(a, b slice) int { return cmp.Compare(a.Age, b.Age) })
 	var merged []slice
@@ -105,7 +105,7 @@ func (r *record) merge(span time.Duration) {
 	r.Used = merged
 }
 
-// next is the time until a slice leaves the window, or a holder that does not write is removed.
+// next returns the time until a slice leaves the window, or a silent holder is removed.
 func (r record) next(id string, c *Config) time.Duration {
 	next := c.TTL
 	for _, s := range r.Used {

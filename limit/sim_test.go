@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fleet is processes in virtual time that handle all they can, while they are killed, stopped and cut off.
+// fleet is a set of processes in virtual time. They handle as much as they can while they are killed, stopped and cut off.
 type fleet struct {
 	s     *server
 	cfg   Config
@@ -46,7 +46,7 @@ type process struct {
 	workers sync.WaitGroup
 	mu      sync.Mutex
 	ahead   lease.Moment  // of its clocks
-	asleep  *lease.Moment // when its monotonic clock stopped; nil: it goes
+	asleep  *lease.Moment // when its monotonic clock stopped; nil: it runs
 }
 
 func (f *fleet) now() time.Duration { return time.Since(f.begun) }
@@ -149,7 +149,7 @@ func (p *process) cut(on bool) {
 	p.link.cut = on
 }
 
-// simulate runs one schedule and returns what the judge finds in it, and how many handlers ran.
+// simulate runs one schedule. It returns the judge's findings, and how many handlers ran.
 func simulate(t *testing.T, seed uint64, plant func(f *fleet, draw *rand.Rand)) (faults []string, begins int) {
 	t.Helper()
 	synctest.Test(t, func(*testing.T) {

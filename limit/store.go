@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	refusedPause = 2 * time.Millisecond // before a write is repeated that another process was ahead of; longer if that happens again
+	refusedPause = 2 * time.Millisecond // base of the random pause after a compare-and-swap conflict; doubles with each conflict in a row
 	failedPause  = 100 * time.Millisecond
 	requestTime  = 2 * time.Second
 )
 
-// write writes the record, if no other process has done so since this one knew it.
+// write stores the planned record by compare-and-swap. If the newest record is not known, write reads it instead.
 func (l *Limiter) write(k *key) {
 	ctx, cancel := context.WithTimeout(l.ctx, min(requestTime, l.cfg.TTL/renewals))
 	defer cancel()
@@ -26,7 +26,7 @@ func (l *Limiter) write(k *key) {
 		if err := l.read(ctx, k); err != nil {
 			l.failed(k, err)
 		}
-		return // it may have to be written no more
+		return // with the new record, a write may be unnecessary
 	}
 	l.mu.Lock()
 	sent, used, revision := l.clock(), k.used, k.revision
@@ -36,7 +36,7 @@ func (l *Limiter) write(k *key) {
 	k.held = k.held && p.mine.ID != ""
 	l.mu.Unlock()
 
-	value, _ := json.Marshal(p.record) // it has no value that JSON lacks
+	value, _ := json.Marshal(p.record) // all its values have a form in JSON
 	var err error
 	if revision == 0 {
 		revision, err = l.kv.Create(ctx, k.bucketKey, value)
@@ -70,7 +70,7 @@ func (k *key) isKnown(l *Limiter) bool {
 	return k.known
 }
 
-// failed has a write repeated later. It may be stored or not, and the next one is based on the record as it then is.
+// failed schedules another attempt. The failed write may have been stored, so the record is read before the next one.
 func (l *Limiter) failed(k *key, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,7 +88,7 @@ func (l *Limiter) failed(k *key, err error) {
 	}
 }
 
-// read reads the record of a key. A replica that is behind may answer, so an older one than the last is an error.
+// read reads the record of a key. A replica that is behind may answer, so a record older than the last known one is an error.
 func (l *Limiter) read(ctx context.Context, k *key) error {
 	entry, err := l.kv.Get(ctx, k.bucketKey)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -106,13 +106,13 @@ func (l *Limiter) read(ctx context.Context, k *key) error {
 	return nil
 }
 
-// seen takes note of a record, and reports whether the newest one is known now.
+// seen processes a record from a read or the watcher, and reports whether the newest record is known now.
 func (l *Limiter) seen(entry jetstream.KeyValueEntry) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.keys[entry.Key()]
 	if k == nil || entry.Revision() < k.revision || entry.Revision() == k.revision && k.known {
-		return k != nil && k.known // by the watcher, which can be ahead of a read
+		return k != nil && k.known // from the watcher, which can be ahead of a read
 	}
 	r, err := decode(entry.Value())
 	if err != nil {
@@ -123,14 +123,14 @@ func (l *Limiter) seen(entry jetstream.KeyValueEntry) bool {
 	return true
 }
 
-// know takes note of a record that is newer than the last one.
+// know makes r the known record.
 func (l *Limiter) know(k *key, r record, revision uint64, at time.Duration) {
 	if k.held && r.of(l.id).ID == "" {
-		if k.valid() { // Nobody removes this process so early.
+		if k.valid() { // No process removes this one while its lease is valid.
 			slog.Warn("limit: another hand has changed or deleted the record of a key, so its handlers wait for TTL and Window", "key", k.bucketKey)
 			r.Holders = append(r.Holders, l.cfg.unknown())
 		} else {
-			k.used = 0 // The process that removed this one has counted them.
+			k.used = 0 // The process that removed this one has counted these begins.
 		}
 		k.held, k.hand, k.slots = false, 0, k.running
 		k.lease.End(ErrLost)

@@ -16,8 +16,8 @@ import (
 // granularity exceeds the resolution of folder times in any file system.
 const granularity = 2 * time.Second
 
-// blockFolder lists the block files of a stream. Block numbers rise with gaps: a block that becomes empty is removed, possibly
-// before anybody has seen it.
+// blockFolder lists the block files of a stream. Block numbers rise with gaps: the server removes a block that becomes empty,
+// possibly before it was ever listed.
 //
 // Listing some hundred blocks costs as much as a sync, so the folder is listed again only after it has changed. A change shows in
 // the folder's time, but not reliably: a second change within the same tick of the file system's clock leaves the time as it is.
@@ -27,9 +27,9 @@ type blockFolder struct {
 
 	info    os.FileInfo // of the folder, at the last call of look
 	listed  *blocks
-	changed time.Time // of the folder, at the last listing
-	seen    time.Time // when it first had that time
-	settled bool      // that time cannot hide another change
+	changed time.Time // modification time of the folder at the last listing
+	seen    time.Time // when the folder first had that time
+	settled bool      // another change would change that time
 }
 
 // blocks are the block files of a stream, as they were when the folder was listed.
@@ -50,7 +50,7 @@ func folderOf(storeDir, stream string) blockFolder {
 
 func (b *blockFolder) path(n int) string { return filepath.Join(b.dir, strconv.Itoa(n)+".blk") }
 
-// look returns the existing blocks: those of the call before, if the folder cannot have changed.
+// look returns the existing blocks. If the folder cannot have changed, it returns those of the previous call.
 func (b *blockFolder) look() (*blocks, error) {
 	info, err := os.Stat(b.dir)
 	if err != nil {

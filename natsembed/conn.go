@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// connBuffer is how many bytes of one connection may wait for the server before a write waits too.
+	// connBuffer is the number of bytes of a connection that may wait for the server before a write blocks.
 	connBuffer = 4 << 20
-	// closeTime bounds how long a close waits for the server to read what was written before it.
+	// closeTime bounds how long Close waits for the server to read the data written before.
 	closeTime = 5 * time.Second
 )
 
@@ -32,8 +32,8 @@ func (d dialer) InProcessConn() (net.Conn, error) {
 	return c, nil
 }
 
-// conn puts a buffer before the server's pipe, as a socket has. A write to the bare pipe returns once the server has
-// read it all, and the client writes with its lock held: while the server works, every publisher would wait.
+// conn puts a buffer before the server's pipe, as a socket has. A write to the bare pipe returns only when the server has
+// read everything. The client holds its lock during a write, so every publisher would wait while the server works.
 type conn struct {
 	net.Conn
 	written chan struct{} // closed when write has ended
@@ -41,12 +41,12 @@ type conn struct {
 	mu      sync.Mutex
 	changed sync.Cond
 	due     []byte
-	spare   []byte // memory of what was written last
+	spare   []byte // memory of the last write, for reuse
 	closed  bool
-	err     error // of a write, returned by those that follow
+	err     error // of a write; later writes return it
 }
 
-// Write takes p and returns; a write that fails is reported by the next one.
+// Write buffers p and returns. If a write to the pipe fails, the next Write returns the error.
 func (c *conn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,7 +64,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// write writes what is due until the connection is closed.
+// write writes buffered data to the pipe until the connection is closed.
 func (c *conn) write() {
 	defer close(c.written)
 	for {
@@ -89,7 +89,7 @@ func (c *conn) write() {
 	}
 }
 
-// Close ends the connection once the server has read what was written.
+// Close closes the connection when the server has read all data written, or after closeTime.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	c.closed = true

@@ -45,7 +45,7 @@ func TestCloseDeliversWhatWasPublished(t *testing.T) {
 	}
 }
 
-// A connection ends when its server does, also while it is written to.
+// A connection ends with its server, even during a write.
 func TestWritesEndWithTheServer(t *testing.T) {
 	srv := start(t, natsembed.Options{})
 	nc, err := srv.Connect(nats.NoReconnect())

@@ -63,7 +63,7 @@ func (d *disk) stream(storeDir, dir string) error {
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
-		case entry.IsDir() && path != dir && entry.Name() != blocksFolder: // consumers, and what a purge has left
+		case entry.IsDir() && path != dir && entry.Name() != blocksFolder: // consumers, and remains of a purge
 			return fs.SkipDir
 		case entry.IsDir():
 			err = d.folder(path)
@@ -84,7 +84,7 @@ func (d *disk) stream(storeDir, dir string) error {
 	return err
 }
 
-// file syncs a file. Any error but a *failure means that the sync did not begin, and says nothing about the disk.
+// file syncs a file. An error other than a *failure means that the sync did not begin, and says nothing about the disk.
 func (d *disk) file(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

@@ -32,7 +32,7 @@ func TestFailedSyncOfAFolderIsRemembered(t *testing.T) {
 	require.ErrorIs(t, g.wait(t.Context()), syscall.EIO)
 }
 
-// A sync that did not begin has dropped nothing: the next one writes everything.
+// A sync that did not begin has dropped nothing, so the next sync writes everything.
 func TestSyncThatWasNotBegunIsTriedAgain(t *testing.T) {
 	g, blocks := testGroup(t, (*os.File).Sync)
 	require.Error(t, g.wait(t.Context()), "there is no block")

@@ -13,16 +13,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Sync says when the server syncs its files to disk. A message that it has acknowledged before is lost if the machine loses power. A process
-// that is killed loses nothing.
+// Sync determines when the server syncs its files to disk. If the machine loses power, messages that were acknowledged but not yet synced are
+// lost. If the process is killed, nothing is lost.
 type Sync int64
 
 const (
-	// SyncGroup is for programs that call [Server.Durable] or [Server.Publish] before they report a write to others. It syncs once for
-	// all that wait. The server syncs all other writes every 2 s. It is the default.
+	// SyncGroup is for programs that call [Server.Durable] or [Server.Publish] before they report a write to others. One sync serves
+	// all callers that wait. The server syncs all other writes every 2 s. SyncGroup is the default.
 	SyncGroup Sync = 0
-	// SyncEach makes the server sync each write before it acknowledges it. Clients that publish over TCP need it, since they cannot call
-	// [Server.Durable].
+	// SyncEach makes the server sync each write before it acknowledges the write. Clients that publish over TCP need it, because they
+	// cannot call [Server.Durable].
 	SyncEach Sync = -1
 	// noSync is not valid.
 	noSync Sync = math.MinInt64
@@ -84,8 +84,8 @@ func (s *Server) Durable(ctx context.Context, stream string) error {
 	return s.DurableAt(ctx, stream, 0)
 }
 
-// DurableAt is like [Server.Durable] for one message, which has the sequence seq. It returns at once if an earlier sync covered the message.
-// If the stream was deleted and created again, it does so for messages of the earlier stream, until a call has synced the new one.
+// DurableAt is [Server.Durable] for the message with sequence seq. It returns at once if an earlier sync covered that sequence, even if it
+// covered the message of an earlier stream of the same name, until a call has synced the recreated stream.
 func (s *Server) DurableAt(ctx context.Context, stream string, seq uint64) error {
 	switch {
 	case ctx == nil:
@@ -111,7 +111,7 @@ func (s *Server) DurableAt(ctx context.Context, stream string, seq uint64) error
 	return nil
 }
 
-// SyncFailure returns the first error of the system in a sync of [Server.Durable], or nil. After it Durable always fails.
+// SyncFailure returns the first error of the system in a sync of [Server.Durable], or nil. After such an error, Durable always fails.
 func (s *Server) SyncFailure() error {
 	if s.disk == nil {
 		return nil

@@ -106,8 +106,8 @@ func TestLossOfPower(t *testing.T) {
 	require.Zero(t, lossOfPower(t, &power.Disk{}))
 }
 
-// The test of a loss of power finds syncs that are left out. The next sync covers what they left, so four in a row are: a cut falls among them
-// however many messages a sync has.
+// The test of a loss of power finds omitted syncs. The next sync covers the messages of an omitted one, so four in a row are omitted: then a cut
+// falls among them, however many messages a sync has.
 func TestLossOfPowerFindsASyncThatIsLeftOut(t *testing.T) {
 	var syncs atomic.Int64
 	d := &power.Disk{Skip: func(string) bool { return syncs.Add(1)/4%2 == 1 }}

@@ -43,7 +43,7 @@ func ExampleStart() {
 	// Output: ORDERS 1
 }
 
-// A program uses the user's server, or one of its own if the user names none.
+// A program uses the user's server, or its own server if the user names none.
 func ExampleConnect() {
 	nc, stop, err := natsembed.Connect(context.Background(), "")
 	if err != nil {

@@ -34,11 +34,11 @@ type group struct {
 	turn chan struct{} // full during a sync
 	// Guarded by turn:
 	blocks blockFolder
-	synced *blocks        // as they were at the last sync
-	whole  [2]os.FileInfo // the stream's metadata and the folder of its blocks, when all of the stream was synced
+	synced *blocks        // at the last sync
+	whole  [2]os.FileInfo // the stream's metadata and the folder of its blocks, when the whole stream was last synced
 
 	mu   sync.Mutex
-	next *round // of callers that wait for a sync that has not begun
+	next *round // the next sync, which has not begun
 
 	// acked is the highest sequence that a caller knows to be acknowledged. Everything up to durable is on disk.
 	acked, durable atomic.Uint64
@@ -103,11 +103,11 @@ func (g *group) serve(r *round) {
 	}
 	g.mu.Unlock()
 	if !mine {
-		return // the caller that reset it has closed done before it released the turn
+		return // the caller that reset next has closed done before it released the turn
 	}
 	if r.err = g.disk.failure(); r.err == nil {
 		acked := g.acked.Load()
-		if r.err = g.sync(); r.err == nil && acked <= g.acked.Load() { // sync resets it for another stream of the same name
+		if r.err = g.sync(); r.err == nil && acked <= g.acked.Load() { // sync resets acked for another stream of the same name
 			g.durable.Store(acked)
 		}
 	}
@@ -115,11 +115,11 @@ func (g *group) serve(r *round) {
 	close(r.done)
 }
 
-// sync syncs the last block, and each that is another file than at the previous sync or has grown since: a new one, the one that was the last
-// then, and one that the server has rewritten to reclaim space. The server does not sync the new file of such a block, and its content was
-// acknowledged long ago.
+// sync syncs the last block, and each block that is another file or larger than at the previous sync: a new block, the block that was the last
+// then, and a block that the server has rewritten to reclaim space. The server does not sync the new file of a rewritten block, whose messages
+// were acknowledged long ago.
 func (g *group) sync() error {
-	now, err := g.blocks.look() // before the sync: what is written during it is for the next one
+	now, err := g.blocks.look() // before the sync: the next one covers writes during this one
 	if err != nil {
 		return err
 	}
@@ -131,10 +131,10 @@ func (g *group) sync() error {
 	}
 	last, numbers := now.numbers[len(now.numbers)-1], now.numbers
 	if now == g.synced {
-		numbers = []int{last} // only this one can have grown
+		numbers = []int{last} // only the last block can have grown
 	}
 	renamed := len(now.numbers) != len(g.synced.numbers)
-	grew := last // the block that was the last may have grown since; a listing of Windows can be late with its size
+	grew := last // the block that was the last may have grown since; on Windows, a listing can show an old size
 	if n := len(g.synced.numbers); n > 0 {
 		grew = g.synced.numbers[n-1]
 	}
@@ -160,8 +160,8 @@ func (g *group) sync() error {
 	return nil
 }
 
-// syncWhole syncs all of the stream if it may never have been synced: at the first sync, and after the stream was purged, deleted and
-// created again, or configured again.
+// syncWhole syncs the whole stream if it may never have been synced: at the first sync, and after the stream was purged, recreated
+// or reconfigured.
 func (g *group) syncWhole() (done bool, err error) {
 	dir := filepath.Dir(g.blocks.dir)
 	meta, err := os.Stat(filepath.Join(dir, metadataFile))

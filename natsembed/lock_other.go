@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// lockDir opens the lock file only: here the operating system has no advisory
-// lock that every file system honours.
+// lockDir only opens the lock file, because this operating system has no advisory
+// lock that all file systems support.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "jetpull.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

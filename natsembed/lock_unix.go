@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// lockDir keeps a second server out of a store: two servers that write the same
-// files destroy them. The lock goes with the process, however it ends.
+// lockDir locks a store, because two servers that write the same files destroy
+// them. The lock is released when the process ends, however it ends.
 func lockDir(dir string) (*os.File, error) {
 	path := filepath.Join(dir, "jetpull.lock")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)

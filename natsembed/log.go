@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// serverLog hands the server's log to slog and keeps the lines that say why a start
+// serverLog forwards the server's log to slog, and keeps the lines that say why a start
 // failed.
 type serverLog struct {
 	to *slog.Logger
@@ -29,7 +29,7 @@ func newServerLog(to *slog.Logger) *serverLog {
 	return &serverLog{to: to.With("from", "nats-server")}
 }
 
-// problem is what the server logged. It wraps the errors among its arguments.
+// problem is a line of the server's log. It wraps the errors among the line's arguments.
 type problem struct {
 	text   string
 	causes []error
@@ -75,7 +75,7 @@ func (l *serverLog) note(fatal bool, format string, args []any) string {
 	return text
 }
 
-// Fatalf is called when the server cannot start. The caller of Start has it as an error, so the log needs no second one.
+// Fatalf is called when the server cannot start. Start returns the line as an error, so it is logged at level debug only.
 func (l *serverLog) Fatalf(format string, args ...any) {
 	l.write(slog.LevelDebug, l.note(true, format, args))
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/jetpull/jetpull/natsembed"
 )
 
-// A server that is started again has its store and its port, and connections go on with it.
+// A restarted server has the same store and port, and connections continue with it.
 func TestRestart(t *testing.T) {
 	for _, port := range []int{0, natsembed.NoPort} {
 		srv := start(t, natsembed.Options{Dir: t.TempDir(), Port: port})

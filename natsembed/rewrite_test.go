@@ -28,8 +28,8 @@ func TestRewrittenBlockIsSynced(t *testing.T) {
 	want("4.blk")
 }
 
-// A stream that was purged, configured again, or deleted and created again, is another one: all of it is synced, and no earlier sync covers
-// its messages.
+// A stream that was purged, reconfigured or recreated counts as another stream: all of it is synced, and no earlier sync covers its
+// messages.
 func TestAnotherStreamIsSyncedAsAWhole(t *testing.T) {
 	fsync, since := synced()
 	g, f := testGroup(t, fsync)

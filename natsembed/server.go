@@ -33,9 +33,9 @@ import (
 )
 
 const (
-	// startTimeout bounds the start; recovering a store of many gigabytes takes a while.
+	// startTimeout bounds the start. The recovery of a store of many gigabytes takes a while.
 	startTimeout = 60 * time.Second
-	// readyPoll is how often a failed start is looked for.
+	// readyPoll is the interval of checks for a failed start.
 	readyPoll = 100 * time.Millisecond
 	host      = "127.0.0.1"
 )
@@ -49,7 +49,7 @@ type Options struct {
 	Port int
 	// Name is the name of the server. Empty means jetpull.
 	Name string
-	// Sync is when the server syncs its files to disk. The zero value is [SyncGroup].
+	// Sync determines when the server syncs its files to disk. The zero value is [SyncGroup].
 	Sync Sync
 	// MaxPayload is the maximum size of a message in bytes. 0 means the server's default of 1 MiB.
 	MaxPayload int32
@@ -57,7 +57,7 @@ type Options struct {
 	Logger *slog.Logger
 	// Fsync replaces [os.File.Sync] in [Server.Durable], for tests that simulate a loss of power or a failing disk. Nil is [os.File.Sync].
 	Fsync func(f *os.File) error
-	// Configure changes the options of the server after all others were set. Its error ends Start. Nil changes nothing.
+	// Configure changes the options of the server after all others are set. If it returns an error, Start fails. Nil changes nothing.
 	Configure func(*server.Options) error
 }
 
@@ -72,7 +72,7 @@ type Server struct {
 	srv     *server.Server
 	stopped bool
 
-	options Options // with the port that the server listens on, which it keeps
+	options Options // with the actual port, which stays the same after a Restart
 	dir     string
 	stop    func()
 
@@ -80,8 +80,8 @@ type Server struct {
 	groups sync.Map // *group by stream
 }
 
-// Start starts a server and waits until it accepts connections, for a minute at most. The caller calls [Server.Stop]. If the
-// server cannot listen on the port, the error wraps a [net.OpError] with the operation "listen".
+// Start starts a server and waits until it accepts connections, for a minute at most. The caller must call [Server.Stop]. If
+// the server cannot listen on the port, the error wraps a [net.OpError] with the operation "listen".
 func Start(ctx context.Context, o Options) (*Server, error) {
 	if ctx == nil {
 		return nil, errNoContext
@@ -147,7 +147,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	return nil
 }
 
-// storeFolder makes the folder of the store, and returns what removes one that is temporary.
+// storeFolder creates the folder of the store. remove deletes it if it is temporary.
 func storeFolder(dir string) (abs string, remove func(), err error) {
 	if dir == "" {
 		if abs, err = os.MkdirTemp("", "jetpull-"); err != nil {
@@ -212,7 +212,7 @@ func portText(port int) string {
 	return strconv.Itoa(port)
 }
 
-// awaitReady waits until the server takes connections. A server that cannot open its port or its store only logs
+// awaitReady waits until the server accepts connections. A server that cannot open its port or its store only logs
 // that, so a fatal line ends the wait too.
 func awaitReady(ctx context.Context, srv *server.Server, log *serverLog) error {
 	for ctx.Err() == nil {
@@ -245,7 +245,7 @@ func (s *Server) Port() int {
 	return s.options.Port
 }
 
-// Connect connects to the server without the network. The caller closes the connection.
+// Connect connects to the server in memory. The caller must close the connection.
 func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	nc, err := nats.Connect("", append([]nats.Option{nats.InProcessServer(dialer{s})}, opts...)...)
 	if err != nil {
@@ -264,8 +264,8 @@ func (s *Server) Unwrap() *server.Server {
 // Dir returns the folder of the store.
 func (s *Server) Dir() string { return s.dir }
 
-// Stop shuts the server down in order and waits for it. It keeps the store, unless the folder is a temporary one. A second Stop
-// does nothing.
+// Stop shuts the server down gracefully and waits for it. It keeps the store, unless the folder is temporary. A second Stop does
+// nothing.
 func (s *Server) Stop() {
 	if s.stop != nil {
 		s.stop()

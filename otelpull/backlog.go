@@ -11,10 +11,10 @@ import (
 	"github.com/jetpull/jetpull"
 )
 
-// backlogMost bounds how long a collection waits for the server. Without an answer the gauges are left out.
+// backlogMost bounds how long a collection waits for the server. Without an answer, the gauges are not reported.
 const backlogMost = 2 * time.Second
 
-// backlog is the consumer's state as the server said it last.
+// backlog is the consumer's state, as the server last reported it.
 type backlog struct {
 	every time.Duration
 
@@ -23,7 +23,7 @@ type backlog struct {
 	info  *jetstream.ConsumerInfo // nil: the server did not answer
 }
 
-// read returns the state, and asks for it if it is older than the interval.
+// read returns the state. If it is older than the interval, read requests it from the server.
 func (b *backlog) read(ctx context.Context, sub *jetpull.Subscription) *jetstream.ConsumerInfo {
 	b.mu.Lock()
 	now, info := time.Now(), b.info
@@ -37,14 +37,14 @@ func (b *backlog) read(ctx context.Context, sub *jetpull.Subscription) *jetstrea
 	}
 	ctx, cancel := context.WithTimeout(ctx, backlogMost)
 	defer cancel()
-	info, _ = sub.Info(ctx) // it is nil with an error
+	info, _ = sub.Info(ctx) // nil after an error
 	b.mu.Lock()
 	b.info = info
 	b.mu.Unlock()
 	return info
 }
 
-// observeBacklog adds gauges of the consumer, which all of its clients share.
+// observeBacklog adds gauges of the consumer. All of its clients report the same values.
 func observeBacklog(o *observer[jetpull.Stats], sub *jetpull.Subscription, every time.Duration) {
 	b := backlog{every: every}
 	for _, g := range []struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/jetpull/jetpull"
 )
 
-// errorType is the attribute that distinguishes errors: the type of the first error in
-// err that is more than a wrapper, or what that says of itself.
+// errorType returns the attribute error.type: the type of the first error in err that is
+// not a wrapper, or the result of that error's method ErrorType.
 func errorType(err error) attribute.KeyValue {
 	for isWrapper(err) {
 		next := errors.Unwrap(err)
@@ -27,8 +27,8 @@ func errorType(err error) attribute.KeyValue {
 	return semconv.ErrorType(err)
 }
 
-// isWrapper reports whether an error only adds words to another, or what is to become of the message. Packages fmt and errors
-// have no exported types for that.
+// isWrapper reports whether an error only adds text to another one, or a verdict on the message. Packages fmt and errors have
+// no exported types for that.
 func isWrapper(err error) bool {
 	switch err.(type) { //nolint:errorlint // the error itself is asked for, not those that it wraps
 	case *jetpull.RetryError, *jetpull.TerminateError:
@@ -43,5 +43,5 @@ type panicError struct{}
 
 func (panicError) Error() string { return "the handler panicked" }
 
-// ErrorType is the value of error.type.
+// ErrorType returns the value of error.type.
 func (panicError) ErrorType() string { return "panic" }

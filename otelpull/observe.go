@@ -15,10 +15,10 @@ import (
 	"github.com/jetpull/jetpull"
 )
 
-// canonical is the form in which HTTP-minded senders write a header.
+// canonical returns the canonical HTTP form of a header, which some senders use.
 func canonical(key string) string { return textproto.CanonicalMIMEHeaderKey(key) }
 
-// counter is one metric that is read from the Stats of a Subscription or a Set.
+// counter is a metric that is read from the Stats of a Subscription or a Set.
 type counter[S any] struct {
 	name, unit, text string
 	read             func(*S) int64
@@ -56,18 +56,18 @@ var gauges = []counter[jetpull.Stats]{
 	{"jetpull.client.window", "{message}", "Messages that may be held at a time.", func(s *jetpull.Stats) int64 { return int64(s.Window) }},
 }
 
-// pull is the operation by which messages come.
+// pull is the name of the operation that receives messages.
 const pull = "pull"
 
-// deliveries count the messages that were given to handlers and callers.
+// deliveries counts the messages that handlers and callers got.
 type deliveries struct {
 	mu   sync.Mutex
 	most int64
 }
 
-// count is what the pulls brought, less what waits and what was given to nobody. Stats
-// are not of one moment: while messages go back they can be counted twice there, and a
-// counter must not fall.
+// count returns the messages received, without those that wait, were handed back or were
+// dropped. Stats is not a snapshot: while messages are handed back, it can count them
+// twice. A counter must not fall, so count returns the highest value so far.
 func (d *deliveries) count(s *jetpull.Stats) int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -84,10 +84,10 @@ func outcomes(s *jetpull.Stats) map[jetpull.EventOutcome]uint64 {
 	}
 }
 
-// Observe reports the Stats of a Subscription as metrics, each time that the meter's reader collects. Each metric has the
-// stream as messaging.destination.name and the consumer as messaging.destination.subscription.name, as the spans of [Handler]
-// have, and attrs. Add server.address to attrs if it is known. messaging.client.consumed.messages counts the messages that
-// handlers and callers got, without those that wait for them or were handed back.
+// Observe reports the Stats of a Subscription as metrics each time the meter's reader collects. Like the spans of [Handler],
+// each metric has the stream as messaging.destination.name and the consumer as messaging.destination.subscription.name. It
+// also has attrs: add server.address if it is known. messaging.client.consumed.messages counts the messages that handlers
+// and callers got, without those that wait for them or were handed back.
 //
 // Unregister the result before the Subscription is closed. Observe fails if the meter refuses an instrument, and with
 // [jetpull.ErrInvalidOption] if sub or an option is nil.
@@ -134,7 +134,7 @@ func Observe(sub *jetpull.Subscription, attrs []attribute.KeyValue, opts ...Opti
 	return o.register()
 }
 
-// observer has the instruments of one Subscription or Set.
+// observer holds the instruments of one Subscription or Set.
 type observer[S any] struct {
 	stats      func() S
 	meter      metric.Meter

@@ -65,7 +65,7 @@ func newConfig(opts []Option) (config, error) {
 	return c, nil
 }
 
-// isNil refuses an option that would panic later.
+// isNil returns the error for a nil option, which would panic later.
 func isNil(option string) error {
 	return fmt.Errorf("otelpull: %w: %s: is nil; leave it out for the default", jetpull.ErrInvalidOption, option)
 }
@@ -82,8 +82,8 @@ func WithPropagator(p propagation.TextMapPropagator) Option {
 	return func(c *config) { c.propagator = p }
 }
 
-// WithBacklog makes [Observe] also report the consumer's backlog. It requests the consumer's state from the server when the
-// reader collects, at most once per interval, which is 1 s or more. By default it does not.
+// WithBacklog makes [Observe] also report the consumer's backlog. When the reader collects, Observe requests the consumer's
+// state from the server, at most once per interval, which must be at least 1 s. Off by default.
 func WithBacklog(interval time.Duration) Option { return func(c *config) { c.backlog = interval } }
 
 // Middleware returns [Handler] as a [jetpull.Middleware], for [jetpull.Use].
@@ -123,13 +123,13 @@ func instrument(opts []Option) (jetpull.Middleware, error) {
 	i := &instruments{c.propagator, tracer, duration}
 	return func(h jetpull.Handler) jetpull.Handler {
 		if h == nil {
-			return nil // which Consume refuses
+			return nil // Consume refuses it
 		}
 		return func(ctx context.Context, m *jetpull.Msg) error { return i.handle(ctx, m, h) }
 	}, nil
 }
 
-// instruments are what one Middleware writes to.
+// instruments are the tracer and the histogram of one Middleware.
 type instruments struct {
 	propagator propagation.TextMapPropagator
 	tracer     trace.Tracer
@@ -138,7 +138,7 @@ type instruments struct {
 
 func (i *instruments) handle(ctx context.Context, m *jetpull.Msg, h jetpull.Handler) (err error) {
 	ctx = i.propagator.Extract(ctx, carrier(m.Headers()))
-	meta, _ := m.Metadata() // nil where the message is none of a stream
+	meta, _ := m.Metadata() // nil if the message is not from a stream
 	common := commonAttributes(meta)
 	start := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(append(messageAttributes(m, meta), common...)...)}
 	if created := trace.SpanContextFromContext(ctx); created.IsRemote() {
@@ -169,8 +169,8 @@ func (i *instruments) handle(ctx context.Context, m *jetpull.Msg, h jetpull.Hand
 	return err
 }
 
-// outcome is what the result of a handler asks for: ack, retry or terminate. The final outcome of the message is counted by
-// jetpull.client.attempts.failed.
+// outcome is the key of the attribute for a handler's result: ack, retry or terminate. jetpull.client.attempts.failed counts
+// the final outcomes of messages.
 const outcome = attribute.Key("jetpull.outcome")
 
 func outcomeOf(err error) string {
@@ -183,8 +183,8 @@ func outcomeOf(err error) string {
 	return "retry"
 }
 
-// spanName has the stream in it, and not the subject: the backends of traces expect
-// few names.
+// spanName returns a name with the stream, not the subject, because tracing backends
+// expect few names.
 func spanName(meta *jetstream.MsgMetadata) string {
 	if meta == nil {
 		return process
@@ -192,13 +192,13 @@ func spanName(meta *jetstream.MsgMetadata) string {
 	return process + " " + meta.Stream
 }
 
-// process is the operation of a handler.
+// process is the name of a handler's operation.
 const process = "process"
 
-// system is that of all spans and metrics.
+// system is the messaging.system of all spans and metrics.
 var system = semconv.MessagingSystemKey.String("nats")
 
-// messageAttributes are those of a span that are different for each message.
+// messageAttributes returns the attributes of a span that differ for each message.
 func messageAttributes(m *jetpull.Msg, meta *jetstream.MsgMetadata) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{
 		semconv.MessagingOperationTypeProcess,
@@ -216,8 +216,8 @@ func messageAttributes(m *jetpull.Msg, meta *jetstream.MsgMetadata) []attribute.
 	return attrs
 }
 
-// commonAttributes are those of few values, which a span and the metric share, so that
-// one leads to the other.
+// commonAttributes returns the attributes with few values, which a span and the metric
+// share, so that one leads to the other.
 func commonAttributes(meta *jetstream.MsgMetadata) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{system, semconv.MessagingOperationName(process)}
 	if meta != nil {
@@ -229,8 +229,8 @@ func commonAttributes(meta *jetstream.MsgMetadata) []attribute.KeyValue {
 	return attrs
 }
 
-// carrier lets a propagator read NATS headers. Senders write the names of the
-// W3C in lower case, and NATS keeps them as they are.
+// carrier lets a propagator read NATS headers. Senders write the W3C's names in
+// lower case, and NATS does not change them.
 type carrier nats.Header
 
 func (c carrier) Get(key string) string {

@@ -57,7 +57,7 @@ func (s *Set) Status(ctx context.Context) ([]Partition, error) {
 	return all, nil
 }
 
-// look reads the record, without the members whose last heartbeat was removed or overwritten.
+// look reads the record, and leaves out members whose last heartbeat was removed or overwritten.
 func (s *Set) look(ctx context.Context) (*record, error) {
 	if _, err := s.made(ctx); err != nil {
 		return nil, err
@@ -109,10 +109,10 @@ func (s *Set) Delete(ctx context.Context) error {
 	return nil
 }
 
-// Resize changes the number of partitions: the consumers, and the stream's SubjectTransform if it is the one that [Transform] returns; change another
-// one first. Keys then belong to other partitions. So stop the publishers, let members handle all messages, and stop the members first. Resize
+// Resize changes the number of partitions: the consumers, and the stream's SubjectTransform if [Transform] returned it; change any other one first.
+// Keys then belong to other partitions. So before a Resize, stop the publishers, let members handle all messages, and stop the members. Resize
 // returns [ErrHasMembers] while the set has members, and [ErrNotEmpty] if a message is pending or not acknowledged. Afterwards open the set again:
-// the methods of this Set, which has the old number, return errors. The first members then wait for the TTL, since the bucket has no record of the
+// the methods of this Set, which has the old number, return errors. The first members then wait for the TTL, because the bucket has no record of the
 // new partitions. If a Resize fails, it can be repeated with a Set that [Load] returns.
 func (s *Set) Resize(ctx context.Context, partitions int) error {
 	to := &Set{js: s.js, stream: s.stream, cfg: s.cfg}
@@ -126,7 +126,7 @@ func (s *Set) Resize(ctx context.Context, partitions int) error {
 	}
 	info, start := stream.CachedInfo(), uint64(0)
 	config := info.Config
-	if config.Retention == jetstream.LimitsPolicy { // others keep nothing that was handled
+	if config.Retention == jetstream.LimitsPolicy { // streams with other policies keep no handled messages
 		start = info.State.LastSeq + 1
 	}
 	change := config.SubjectTransform != nil && *config.SubjectTransform == Transform(s.cfg.Partitions, config.SubjectTransform.Source)
@@ -139,7 +139,7 @@ func (s *Set) Resize(ctx context.Context, partitions int) error {
 	}
 	if err == nil && change {
 		if _, err = s.js.UpdateStream(ctx, config); err == nil {
-			err = s.refuseWork(ctx) // that was published before the transform changed
+			err = s.refuseWork(ctx) // a message may have been published before the transform changed
 		}
 	}
 	if err == nil {

@@ -20,7 +20,7 @@ func assign(owners, members []string) []string {
 	return r.targets()
 }
 
-// Shares differ by one at most, owners keep what they may, and members that take their partitions in any order come to the same end.
+// Shares differ by at most one, owners keep as many partitions as they may, and members reach the same result in any order.
 func TestAssign(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -51,7 +51,7 @@ func TestAssign(t *testing.T) {
 			least, most = min(least, count[m]), max(most, count[m])
 		}
 		require.LessOrEqual(t, most-least, 1)
-		want := 0 // what owners can keep: each its share
+		want := 0 // the partitions that owners can keep: each its share
 		for _, m := range members {
 			want += min(owned[m], count[m])
 		}

@@ -22,16 +22,16 @@ import (
 	"github.com/jetpull/jetpull/internal/systems"
 )
 
-// record is who the members of a set are, and who took what last. It is one value in the bucket, which only compare-and-swap changes.
+// record names the members of a set and the last owner of each partition. It is one value in the bucket, changed only by compare-and-swap.
 type record struct {
 	Owners  []owner         `json:"owners"`  // by partition
-	Members map[string]bool `json:"members"` // by the ID of a membership, which begins with the member's name: whether it leaves
+	Members map[string]bool `json:"members"` // whether each member leaves, by the ID of the membership, which begins with the member's name
 
 	revision uint64 // of the value in the bucket; 0: there is none
-	bad      error  // the value is no record of the set
+	bad      error  // why the value is not a record of the set, or nil
 }
 
-// owner is the last owner of a partition. Without Released it has the partition as long as it is a member. After that it is gone.
+// owner is the last owner of a partition. Unless Released is set, it owns the partition while the record names it as a member.
 type owner struct {
 	ID       string `json:"m,omitempty"`
 	Since    int64  `json:"t,omitempty"` // Unix time in milliseconds, by the owner's clock
@@ -46,22 +46,22 @@ func nameOf(id string) string {
 
 const (
 	recordKey = "state"
-	memberKey = "member."   // and the ID: a number that each heartbeat changes
-	madeKey   = "partition" // of the metadata
+	memberKey = "member."   // followed by the ID; the value is a number that each heartbeat changes
+	madeKey   = "partition" // in the metadata
 
 	anyRevision = math.MaxUint64
 )
 
-// table is the bucket of a set. Its leader answers.
+// table is the bucket of a set. The leader of its stream answers all requests.
 type table interface {
-	// read returns the last value of a key. Its revision is its sequence; 0: there is none.
+	// read returns the last value of a key. Its sequence is the revision; 0 means that there is no value.
 	read(ctx context.Context, key string) (*jetstream.RawStreamMsg, error)
 	// write fails with [stored.ErrConflict] if the last value has another revision, unless that is anyRevision.
 	write(ctx context.Context, key string, value any, revision uint64) error
 }
 
-// ghost is the member that owns all partitions of a set without a record. It sends no heartbeat, so they are free after the TTL: until then, members
-// that have not noticed that the record is gone may handle messages.
+// ghost is the member that owns all partitions of a set without a record. It sends no heartbeat, so its partitions are free after the TTL. Until
+// then, members that have not noticed that the record is gone may handle messages.
 const ghost = "lost.record"
 
 func load(ctx context.Context, t table, partitions int) (*record, error) {
@@ -75,12 +75,12 @@ func load(ctx context.Context, t table, partitions int) (*record, error) {
 		r.bad = fmt.Errorf("partition: the bucket has no record of %d partitions, but %.100q", partitions, value.Data)
 	}
 	r.revision = value.Sequence
-	// Anybody who may write to the bucket writes it, and an ID is part of a subject.
+	// Any client with write permission can change the record, and an ID becomes part of a subject.
 	maps.DeleteFunc(r.Members, func(id string, _ bool) bool { return !validID(id) })
 	return r, nil
 }
 
-// validID reports whether an ID is of the form of those of members, or of ghost.
+// validID reports whether an ID has the form of a member's ID, or of ghost.
 var validID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}\.[a-zA-Z0-9]{1,22}$`).MatchString
 
 func newRecord(partitions int) *record {
@@ -96,14 +96,14 @@ func (r *record) owner(n int) string {
 	return o.ID
 }
 
-// targets returns the member that is to own each partition. Counts differ by at most one, and a partition moves only where its owner has too many.
-// All members compute the same from the same record.
+// targets returns the member that should own each partition. The members' counts differ by at most one, and a partition moves only if its owner has
+// too many. All members compute the same result from the same record.
 func (r *record) targets() []string {
 	target, owned := make([]string, len(r.Owners)), map[string]int{}
 	for n := range target {
 		owned[r.owner(n)]++
 	}
-	// Members that own the most get the larger shares, so that the fewest partitions move.
+	// The members that own the most partitions get the larger shares, so that the fewest partitions move.
 	members := slices.SortedFunc(maps.Keys(r.Members), func(a, b string) int { return cmp.Or(cmp.Compare(owned[b], owned[a]), cmp.Compare(a, b)) })
 	members = slices.DeleteFunc(members, func(id string) bool { return r.Members[id] })
 	share := map[string]int{}
@@ -126,18 +126,18 @@ func (r *record) targets() []string {
 	return target
 }
 
-// made is what a set was made of. It is in the metadata of the bucket.
+// made describes the stream and the configuration with which a set was created. It is in the metadata of the bucket.
 type made struct {
 	Stream  string
-	Created time.Time // of the stream: one that was recreated has the same name
+	Created time.Time // when the stream was created: a recreated stream has the same name
 	Config
 }
 
 func (s *Set) bucketName() string { return systems.PartitionBucket + s.cfg.Name }
 
-// bucketConfig is that of a key-value bucket. But it has no direct reads: a replica may answer those, and be behind.
+// bucketConfig returns the configuration of a key-value bucket, but without direct reads: a replica that lags behind may answer those.
 func (s *Set) bucketConfig(stream *jetstream.StreamInfo) jetstream.StreamConfig {
-	text, _ := json.Marshal(made{s.stream, stream.Created, s.cfg}) // it has no value that JSON lacks
+	text, _ := json.Marshal(made{s.stream, stream.Created, s.cfg}) // all its values have a form in JSON
 	return jetstream.StreamConfig{
 		Name: "KV_" + s.bucketName(), Subjects: []string{"$KV." + s.bucketName() + ".>"}, Description: "members and owners of a set of partitions",
 		Replicas: stream.Config.Replicas, MaxMsgsPerSubject: 1, AllowRollup: true, DenyDelete: true, Discard: jetstream.DiscardNew,
@@ -145,7 +145,7 @@ func (s *Set) bucketConfig(stream *jetstream.StreamInfo) jetstream.StreamConfig 
 	}
 }
 
-// openBucket creates or adopts the bucket, and refuses the set if it was made otherwise.
+// openBucket creates or adopts the bucket. It returns an error if the set was created with another configuration.
 func (s *Set) openBucket(ctx context.Context, stream *jetstream.StreamInfo) error {
 	made, err := s.made(ctx)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
@@ -155,7 +155,7 @@ func (s *Set) openBucket(ctx context.Context, stream *jetstream.StreamInfo) erro
 		if err == nil || !errors.Is(err, stored.ErrConflict) && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return err
 		}
-		made, err = s.made(ctx) // of another process, which was faster
+		made, err = s.made(ctx) // another process was faster
 	}
 	if err != nil || made.Config == s.cfg && made.Created.Equal(stream.Created) {
 		return err
@@ -168,7 +168,7 @@ func (s *Set) openBucket(ctx context.Context, stream *jetstream.StreamInfo) erro
 	return err
 }
 
-// made looks for the bucket, and returns what the set was made of. It refuses a set that is not as this one, unless that is not known yet.
+// made reads the description of the set from the bucket. It returns an error if that differs from s, unless s does not know its stream yet.
 func (s *Set) made(ctx context.Context) (m made, err error) {
 	if err := s.check(ctx); err != nil {
 		return m, err
@@ -181,7 +181,7 @@ func (s *Set) made(ctx context.Context) (m made, err error) {
 		return m, fmt.Errorf("partition: bucket %q of set %q: %w", s.bucketName(), s.cfg.Name, err)
 	}
 	text := bucket.CachedInfo().Config.Metadata[madeKey]
-	// Anybody who may create a bucket writes its metadata, which could name the consumers of another set.
+	// Any client that may create a bucket can write its metadata, and could name the consumers of another set there.
 	if err := json.Unmarshal([]byte(text), &m); err != nil || m.complete() != nil || m.Name != s.cfg.Name {
 		return made{}, fmt.Errorf("partition: bucket %q is not of a set: its metadata has %s=%.200q", s.bucketName(), madeKey, text)
 	}
@@ -192,7 +192,7 @@ func (s *Set) made(ctx context.Context) (m made, err error) {
 	return m, nil
 }
 
-// subject is that of a key of the bucket, as nats.go has it.
+// subject returns the subject of a key of the bucket, as nats.go computes it.
 func (s *Set) subject(key string) string {
 	subject := "$KV." + s.bucketName() + "." + key
 	if s.api != jetstream.DefaultAPIPrefix {
@@ -209,9 +209,9 @@ func (s *Set) read(ctx context.Context, key string) (*jetstream.RawStreamMsg, er
 	return m, err
 }
 
-// write has the server remove a heartbeat after twice the TTL.
+// write stores a value. The server removes a heartbeat after twice the TTL.
 func (s *Set) write(ctx context.Context, key string, value any, revision uint64) error {
-	text, _ := json.Marshal(value) // it has no value that JSON lacks
+	text, _ := json.Marshal(value) // all its values have a form in JSON
 	var opts []jetstream.PublishOpt
 	if key != recordKey {
 		opts = append(opts, jetstream.WithMsgTTL((2 * s.cfg.TTL).Round(time.Second)))

@@ -21,7 +21,7 @@ import (
 
 // Config is the configuration of a Set. All processes open a set with the same name, number of partitions and subject.
 type Config struct {
-	// Name is unique in the account: 1 to 64 letters, digits, '-' and '_'. The consumers are NAME-0, NAME-1, and so on; the bucket is partition-NAME.
+	// Name is unique in the account: 1 to 64 letters, digits, '-' and '_'. The consumers are NAME-0, NAME-1, and so on. The bucket is partition-NAME.
 	Name string
 	// Partitions is the number of partitions, 1 to 1,024.
 	Partitions int
@@ -30,7 +30,7 @@ type Config struct {
 	// MaxAckPending is the consumers' MaxAckPending: the maximum number of messages of a partition that are delivered and not acknowledged. 0 means
 	// 256.
 	MaxAckPending int
-	// AckWait is the consumers' AckWait, at least 100 ms. 0 means 30 s. Handlers may take longer: Consume reports that their messages are in
+	// AckWait is the consumers' AckWait, at least 100 ms. 0 means 30 s. Handlers may take longer, because Consume reports their messages as in
 	// progress.
 	AckWait time.Duration
 	// TTL is the time without a heartbeat after which a member counts as gone, at least 1 s. 0 means 10 s.
@@ -70,7 +70,7 @@ func (c *Config) complete() error {
 // validName reports whether a name can be part of the names of consumers and buckets, and of keys.
 var validName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`).MatchString
 
-// filter is the subject of a partition, or with "*" that of all.
+// filter returns the subject of a partition, or with the token "*" that of all.
 func (c *Config) filter(token string) string {
 	return strings.Replace(c.Subject, placeholder, token, 1)
 }
@@ -83,13 +83,13 @@ var (
 
 const remedy = "give the stream the SubjectTransform that partition.Transform returns, or publish with a token that is partition.Of the key"
 
-// checkSubjects refuses a stream that stores no subject with a partition at its place, or that makes another number of partitions.
+// checkSubjects refuses a stream whose subjects have no partition at the place of {partition}, or another number of partitions.
 func (c *Config) checkSubjects(stream *jetstream.StreamConfig) error {
 	stored := stream.Subjects
 	if t := stream.SubjectTransform; t != nil && t.Destination != "" {
 		stored = []string{t.Destination}
 	}
-	if len(stored) == 0 { // a mirror, or a stream with sources: other streams say what it stores
+	if len(stored) == 0 { // a mirror, or a stream with sources: its subjects are those of other streams
 		return nil
 	}
 	want := strings.Split(c.Subject, ".")
@@ -117,8 +117,8 @@ func overlap(a, b []string) bool {
 	return a[0] == ">" || b[0] == ">" || (a[0] == b[0] || a[0] == "*" || b[0] == "*") && overlap(a[1:], b[1:])
 }
 
-// checkStream refuses a stream from which nothing can arrive. If publishers add the partition, the last message that looks like one of the set has to
-// have one.
+// checkStream refuses a stream from which no message can arrive. If publishers add the partition, it checks that the last message on a matching
+// subject has one.
 func (s *Set) checkStream(ctx context.Context, stream jetstream.Stream, have infos) error {
 	config := stream.CachedInfo().Config
 	if err := s.cfg.checkSubjects(&config); err != nil {
@@ -154,7 +154,7 @@ func (s *Set) checkStream(ctx context.Context, stream jetstream.Stream, have inf
 }
 
 // Of returns the partition of a key, from 0 to partitions-1. It computes the same number as the server's partition function. If the server hashes
-// several tokens, key is their text without the dots. If partitions is less than 1, Of returns 0.
+// several tokens, key is their concatenation without dots. If partitions is less than 1, Of returns 0.
 func Of(key string, partitions int) int {
 	if partitions < 1 {
 		return 0
@@ -164,9 +164,9 @@ func Of(key string, partitions int) int {
 	return int(h.Sum32() % uint32(partitions)) //nolint:gosec // partitions is at most 1,024 in a Set, and never below 1
 }
 
-// Transform returns the SubjectTransform with which a stream adds a token with the partition before the first wildcard of source. The partition is
-// computed from that wildcard. With 64 partitions, "orders.*" becomes "orders.{{partition(64,1)}}.{{wildcard(1)}}". A source without a wildcard gets
-// no partition, and [Open] refuses such a stream.
+// Transform returns a SubjectTransform that inserts the partition as a token before the first wildcard of source. The partition is computed from that
+// wildcard. With 64 partitions, "orders.*" becomes "orders.{{partition(64,1)}}.{{wildcard(1)}}". A source without a wildcard gets no partition, and
+// [Open] refuses such a stream.
 func Transform(partitions int, source string) jetstream.SubjectTransformConfig {
 	tokens, wildcards := strings.Split(source, "."), 0
 	for i, token := range tokens {

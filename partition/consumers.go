@@ -22,10 +22,10 @@ const group = "member"
 
 func (s *Set) consumer(n int) string { return s.cfg.Name + "-" + strconv.Itoa(n) }
 
-// infos are those of the consumers of a set, by their partitions.
+// infos are the infos of a set's consumers, by partition.
 type infos map[int]*jetstream.ConsumerInfo
 
-// infos returns the stream, and the infos of the set's consumers, also over the number of partitions.
+// infos returns the stream, and the infos of the set's consumers, including those above the number of partitions.
 func (s *Set) infos(ctx context.Context) (jetstream.Stream, infos, error) {
 	stream, err := s.js.Stream(ctx, s.stream)
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *Set) infos(ctx context.Context) (jetstream.Stream, infos, error) {
 		n, _ := strconv.Atoi(strings.TrimPrefix(info.Name, s.cfg.Name+"-"))
 		want := s.consumerConfig(n)
 		if info.Name == want.Name && info.Config.FilterSubject == want.FilterSubject && info.Config.PriorityPolicy == want.PriorityPolicy &&
-			slices.Equal(info.Config.PriorityGroups, want.PriorityGroups) { // others can have names of that form
+			slices.Equal(info.Config.PriorityGroups, want.PriorityGroups) { // consumers of other programs can have names of that form
 			all[n] = info
 		}
 	}
@@ -46,7 +46,7 @@ func (s *Set) infos(ctx context.Context) (jetstream.Stream, infos, error) {
 	return stream, all, nil
 }
 
-// consumerConfig is what cannot change of the consumer of a partition.
+// consumerConfig returns the part of a consumer's configuration that never changes.
 func (s *Set) consumerConfig(n int) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Name: s.consumer(n), Durable: s.consumer(n), FilterSubject: s.cfg.filter(strconv.Itoa(n)),
@@ -54,8 +54,8 @@ func (s *Set) consumerConfig(n int) jetstream.ConsumerConfig {
 	}
 }
 
-// create creates the consumers that are missing, and updates the others. One that is created begins with sequence start of the stream; 0 is the
-// first. If one is refused, those that were not there before are deleted again.
+// create creates the consumers that are missing, and updates the others. A new consumer begins with sequence start of the stream; 0 means the first
+// message. If the server refuses one, create deletes those that it has created.
 func (s *Set) create(ctx context.Context, have infos, start uint64) error {
 	created := infos{}
 	for n := range s.cfg.Partitions {
@@ -73,7 +73,7 @@ func (s *Set) create(ctx context.Context, have infos, start uint64) error {
 		if err == nil && have[n] == nil {
 			created[n] = nil
 		}
-		if _, refused := errors.AsType[*jetstream.APIError](err); refused { // or else it may be there: another Open goes on from here
+		if _, refused := errors.AsType[*jetstream.APIError](err); refused { // otherwise it may exist, and another Open continues from here
 			err = errors.Join(err, s.remove(ctx, created))
 		}
 		if errors.Is(err, jetstream.ErrConsumerExists) {
@@ -96,17 +96,17 @@ func (s *Set) remove(ctx context.Context, some infos) error {
 	return nil
 }
 
-// session is a session with the consumer of a partition on a server.
+// session implements consumer with a real server.
 type session struct {
 	set  *Set
 	name string
 	opts options
 	sub  *jetpull.Subscription // nil before subscribe
-	// pins counts the pins that it got. No message of a pin is handled before it is counted. A second one says that the consumer has another leader,
-	// or that its server was restarted: it has forgotten what was handed back, and redelivers that after AckWait, behind newer messages.
+	// pins counts the pins of the session. A pin is counted before its first message is handled. A second pin means that the consumer has another
+	// leader, or that its server was restarted. It has then forgotten the messages handed back, and redelivers them after AckWait, behind newer ones.
 	pins       atomic.Uint64
 	reconnects uint64 // of the connection at subscribe
-	delivered  uint64 // the highest sequence that was delivered, also to former owners
+	delivered  uint64 // the highest sequence that was delivered, including to former owners
 }
 
 func (c *session) unpin(ctx context.Context) error {
@@ -148,7 +148,7 @@ func (c *session) handBack(ctx context.Context, msgs []*jetpull.Msg) error {
 			return err
 		}
 	}
-	// The consumer takes in what is sent to it in that order, so its answer to the last says that it has the others. This one changes nothing.
+	// The consumer processes acknowledgements in order, so its answer to +WPI proves that it has processed the NAKs. +WPI itself changes nothing.
 	_, err := c.set.js.Conn().RequestWithContext(ctx, msgs[len(msgs)-1].Reply(), []byte("+WPI"))
 	if err == nil && c.set.js.Conn().Stats().Reconnects != c.reconnects {
 		return errMissed
@@ -171,8 +171,8 @@ func (c *session) close() {
 	}
 }
 
-// probe asks for what a member will ask for, with requests that change nothing, so that a permission that is missing shows before the member owns
-// anything. The server answers each of them, with an error, unless the user may not send it. It also refuses a set that was resized.
+// probe sends each kind of request that a member sends, in a form that changes nothing, so that a missing permission shows before the member owns a
+// partition. The server answers each with an error, unless the user may not send it. probe also returns an error if the set was resized.
 func (s *Set) probe(ctx context.Context) error {
 	if _, err := s.made(ctx); err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) { // a server that has just started may not know it
 		return err
@@ -193,9 +193,9 @@ func (s *Set) probe(ctx context.Context) error {
 	defer cancel()
 	for _, r := range requests {
 		m := &nats.Msg{Subject: r[0], Data: []byte(r[1]), Header: nats.Header{}}
-		m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "9007199254740991") // so a write is refused
+		m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "9007199254740991") // so that the server refuses a write
 		_, err := s.js.Conn().RequestMsgWithContext(ctx, m)
-		if err != nil && !errors.Is(err, nats.ErrNoResponders) { // which it has not while a leader is elected
+		if err != nil && !errors.Is(err, nats.ErrNoResponders) { // no responders: a leader is being elected
 			return fmt.Errorf("partition: no answer on %s: the user needs the permission to publish there: %w", r[0], err)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/jetpull/jetpull/partition"
 )
 
-// Each process that runs this program is a member. Orders of a customer are handled in order, one after the other, on whatever member; members may
-// join, leave and crash at any time.
+// Each process that runs this program is a member. The orders of a customer are handled in order, one after the other, whichever members handle
+// them. Members may join, leave and crash at any time.
 func ExampleSet_Consume() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

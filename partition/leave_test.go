@@ -10,8 +10,8 @@ import (
 	"github.com/jetpull/jetpull/internal/stored"
 )
 
-// The server restarts, and is away for longer than a lease. A member is to leave meanwhile, and its first write of the record after that fails,
-// since another member was faster, or it gets no answer. The other member has its partitions within 300 ms, and does not wait for the TTL.
+// The server is down for longer than a lease, and a member must leave meanwhile. Its first write of the record after that fails, because another
+// member was faster or the answer is lost. The other member gets the partitions within 300 ms, and does not wait for the TTL.
 func TestALeaveAfterARestart(t *testing.T) {
 	for name, failure := range map[string]error{"refused": stored.ErrConflict, "unanswered": errSim} {
 		t.Run(name, func(t *testing.T) {

@@ -18,18 +18,18 @@ import (
 	"github.com/jetpull/jetpull/internal/stored"
 )
 
-// ErrMembershipLost is the cause with which the contexts of handlers end if this member stored no heartbeat within the TTL, because its process was
-// stopped or the server could not be reached, or if the set's record no longer names it. It is for use with [errors.Is].
+// ErrMembershipLost is the cause with which the contexts of handlers end when this member has lost its membership: it stored no heartbeat within the
+// TTL, because its process was stopped or the server could not be reached, or the set's record no longer names it. It is for use with [errors.Is].
 var ErrMembershipLost = errors.New("partition: membership lost")
 
 const (
-	heartbeats = 3                      // are sent within the TTL
-	retryPause = 100 * time.Millisecond // before a request that failed is repeated
-	together   = 2 * time.Millisecond   // how long a write of the record takes, more or less
+	heartbeats = 3                      // heartbeats within the TTL
+	retryPause = 100 * time.Millisecond // pause before a failed request is repeated
+	together   = 2 * time.Millisecond   // roughly the duration of a write of the record
 )
 
-// member is a call of Consume. The goroutine of that call owns the fields from the second group on. A membership, the third group, begins anew when
-// it was lost. Each run has a goroutine, which the member waits for.
+// member is a call of Consume. The goroutine of that call owns the fields from the second group on. The third group is the membership, and is reset
+// when the membership was lost. Each run has a goroutine, which the member waits for.
 type member struct {
 	set      *Set
 	table    table
@@ -41,35 +41,35 @@ type member struct {
 	ended    chan *run
 	hints    chan hint
 
-	known   lease.Moment // when the bucket was read last
+	known   lease.Moment // when the bucket was last read
 	leaving bool
 	left    lease.Moment // since when this member leaves
 	err     error        // why it leaves
-	refused uint         // how many writes of the record in a row
+	refused uint         // refused writes of the record in a row
 	runs    map[int]*run
-	before  map[int]owner // how the last owner has left each partition that this member takes
+	before  map[int]owner // the last owner of each partition that this member takes
 
-	id     string       // the member's name, and what no other membership has
-	former string       // the ID of the membership before, of which no handler runs
+	id     string       // the member's name, and a unique suffix
+	former string       // the ID of the previous membership, whose handlers have all returned
 	lease  *lease.Lease // begins when the member has joined
 	joined bool
 	beats  uint64       // heartbeats that were sent
-	sent   lease.Moment // when the last one that was stored was sent
+	sent   lease.Moment // when the last stored heartbeat was sent
 	seen   map[string]sighting
 }
 
-// hint is a write that the connection brought.
+// hint is a write to the bucket, as the subscription received it.
 type hint struct{ key, value string }
 
-// sighting is what this process knows of another membership: the value of its key, and since when it has known of no other.
+// sighting is the last known heartbeat of another membership: the value of its key, and since when this process has known of no newer value.
 type sighting struct {
 	beat string
 	at   time.Duration // by the monotonic clock
 }
 
 const (
-	overwritten = "0"      // the value of the key of a member that is gone
-	unseen      = "unseen" // no heartbeat: the key has not been read
+	overwritten = "0"      // the value that marks a member as gone
+	unseen      = "unseen" // not a heartbeat: the key has not been read
 )
 
 func newMember(s *Set, o options, h jetpull.Handler) *member {
@@ -80,15 +80,15 @@ func newMember(s *Set, o options, h jetpull.Handler) *member {
 	}
 }
 
-// begin begins a membership. If it follows a lost one, it removes that from the record, also if this member is to leave.
+// begin begins a membership. If it follows a lost one, the next write removes that from the record, even if this member leaves.
 func (m *member) begin(ctx context.Context) {
 	m.former, m.id = m.id, m.options.name+"."+nuid.Next()
-	m.joined, m.beats, m.sent, m.seen = false, 0, lease.Moment{}, map[string]sighting{} // it joins after a heartbeat of its own
+	m.joined, m.beats, m.sent, m.seen = false, 0, lease.Moment{}, map[string]sighting{} // it joins after its first heartbeat
 	over := fmt.Errorf("%w: no heartbeat was stored within the TTL", ErrMembershipLost)
-	m.lease = lease.New(context.WithoutCancel(ctx), m.clock, m.set.cfg.TTL, over) // handlers get the values of ctx
+	m.lease = lease.New(context.WithoutCancel(ctx), m.clock, m.set.cfg.TTL, over) // handlers see the values of ctx
 }
 
-// hear takes in what any process writes to the bucket. It is a hint: a write may be missed, and it may be refused.
+// hear receives the writes of all processes to the bucket. A write is only a hint: it can be lost, and the server may have refused it.
 func (m *member) hear(key string, value []byte) {
 	select {
 	case m.hints <- hint{key, string(value)}:
@@ -96,7 +96,7 @@ func (m *member) hear(key string, value []byte) {
 	}
 }
 
-// run is the loop of the member. It returns when the member has left, and no handler runs.
+// run is the loop of the member. It returns when the member has left and all handlers have returned.
 func (m *member) run(ctx context.Context) error {
 	m.known = m.clock()
 	m.begin(ctx)
@@ -108,7 +108,7 @@ func (m *member) run(ctx context.Context) error {
 			done = nil
 			m.leave(nil)
 		case h := <-m.hints:
-			if h.key != recordKey { // a heartbeat that was sent before, whether it was stored or not
+			if h.key != recordKey { // a heartbeat, stored or not: it was sent before now
 				if w, ok := m.seen[h.key]; ok && w.beat != h.value {
 					m.seen[h.key] = sighting{h.value, m.clock().Mono}
 				}
@@ -127,7 +127,7 @@ func (m *member) run(ctx context.Context) error {
 				m.set.counts.lost.Add(1)
 				m.begin(ctx)
 				next = 0
-			// After the TTL, others have removed what this member could not remove.
+			// After the TTL, others have removed the membership that this member could not remove.
 			case over, !m.joined && m.leaving && (done || m.err != nil || m.clock().Since(m.left) >= m.set.cfg.TTL):
 				return m.err
 			}
@@ -152,8 +152,8 @@ func (m *member) leave(why error) {
 	}
 }
 
-// look sends a heartbeat if it is time for it, reads the record, changes it by what this member has to change, and starts and stops runs. If the
-// record cannot be read, or was changed meanwhile, it changes nothing. It returns when to look again, and whether the record is as it has to be.
+// look sends a heartbeat if one is due, reads the record, applies this member's changes to it, and starts and stops runs. If the record cannot be
+// read, or another member changes it meanwhile, look changes nothing. It returns the time until the next look, and whether the record is up to date.
 func (m *member) look(parent context.Context) (next time.Duration, done bool) {
 	if m.joined && !m.lease.Valid() {
 		return retryPause, false
@@ -166,7 +166,7 @@ func (m *member) look(parent context.Context) (next time.Duration, done bool) {
 	r, err := load(ctx, m.table, m.set.cfg.Partitions)
 	if err != nil {
 		m.log.Debug("partition: the bucket cannot be read", "error", err)
-		// A server that has just started may not know it.
+		// A server that has just started may not know the stream yet.
 		missing := errors.Is(err, jetstream.ErrStreamNotFound) && m.clock().Mono-m.known.Mono >= m.set.cfg.TTL
 		if missing || errors.Is(err, nats.ErrConnectionClosed) {
 			m.lease.End(fmt.Errorf("%w: the bucket is gone", ErrMembershipLost))
@@ -182,7 +182,7 @@ func (m *member) look(parent context.Context) (next time.Duration, done bool) {
 		if _, named := r.Members[m.id]; !named {
 			m.lease.End(fmt.Errorf("%w: the record of the set does not name this member", ErrMembershipLost))
 		}
-		if !m.lease.Valid() { // also if it was over when the heartbeat was stored
+		if !m.lease.Valid() { // even if a heartbeat was stored: a lease that has ended is not extended
 			return retryPause, false
 		}
 		m.lease.Extend(m.sent)
@@ -211,17 +211,17 @@ func (m *member) look(parent context.Context) (next time.Duration, done bool) {
 	return next, true
 }
 
-// spread is a time at random, so that members do not write at the same time. All but one of them would be refused. After a refusal it is longer.
+// spread returns a random delay, so that members do not write at the same time: all but one of them would be refused. It grows with each refusal.
 func (m *member) spread() time.Duration {
 	return time.Duration(rand.Int64N(int64(together) * int64(1+len(m.seen)) << min(m.refused, 4)))
 }
 
-// beat stores a heartbeat, if it is time for one.
+// beat stores a heartbeat, if one is due.
 func (m *member) beat(parent context.Context) {
 	if m.beats > 0 && m.clock().Since(m.sent) < m.set.cfg.TTL/heartbeats {
 		return
 	}
-	// A timeout of its own: if the bucket is gone, a write gets no answer, since members hear it.
+	// A separate timeout: if the bucket is gone, a write gets no answer, not even "no responders", because members subscribe to its subject.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), m.set.cfg.TTL/heartbeats)
 	defer cancel()
 	sent := m.clock()
@@ -231,9 +231,9 @@ func (m *member) beat(parent context.Context) {
 	}
 }
 
-// remove removes the members that are gone from the record, and returns when to look again. One is gone if this process has known of no newer
-// heartbeat for the TTL, and has then overwritten the last one, so no other was stored meanwhile. A value that another process has written has to
-// stay for the TTL.
+// remove removes members that are gone from the record, and returns the time until the next look. A member is gone if this process has known of no
+// newer heartbeat for the TTL, and has then overwritten the last one by compare-and-swap, so no newer one was stored. If another process has written
+// the value, it must stay for the TTL too.
 func (m *member) remove(ctx context.Context, r *record) (removed bool, next time.Duration) {
 	ttl, seen := m.set.cfg.TTL, map[string]sighting{}
 	next = max(retryPause/4, ttl/heartbeats-m.clock().Since(m.sent))
@@ -266,7 +266,7 @@ func (m *member) remove(ctx context.Context, r *record) (removed bool, next time
 	return removed, next
 }
 
-// change changes the record by what this member has to change, stops runs, and returns the partitions of those to start when the record is stored.
+// change applies this member's changes to the record, and stops runs. It returns the partitions whose runs start when the record is stored.
 func (m *member) change(r *record) (starts []int, changed bool) {
 	leaves, in := r.Members[m.id]
 	if !in && (m.leaving || m.clock().Since(m.sent) >= m.set.cfg.TTL/2) {
@@ -277,13 +277,13 @@ func (m *member) change(r *record) (starts []int, changed bool) {
 	for n, target := range r.targets() {
 		o, run, id := &r.Owners[n], m.runs[n], r.owner(n)
 		switch {
-		case run != nil && id != m.id: // whatever the lease says
+		case run != nil && id != m.id: // even if the lease is valid
 			m.lease.End(fmt.Errorf("%w: the record of the set gives partition %d to %q", ErrMembershipLost, n, nameOf(id)))
 			return nil, false
 		case run != nil && target != m.id:
 			run.stop(fmt.Errorf("it goes to member %s", nameOf(target)))
 		case run == nil && target == m.id && (id == "" || id == m.id):
-			if id == "" { // or else the answer to the write that took it was lost
+			if id == "" { // otherwise the answer to the write that took it was lost
 				m.before[n] = *o
 			}
 			starts = append(starts, n)

@@ -16,28 +16,28 @@ import (
 	"github.com/jetpull/jetpull/internal/watch"
 )
 
-// consumer is the consumer of a partition, and a session of this client with it, which subscribe begins.
+// consumer is the consumer of a partition, and this client's session with it, which subscribe begins.
 type consumer interface {
 	// pending returns how many messages are delivered and not acknowledged.
 	pending(ctx context.Context) (int, error)
 	// unpin takes the pin from any client.
 	unpin(ctx context.Context) error
-	// reset has the consumer deliver again from its acknowledgement floor.
+	// reset makes the consumer deliver again from its acknowledgement floor.
 	reset(ctx context.Context) error
 	subscribe(ctx context.Context) error
-	// fetch returns up to n messages that the server delivers at once: first those that were handed back, in the order of the NAKs.
+	// fetch returns up to n messages that the server delivers at once: first the messages handed back, in the order of the NAKs.
 	fetch(ctx context.Context, n int) ([]*jetpull.Msg, error)
-	// handBack hands messages back in this order, and returns when the server has taken that in. It fails if that is not sure: the connection must
-	// have been the same since subscribe.
+	// handBack hands messages back in this order, and returns when the server has processed that. If this is not certain, for example because the
+	// connection was lost since subscribe, it returns an error.
 	handBack(ctx context.Context, msgs []*jetpull.Msg) error
-	// consume runs h until ctx ends. guard is around h and all middleware.
+	// consume runs h until ctx ends. guard wraps h and all middleware.
 	consume(ctx context.Context, h jetpull.Handler, guard jetpull.Middleware) error
-	// missed reports whether a delivery was lost, or went to another client, or the consumer got another leader, which forgets what was handed back.
+	// missed reports whether a delivery was lost or went to another client, or the consumer got another leader, which forgets messages handed back.
 	missed() bool
 	close()
 }
 
-// errMissed says that the consumer has to be reset for it to deliver in order again.
+// errMissed says that the consumer must be reset before it delivers in order again.
 var errMissed = errors.New("partition: a delivery was lost, or went to another client")
 
 const (
@@ -51,20 +51,20 @@ type run struct {
 	partition int
 	lease     *lease.Lease
 
-	ctx      context.Context // of pulling; stop ends it, and the lease does
+	ctx      context.Context // for pulling; ended by stop and by the lease
 	stop     context.CancelCauseFunc
 	handlers sync.WaitGroup
-	answered time.Time // when a session did last begin or end
+	answered time.Time // when a session last began or ended
 
-	missed bool // the consumer may not deliver in order: it has to be reset
+	missed bool // the consumer may not deliver in order, and must be reset
 
-	err error // why the member must leave: read when the run is in ended
+	err error // why the member must leave; read after the run was sent to ended
 }
 
-// start begins a run of a partition that the record gives to this member.
+// start begins a run of a partition that this member owns in the record.
 func (m *member) start(n int) {
 	before := m.before[n]
-	m.before[n] = owner{ID: m.id, Released: true} // if the partition goes elsewhere and back before that is stored
+	m.before[n] = owner{ID: m.id, Released: true} // in case the partition moves away and back before its release is stored
 	r, why := &run{member: m, partition: n, lease: m.lease, answered: time.Now()}, "it had no owner"
 	switch {
 	case before.Released:
@@ -86,7 +86,7 @@ func (r *run) own(why string) {
 	m.options.onAssign(r.partition, why)
 	for r.ctx.Err() == nil {
 		err := r.consume()
-		if r.ctx.Err() != nil { // what ended the handling does not count
+		if r.ctx.Err() != nil { // the run was stopped, so err does not matter
 			break
 		}
 		r.missed = r.missed || errors.Is(err, errMissed)
@@ -111,8 +111,8 @@ func (r *run) own(why string) {
 	m.ended <- r
 }
 
-// consume handles messages in order until the run is stopped or a delivery is missed, and waits for the last handler, also for one that ignores the
-// end of its DrainTimeout. The end of the run does not interrupt begin, or what is delivered meanwhile would not be handed back in order.
+// consume handles messages in order until the run is stopped or a delivery is missed. It waits for all handlers, even those that ignore the end of
+// DrainTimeout. A stop does not interrupt begin: messages delivered in begin would not be handed back in order.
 func (r *run) consume() error {
 	c := r.member.consumer(r.partition)
 	defer c.close()
@@ -131,8 +131,8 @@ func (r *run) consume() error {
 	return nil
 }
 
-// guard is around the handler and all middleware. A handler's context ends with the lease. One that then fails has made no attempt, so its message is
-// handed back.
+// guard wraps the handler and all middleware. A handler's context ends with the lease. If the handler then fails, that is not an attempt, and its
+// message is handed back.
 func (r *run) guard(stop func(), c consumer) jetpull.Middleware {
 	return func(next jetpull.Handler) jetpull.Handler {
 		return func(ctx context.Context, msg *jetpull.Msg) error {
@@ -154,7 +154,7 @@ func (r *run) guard(stop func(), c consumer) jetpull.Middleware {
 	}
 }
 
-// begin begins a session in which the server delivers in order. It takes the pin first: a process that was stopped can still have pulls open.
+// begin begins a session in which the server delivers in order. It takes the pin first, because a process that was stopped can have open pulls.
 func (r *run) begin(ctx context.Context, c consumer) error {
 	if err := c.unpin(ctx); err != nil {
 		return fmt.Errorf("partition: take the consumer: %w", err)
@@ -166,10 +166,10 @@ func (r *run) begin(ctx context.Context, c consumer) error {
 		err = c.reset(ctx)
 	}
 	if err == nil {
-		err = c.subscribe(ctx) // from now on, missed notices a former owner that pulls again
+		err = c.subscribe(ctx) // from now on, missed detects a former owner that pulls again
 	}
 	waits := behind && !r.member.set.resets
-	if err == nil && waits { // all that the last owner holds has expired after that
+	if err == nil && waits { // until all deliveries to the last owner have expired
 		err = watch.Sleep(r.ctx, r.member.set.cfg.AckWait+gatherMost)
 	}
 	if err == nil {
@@ -178,11 +178,11 @@ func (r *run) begin(ctx context.Context, c consumer) error {
 	return err
 }
 
-// gather has the server redeliver in the order of the stream what was handed back. It redelivers in the order of the NAKs, which is that in which
-// handlers ended. So gather takes all of it, and hands it back in order. If it does not get all, a delivery or NAK was lost, a handler has handed its
-// message back with a delay, or a former owner has pulled again. whole says that it has to get all.
+// gather makes the server redeliver the messages handed back in stream order. The server redelivers them in the order of the NAKs, which is that in
+// which handlers ended. So gather fetches them all, and hands them back in order. It does not get all if a delivery or a NAK was lost, a handler has
+// handed its message back with a delay, or a former owner has pulled again. If whole, that is an error.
 func (r *run) gather(ctx context.Context, c consumer, whole bool) error {
-	most := min(gatherMost, r.member.set.cfg.AckWait/2) // no message that is held here expires
+	most := min(gatherMost, r.member.set.cfg.AckWait/2) // so that no message expires while it is held here
 	ctx, cancel := context.WithTimeout(ctx, closeMost+most)
 	defer cancel()
 	var held []*jetpull.Msg
@@ -192,7 +192,7 @@ func (r *run) gather(ctx context.Context, c consumer, whole bool) error {
 		msgs, err = c.fetch(ctx, pending-len(held))
 		held = append(held, msgs...)
 		slices.SortFunc(held, func(a, b *jetpull.Msg) int { return cmp.Compare(a.Sequence(), b.Sequence()) })
-		// One is there twice if a former owner has handed it back meanwhile.
+		// A message is there twice if a former owner has handed it back meanwhile.
 		held = slices.CompactFunc(held, func(a, b *jetpull.Msg) bool { return a.Sequence() == b.Sequence() })
 		if err == nil {
 			pending, err = c.pending(ctx)

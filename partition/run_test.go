@@ -18,7 +18,7 @@ type fetches struct {
 
 	unsettled int
 	next      [][]uint64
-	back      []uint64 // what was handed back, in order
+	back      []uint64 // sequences that were handed back, in order
 }
 
 func (f *fetches) pending(context.Context) (int, error) { return f.unsettled, nil }

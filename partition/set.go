@@ -37,10 +37,10 @@ type Stats struct {
 	// Assigned and Revoked count the partitions that members in this process got and lost.
 	Assigned, Revoked uint64
 	// Takeovers counts the partitions that members in this process got although the owner had not released them. Resets counts the consumers that
-	// they reset, because messages were not acknowledged when the owner changed.
+	// they reset, because messages were unacknowledged when the owner changed.
 	Takeovers, Resets uint64
-	// Lost counts how often members in this process lost their membership. Refused counts how often one asked to join and could not, for example
-	// because a permission is missing.
+	// Lost counts how often members in this process lost their membership. Refused counts failed attempts to join, for example because a permission
+	// is missing.
 	Lost, Refused uint64
 }
 
@@ -51,7 +51,7 @@ type counts struct {
 // Stats returns the counters.
 func (s *Set) Stats() Stats {
 	c := &s.counts
-	revoked := c.revoked.Load() // before assigned, so that the difference is never below 0
+	revoked := c.revoked.Load() // read before assigned, so that the difference is never below 0
 	assigned := c.assigned.Load()
 	return Stats{
 		Owned: int(assigned - revoked), Assigned: assigned, Revoked: revoked, //nolint:gosec // at most 1,024 partitions for each member
@@ -66,9 +66,9 @@ func (s *Set) Config() Config { return s.cfg }
 func (s *Set) Stream() string { return s.stream }
 
 // Open returns the Set of a stream. It creates the bucket and the consumers that are missing, and updates AckWait, MaxAckPending and TTL of existing
-// ones. It returns an error that names the cause for a stream whose subjects do not have the partition at the place of {partition}, or have another
-// number of partitions; for a set that was created with another configuration; for an interest stream that lacks a consumer of the set, because such
-// a stream keeps no message of that partition; and for a server before 2.11.
+// ones. It returns an error if the stream's subjects have no partition at the place of {partition} or another number of partitions, if the set was
+// created with another configuration, if an interest stream lacks a consumer of the set, because such a stream keeps no message of that partition,
+// and if the server is older than 2.11.
 func Open(ctx context.Context, js jetstream.JetStream, stream string, cfg Config) (*Set, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func Load(ctx context.Context, js jetstream.JetStream, name string) (*Set, error
 	return s, nil
 }
 
-// newSet returns a Set that is not known to exist.
+// newSet returns a Set without checking that it exists.
 func newSet(ctx context.Context, js jetstream.JetStream, stream string, cfg Config) (s *Set, err error) {
 	s = &Set{js: js, stream: stream, cfg: cfg}
 	if err := s.check(ctx); err != nil {
@@ -118,7 +118,7 @@ func newSet(ctx context.Context, js jetstream.JetStream, stream string, cfg Conf
 	return s, err
 }
 
-// check refuses what no method can work with.
+// check returns an error for a Set or ctx that no method can use.
 func (s *Set) check(ctx context.Context) error {
 	switch {
 	case ctx == nil:
@@ -142,7 +142,7 @@ func checkServer(version string) (resets bool, err error) {
 }
 
 // Consume makes this process a member of the set until ctx ends. It runs h for the messages of the partitions that the member owns. When members join
-// or leave, it takes or releases partitions. Each call is a member of its own, also within a process.
+// or leave, it takes or releases partitions. Each call is a separate member, even within a process.
 //
 // When ctx ends, Consume hands back the messages that no handler has started, waits for the running handlers, and releases its partitions. It cancels
 // the context of a handler that runs for longer than DrainTimeout. It returns when the last handler has returned; until then no other member gets the
@@ -186,8 +186,8 @@ type options struct {
 	logger             *slog.Logger
 }
 
-// Member sets the name with which [Set.Status] and reasons show this member: 1 to 64 letters, digits, '-' and '_'. Members with one name are members
-// of their own. The default consists of the host's name, the process ID and a random part.
+// Member sets the name of this member in [Set.Status] and in reasons: 1 to 64 letters, digits, '-' and '_'. Members with the same name are separate
+// members. The default consists of the host's name, the process ID and a random part.
 func Member(name string) Option { return func(o *options) { o.name = name } }
 
 // OnAssign sets a function that is called when this member gets a partition, before the partition's first message is handled. why is the reason, for
@@ -199,11 +199,11 @@ func OnAssign(f func(partition int, why string)) Option { return func(o *options
 // default.
 func OnRevoke(f func(partition int, why string)) Option { return func(o *options) { o.onRevoke = f } }
 
-// Logger sets where the member logs: what it gets and loses at info, and why it owns nothing at warn. The Consume of each partition logs there too,
-// unless [With] has another [jetpull.Logger]. By default that is [slog.Default].
+// Logger sets the logger of the member and of the Consume of each partition, unless [With] has another [jetpull.Logger]. The member logs partitions
+// that it gets and loses at level info, and why it owns none at level warn. The default is [slog.Default].
 func Logger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
-// With adds options for the Consume of each partition. Others would break the guarantees of the set, and do not compile. Each applies to one
+// With adds options for the Consume of each partition. Options that would break the guarantees of the set do not compile. Each option applies per
 // partition: with Concurrency(2), a member runs at most two handlers for each of its partitions.
 func With(opts ...jetpull.HandlerOption) Option {
 	return func(o *options) {

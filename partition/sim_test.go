@@ -120,7 +120,7 @@ func (s *simulation) add() {
 	s.alive, s.all = append(s.alive, m), append(s.all, m)
 }
 
-// cut takes the network from processes for a while.
+// cut disconnects processes for a while.
 func (s *simulation) cut(ps []*simMember, d time.Duration, also func()) {
 	cut := make(chan struct{})
 	s.mu.Lock()
@@ -139,7 +139,7 @@ func (s *simulation) cut(ps []*simMember, d time.Duration, also func()) {
 	close(cut)
 }
 
-// nap has the machine of a process sleep. It is connected again some time after it has woken up.
+// nap makes the machine of a process sleep. Its connection returns some time after it has woken up.
 func (s *simulation) nap(p *simMember, d time.Duration) {
 	now, cut, reconnect := p.clock(), make(chan struct{}), time.Duration(s.draw(400))*time.Millisecond
 	s.mu.Lock()
@@ -201,7 +201,7 @@ func (s *simulation) step() {
 	}
 }
 
-// unowned watches that no partition is without an owner, or with one that leaves and has no handler, while a member could take it.
+// unowned checks that while a member could take a partition, it has an owner, and not one that leaves and has no handler.
 func (s *simulation) unowned(ctx context.Context) {
 	since := make([]time.Time, len(s.parts))
 	for sleep(ctx, 100*time.Millisecond) == nil {
@@ -284,7 +284,7 @@ func simulate(t *testing.T, seed uint64, bug plant) (faults []string) {
 	return faults
 }
 
-// Members over a model of the server keep the order of each key, lose nothing, and come to rest.
+// Members on a model of the server keep the order of each key, lose no message, and come to rest.
 func TestSimulation(t *testing.T) {
 	for seed := range uint64(*simCount) {
 		if faults := simulate(t, *simSeed+seed, ""); len(faults) > 0 {

@@ -34,7 +34,7 @@ func (s *simPart) ackFloor() uint64 {
 
 const simAckWait = 3 * time.Second
 
-// restart is what a restart of the server does to a consumer: pins and the queue of what was handed back are not stored.
+// restart has the effect of a server restart on a consumer: pins and the queue of messages handed back are not stored.
 func (s *simPart) restart() {
 	s.pin, s.again = nil, nil
 	for seq := range s.pending {
@@ -172,7 +172,7 @@ func (c *simSession) close() {
 	})
 }
 
-// take is a pull of one message. One that is lost on its way leaves a gap. With a connection that is cut nothing arrives.
+// take pulls one message. A message that is lost in flight leaves a gap. If the connection is cut, none arrives.
 func (c *simSession) take(ctx context.Context) (seq uint64) {
 	var number uint64
 	if c.call(ctx, func() error { seq, number = c.part.deliver(c); return nil }) != nil {
@@ -224,7 +224,7 @@ func (c *simSession) consume(ctx context.Context, h jetpull.Handler, guard jetpu
 	var wg sync.WaitGroup
 	lanes := map[string]chan uint64{}
 	var back []uint64
-	delays := map[uint64]time.Duration{} // of what is handed back, if it is not at once
+	delays := map[uint64]time.Duration{} // of messages that are handed back with a delay
 	for ctx.Err() == nil {
 		seq := c.take(ctx)
 		if seq == 0 {
@@ -279,7 +279,7 @@ func (c *simSession) consume(ctx context.Context, h jetpull.Handler, guard jetpu
 
 var errMiddleware = errors.New("the middleware fails")
 
-// middleware makes errors of some results.
+// middleware replaces some results by errors.
 func (c *simSession) middleware(next jetpull.Handler) jetpull.Handler {
 	return func(ctx context.Context, m *jetpull.Msg) error {
 		err := next(ctx, m)
@@ -292,7 +292,7 @@ func (c *simSession) middleware(next jetpull.Handler) jetpull.Handler {
 	}
 }
 
-// handle handles a message until it succeeds. It returns false where it is to be handed back, and after which time.
+// handle handles a message until it succeeds. It returns false if the message must be handed back, and the delay.
 func (c *simSession) handle(ctx context.Context, seq uint64, h jetpull.Handler) (ok bool, after time.Duration) {
 	for ctx.Err() == nil {
 		m := c.message(seq)
@@ -315,12 +315,12 @@ func (c *simSession) handle(ctx context.Context, seq uint64, h jetpull.Handler) 
 		}
 		c.keep(ctx, seq)
 		_ = sleep(ctx, 2*time.Millisecond+after)
-		after = 0 // one that waits is handed back at once
+		after = 0 // a message that waits is handed back at once
 	}
 	return false, after
 }
 
-// ack acknowledges a message. If that is lost, it is redelivered.
+// ack acknowledges a message. If the acknowledgement is lost, the message is redelivered.
 func (c *simSession) ack(ctx context.Context, seq uint64) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -342,7 +342,7 @@ func (c *simSession) keep(ctx context.Context, seq uint64) {
 	})
 }
 
-// work is the handler of all members. It records what must not be.
+// work is the handler of all members. It records violations.
 func (p *process) work(ctx context.Context, m *jetpull.Msg) error {
 	var number int
 	_, _ = fmt.Sscan(string(m.Data()), &number)

@@ -16,8 +16,8 @@ import (
 	"github.com/jetpull/jetpull/internal/stored"
 )
 
-// world is a server with the bucket and the consumers of a set, and the history of what handlers did. The members run the real code
-// over it, in virtual time.
+// world is a model of a server with the bucket and the consumers of a set, and the history of the handlers. Members run the real code on
+// it, in virtual time.
 type world struct {
 	rng      *rand.Rand
 	plant    plant
@@ -35,7 +35,7 @@ type world struct {
 	faults   []string
 
 	reliable bool                               // no answer and no hint is lost
-	fail     func(p *process, key string) error // nil, or has some writes fail
+	fail     func(p *process, key string) error // nil, or makes some writes fail
 
 	history []string
 }
@@ -50,8 +50,8 @@ func (w *world) fault(format string, args ...any) {
 	w.faults = append(w.faults, fmt.Sprintf(format, args...))
 }
 
-// process is where a member runs. The network of one that is cut does not answer; one that is dead does nothing any more; one that sleeps does
-// nothing until it wakes, and its monotonic clock has stood still then.
+// process is a process in which a member runs. If it is cut, its network does not answer. If it is dead, it does nothing any more. If it sleeps,
+// it does nothing until it wakes, and its monotonic clock stands still.
 type process struct {
 	*world
 	name    string
@@ -67,7 +67,7 @@ type process struct {
 
 var errSim = errors.New("no answer")
 
-// clock is the process's. While it sleeps, no code of it would run, so what runs here sees the time at which it fell asleep.
+// clock is the clock of the process. A real process runs no code while it sleeps, so code that runs here sees the time at which it fell asleep.
 func (p *process) clock() lease.Moment {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,7 +82,7 @@ func (p *process) clock() lease.Moment {
 	return m
 }
 
-// call is one request: it takes a while, and may not get through, or lose its answer.
+// call is one request. It takes a while, and the request or its answer may be lost.
 func (p *process) call(ctx context.Context, do func() error) error {
 	p.mu.Lock()
 	delay := time.Duration(p.rng.Int64N(int64(3*time.Millisecond) + 1))
@@ -132,10 +132,10 @@ func (w *world) record() *record {
 	return r
 }
 
-// leaves is a member of the record that leaves.
+// leaves returns a member of the record that leaves.
 var leaves = regexp.MustCompile(`(\.\w+"):true`)
 
-// tell has members hear of most writes, also of those that are refused, each some time after it was sent. The world is locked.
+// tell reports most writes to members, even refused ones, each some time after it was sent. The world is locked.
 func (w *world) tell(key string, value []byte) {
 	for p, f := range w.ears {
 		if w.rng.IntN(20) == 0 && !w.reliable {

@@ -78,10 +78,7 @@ var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
 // Validate checks the rules that concern several settings. [LoadConfig] and [Start] call it.
 func (c *Config) Validate() error {
 	_, sync := natsembed.ParseSync(c.NATS.Sync)
-	_, policy := c.Relay.Policy(c.HTTP.Listener)
-	if policy != nil {
-		policy = fmt.Errorf("[relay] %w", policy) // it names the setting
-	}
+	_, policy := c.Relay.Policy("relay", c.HTTP.Listener)
 	errs := []error{
 		service.Named("[nats] sync", sync), policy, c.HTTP.Check("change receivers and send", c.Admin.Token),
 	}

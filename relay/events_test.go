@@ -131,7 +131,7 @@ func TestEventURLThatIsDown(t *testing.T) {
 	s.awaitStatus("a", "1", "DONE")
 	require.NoError(t, n.Stop(context.Background()))
 	require.Contains(t, log.String(), "an event could not be sent to the operator's URL")
-	metrics, err := n.workers.Metrics().Registry.Gather()
+	metrics, err := n.workers.Metrics.Registry.Gather()
 	require.NoError(t, err)
 	for _, m := range metrics {
 		if m.GetName() == "relay_events_lost_total" {

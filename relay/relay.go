@@ -36,6 +36,8 @@ const (
 	writeTimeout = 7 * time.Minute
 	// eventTimeout bounds a request to the operator's URL.
 	eventTimeout = 30 * time.Second
+	// sentryFlush bounds the time in which a stop sends reports.
+	sentryFlush = 2 * time.Second
 )
 
 // Node is a running relay process.
@@ -105,10 +107,7 @@ func (n *Node) connect(ctx context.Context) (err error) {
 		}
 		return err
 	}
-	sync, err := natsembed.ParseSync(n.cfg.NATS.Sync)
-	if err != nil {
-		return err
-	}
+	sync, _ := natsembed.ParseSync(n.cfg.NATS.Sync) // Validate has checked it
 	embedded, err := natsembed.Start(ctx, natsembed.Options{
 		Dir: n.cfg.NATS.StoreDir, Port: natsembed.NoPort, Name: "jetpull-relay", Sync: sync, Fsync: n.fsync,
 		MaxPayload: int32(store.EntryOverhead + max(n.cfg.HTTP.MaxBodyBytes, work.MostJSON(n.cfg.Relay.MaxResponse))),
@@ -148,7 +147,7 @@ func (n *Node) startWork(ctx context.Context) error {
 		return fmt.Errorf("open the store: %w", err)
 	}
 	n.release.Add(n.store.Close)
-	policy, err := n.cfg.Relay.Policy(n.cfg.HTTP.Listener)
+	policy, err := n.cfg.Relay.Policy("relay", n.cfg.HTTP.Listener)
 	if err != nil {
 		return err
 	}
@@ -157,17 +156,15 @@ func (n *Node) startWork(ctx context.Context) error {
 	sender := events.Start(events.Config{URL: n.cfg.Relay.EventURL, UserAgent: "jetpull-relay", Way: policy, Timeout: eventTimeout, Log: n.log})
 	n.release.Add(sender.Close)
 	n.workers = work.Start(ctx, n.store, work.Config{
-		Rules: n.cfg.Relay, Client: client, Logger: n.log, Reporter: reporter, Metrics: work.NewMetrics(), Events: sender,
+		Rules: n.cfg.Relay, Client: client, Logger: n.log, Reporter: reporter, Events: sender,
 	})
 	n.release.Add(n.workers.Close)
 	return nil
 }
 
 func (n *Node) listen(ctx context.Context) (err error) {
-	loopback, _ := service.Loopback(n.cfg.HTTP.Listener) // Validate has checked it
 	handler := httpapi.New(n.store, n.workers, httpapi.Options{
-		AdminToken: n.cfg.Admin.Token, FailedLogins: n.cfg.Admin.MaxFailed, OpenMetrics: n.cfg.HTTP.OpenMetrics, Loopback: loopback, Logger: n.log,
-		Stopping: n.stopping, Permitted: n.lacks.Err, MaxBody: min(n.cfg.HTTP.MaxBodyBytes, n.store.MaxPayload()),
+		HTTP: n.cfg.HTTP, Admin: n.cfg.Admin, Logger: n.log, Stopping: n.stopping, Permitted: n.lacks.Err,
 	})
 	if n.console != nil {
 		console, stop := n.console(handler)
@@ -200,9 +197,6 @@ func (n *Node) Stop(ctx context.Context) error {
 	})
 	return n.stopped
 }
-
-// sentryFlush bounds the time in which a stop sends reports.
-const sentryFlush = 2 * time.Second
 
 // reporter writes errors to the log, and sends them to Sentry if there is a DSN.
 type reporter struct {

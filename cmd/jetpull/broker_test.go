@@ -66,7 +66,7 @@ func TestBrokerCommandInPlaceOfTheOriginal(t *testing.T) {
 	require.Contains(t, printed.String(), "--migrate has no effect: there is no database")
 	require.NotContains(t, printed.String(), "--command has no effect")
 	for _, tt := range [][3]string{
-		{"-config", "/does/not/exist", "/does/not/exist"}, {"-command", "prune", `--command "prune" is not known`}, {"-confg", file, "unknown"},
+		{"-config", "/does/not/exist", "/does/not/exist"}, {"-command", "prune", `--command "prune": only broker is known`}, {"-confg", file, "unknown"},
 	} {
 		var errOut strings.Builder
 		require.Equal(t, 2, execute(t.Context(), []string{"broker", tt[0], tt[1]}, nil, io.Discard, &errOut), tt)

@@ -151,7 +151,7 @@ func (t *Table) Put(ctx context.Context, o Operation) (Operation, error) {
 		}
 		revision = older.Revision
 	}
-	revision, err := t.table.Put(ctx, place, o, revision)
+	revision, err := t.table.Put(ctx, place, o, revision, 0)
 	if err == nil {
 		o.Revision = revision
 	}

@@ -1,4 +1,4 @@
-// Package crash counts how often a message was begun by a process that ended before the message was handled.
+// Package crash counts how often a process began to handle a message and ended before the handler did.
 package crash
 
 import (
@@ -19,16 +19,16 @@ import (
 const (
 	// afterOutage is how long a message waits if its record could not be read or written.
 	afterOutage = time.Second
-	// afterSuspect is how long a message waits while the process handles another message that may crash it.
+	// afterSuspect is how long a message waits while the process handles another one that may crash the process.
 	afterSuspect = 100 * time.Millisecond
-	// answerMost is how long to wait for an answer of the bucket.
+	// answerMost is the timeout of a request to the bucket.
 	answerMost = 5 * time.Second
 )
 
 var (
-	// suspect is held while the process handles a message that an earlier process began and did not finish, so that there is one at a time.
+	// suspect is held while the process handles a message that an earlier process began and did not end. There is one at a time.
 	suspect sync.Mutex
-	// self identifies the records of this process, which has not ended.
+	// self marks the records of this process.
 	self = nuid.Next()
 )
 
@@ -40,36 +40,36 @@ type Message struct {
 
 type deliveredKey struct{}
 
-// WithDelivered returns the context for handlers of a consumer that was reset. It counts deliveries from 1 again, even for messages up to seq.
+// WithDelivered returns a context for handlers of a consumer that was reset: its delivery counts start again at 1, even for messages up to seq.
 func WithDelivered(ctx context.Context, seq uint64) context.Context {
 	return context.WithValue(ctx, deliveredKey{}, seq)
 }
 
-// WasDelivered reports whether a message was delivered before, and so may have been begun.
+// WasDelivered reports whether a message was delivered before. If so, a handler may have begun.
 func WasDelivered(ctx context.Context, seq, deliveries uint64) bool {
 	upTo, _ := ctx.Value(deliveredKey{}).(uint64)
 	return deliveries > 1 || seq <= upTo
 }
 
-// key is the message's key in the bucket.
+// key returns the message's key in the bucket.
 func (m Message) key() string {
 	return fmt.Sprintf("%s.%s.%d.%d", tokens.Subject(m.Stream), tokens.Subject(m.Consumer), m.Seq, m.Stored)
 }
 
-// record is the stored record of a message that was begun and not finished.
+// record is the record in the bucket of a message that was begun and not ended.
 type record struct {
 	Starts int    `json:"starts"`
-	By     string `json:"by"` // the process that began it last; empty if a program that handled it has ended since
+	By     string `json:"by"` // the process that began it last; empty: its program has ended since
 }
 
-// Counter gives up messages that were begun Most times by processes that ended.
+// Counter gives up messages that were begun Most times by processes that ended before the handler did.
 type Counter struct {
 	Most  int
 	Marks jetstream.KeyValue
 }
 
-// Begin records that a redelivered message begins. It returns a function that records its end. It returns a [worker.Wait] if the message must wait,
-// and a [worker.Refusal] if the message must be given up. A message whose record cannot be read now must wait.
+// Begin records that a redelivered message begins, and returns the function that records its end. The error is a [worker.Refusal] if the message
+// must be given up, and otherwise a [worker.Wait]: a message whose record cannot be read does not begin.
 func (c *Counter) Begin(ctx context.Context, m Message) (end func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerMost)
 	defer cancel()
@@ -96,13 +96,13 @@ func (c *Counter) Begin(ctx context.Context, m Message) (end func(), err error) 
 	return func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerMost)
 		defer cancel()
-		// If this fails, the start counts until this process ends or the bucket expires it. Another process may have begun the message since.
+		// The revision protects the record of a process that has begun since. If this fails, the start counts for others until the bucket forgets it.
 		_ = c.Marks.Delete(ctx, key, jetstream.LastRevision(revision))
 		release()
 	}, nil
 }
 
-// Died records that a program that handled the message for this process has ended, with cause. It returns the handler's error: cause, or a
+// Died records that the program that handled the message for this process has ended, with cause. It returns the error of the handler: the cause, or a
 // [worker.Refusal] if programs and processes have ended Most times.
 func (c *Counter) Died(ctx context.Context, m Message, cause error) error {
 	ctx, cancel := context.WithTimeout(ctx, answerMost)
@@ -110,7 +110,7 @@ func (c *Counter) Died(ctx context.Context, m Message, cause error) error {
 	key := m.key()
 	r, revision, err := c.read(ctx, key)
 	if err == nil {
-		r.Starts, r.By = r.Starts+1, "" // a start without an end, although this process continues
+		r.Starts, r.By = r.Starts+1, "" // not self's: the start had no end, although this process continues
 		_, err = c.write(ctx, key, r, revision)
 	}
 	switch {
@@ -130,16 +130,16 @@ func (c *Counter) problem(key string, err error) error {
 	return fmt.Errorf("jetpull: MaxCrashes: key %q of bucket %q: %w", key, c.Marks.Bucket(), err)
 }
 
-// write stores the record of a message over a revision, or 0 if there is none, and returns the new revision.
+// write stores the record of a message over revision, which is 0 if there is none, and returns the new revision.
 func (c *Counter) write(ctx context.Context, key string, r record, revision uint64) (uint64, error) {
-	value, _ := json.Marshal(r) // a number and a string can always be encoded
+	value, _ := json.Marshal(r) // cannot fail: there are only a number and a string
 	if revision == 0 {
 		return c.Marks.Create(ctx, key, value)
 	}
 	return c.Marks.Update(ctx, key, value, revision)
 }
 
-// read returns the record of a message and its revision, which is 0 if there is none. It does not count a start by this process, which continues.
+// read returns the record of a message and its revision, which is 0 if there is none. A start of this process does not count: the process still runs.
 func (c *Counter) read(ctx context.Context, key string) (r record, revision uint64, err error) {
 	e, err := c.Marks.Get(ctx, key)
 	switch {
@@ -149,7 +149,7 @@ func (c *Counter) read(ctx context.Context, key string) (r record, revision uint
 		return r, 0, err
 	}
 	switch {
-	case json.Unmarshal(e.Value(), &r) != nil || r.Starts < 0: // others can write to the bucket; such a record does not count
+	case json.Unmarshal(e.Value(), &r) != nil || r.Starts < 0: // others can write to the bucket; an invalid record counts as none
 		r = record{}
 	case r.By == self && r.Starts > 0:
 		r.Starts--

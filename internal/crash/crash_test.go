@@ -18,7 +18,7 @@ func newCounter(most int) (*Counter, *natstest.Bucket) {
 	return &Counter{Most: most, Marks: b}, b
 }
 
-// starts has the record of a message say that another process began it so often.
+// starts stores a record that says how often another process began the message.
 func starts(b *natstest.Bucket, seq uint64, n int) {
 	b.Set(message(seq).key(), fmt.Sprintf(`{"starts":%d,"by":"another"}`, n))
 }
@@ -39,7 +39,7 @@ func TestBegin(t *testing.T) {
 	requireKeys(t, b, 0)
 }
 
-// A message of which most starts had no end is given up.
+// A message with Most starts without an end is given up.
 func TestStartsWithoutAnEnd(t *testing.T) {
 	c, b := newCounter(2)
 	starts(b, 1, 1)
@@ -54,7 +54,7 @@ func TestStartsWithoutAnEnd(t *testing.T) {
 	require.ErrorIs(t, err, worker.ErrFinal)
 }
 
-// A process has one message at a time that was begun before and not ended. Others go on beside it.
+// A process handles only one message at a time that was begun before and not ended. Other messages continue.
 func TestOneSuspectAtATime(t *testing.T) {
 	c, b := newCounter(9)
 	other, _ := newCounter(9)
@@ -76,7 +76,7 @@ func TestOneSuspectAtATime(t *testing.T) {
 	requireKeys(t, b, 0)
 }
 
-// A bucket that cannot be reached, or that another process changes at the same time, is no reason to begin.
+// If the bucket cannot be reached, or another process changes the record at the same time, the message does not begin.
 func TestABucketThatDoesNotAnswer(t *testing.T) {
 	c, b := newCounter(2)
 	down := func() error { return errors.New("down") }
@@ -98,7 +98,7 @@ func TestABucketThatDoesNotAnswer(t *testing.T) {
 	requireKeys(t, b, 0)
 }
 
-// A record that others have written and that cannot be read counts nothing, and stops nothing.
+// A record of another program that cannot be decoded counts as none, and stops no message.
 func TestRecordsThatCannotBeRead(t *testing.T) {
 	for _, value := range []string{"", "not json", `{"starts":-5}`, `{"starts":"x"}`, `[]`} {
 		c, b := newCounter(2)

@@ -1,4 +1,4 @@
-// Package deadletter stores copies of messages that were given up.
+// Package deadletter stores the copy of a message that was given up.
 package deadletter
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Advisories is the prefix of the subjects of the server's MaxDeliver advisories. The names of stream and consumer follow.
+// Advisories is the prefix of the server's advisories for messages that reached MaxDeliver. The names of stream and consumer follow.
 const Advisories = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES."
 
 // The headers of a copy. The root package exports and describes them.
@@ -29,7 +29,7 @@ const (
 	HeaderHeaders  = "Dead-Letter-Headers"
 )
 
-// Message is a message that is given up, with the reason.
+// Message is a message that is given up, and the reason.
 type Message struct {
 	Stream, Consumer string
 	Sequence         uint64
@@ -41,8 +41,8 @@ type Message struct {
 	Attempts         int
 }
 
-// Store publishes the copy to a subject, and returns nil when a stream has confirmed it. It reduces a copy that is too large, because each attempt
-// would be refused. A copy that anybody stored within the stream's duplicate window is not stored again.
+// Store publishes the copy to a subject, and returns nil when a stream has confirmed it. A copy that is too large is reduced, because every attempt
+// would be refused. A copy that any process has stored within the stream's duplicate window is not stored again.
 func (m *Message) Store(ctx context.Context, js jetstream.JetStream, subject string) error {
 	sequence := strconv.FormatUint(m.Sequence, 10)
 	own := map[string]string{
@@ -56,7 +56,7 @@ func (m *Message) Store(ctx context.Context, js jetstream.JetStream, subject str
 	if id := m.Header.Get(jetstream.MsgIDHeader); id != "" {
 		dead.Header.Set(HeaderMsgID, id)
 	}
-	// The ID includes the time, because another message gets the same sequence if the stream is recreated.
+	// The id contains the time, because another message gets the same sequence when the stream is recreated.
 	id := jetstream.WithMsgID(fmt.Sprintf("%s:%s:%s:%d", m.Stream, m.Consumer, sequence, m.Stored))
 	var err error
 	for _, reduce := range []func(){
@@ -75,7 +75,7 @@ func (m *Message) Store(ctx context.Context, js jetstream.JetStream, subject str
 	return err
 }
 
-// tooLarge reports whether a stream or the server refuses a message because of its size, so that each attempt would fail.
+// tooLarge reports whether a stream or the server refuses a message because of its size.
 func tooLarge(err error) bool {
 	const messageExceedsMaximum, headersExceedMaximum = 10054, 10097 // codes of the server
 	var api *jetstream.APIError

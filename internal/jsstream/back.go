@@ -10,6 +10,7 @@ import "slices"
 func Back[T any](low, high uint64, width int, read func(low, high uint64) (all []T, cut bool, err error), visit func(T) (next uint64),
 	enough func(visited int) bool,
 ) (next uint64, visited int, err error) {
+	longer := uint64(16) // after a range without messages
 	for step := uint64(width); high >= low; {
 		if enough(visited) {
 			return high, visited, nil
@@ -23,7 +24,7 @@ func Back[T any](low, high uint64, width int, read func(low, high uint64) (all [
 			return high, visited, err
 		}
 		if cut {
-			step = max(1, min(step, high-low+1)/16)
+			step, longer = max(1, min(step, high-low+1)/16), 1 // what is left of a gap has 16 steps at most
 			continue
 		}
 		for _, one := range slices.Backward(all) {
@@ -32,8 +33,13 @@ func Back[T any](low, high uint64, width int, read func(low, high uint64) (all [
 				return next, visited, nil
 			}
 		}
-		if high = bottom - 1; len(all) <= width/2 {
-			step *= 16
+		switch high = bottom - 1; {
+		case len(all) == 0:
+			step *= longer
+		case len(all) <= width/2:
+			step, longer = step*2, 16 // a longer one would be cut again and again
+		default:
+			longer = 16
 		}
 	}
 	return 0, visited, nil

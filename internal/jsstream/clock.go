@@ -3,6 +3,7 @@ package jsstream
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -15,8 +16,8 @@ import (
 const clockEvery = 10 * time.Second
 
 // FollowClock reads the clock of a stream's leader, whose times the stream contains, and repeats that until run ends. It returns after the first
-// reading. wait waits for the end of the readings. It is nil if none was started.
-func FollowClock(ctx, run context.Context, js jetstream.JetStream, stream string, c *clock.Clock) (wait func(), err error) {
+// reading. Its goroutine is in running.
+func FollowClock(ctx, run context.Context, running *sync.WaitGroup, js jetstream.JetStream, stream string, c *clock.Clock) error {
 	read := func(ctx context.Context) error {
 		requested := time.Now()
 		s, err := js.Stream(ctx, stream)
@@ -26,16 +27,14 @@ func FollowClock(ctx, run context.Context, js jetstream.JetStream, stream string
 		return err
 	}
 	if err := Insist(ctx, read); err != nil {
-		return nil, fmt.Errorf("read the server's clock: %w", err)
+		return fmt.Errorf("read the server's clock: %w", err)
 	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	running.Go(func() {
 		watch.Every(run, clockEvery, func() {
 			ctx, cancel := context.WithTimeout(run, AttemptTimeout)
 			defer cancel()
 			_ = read(ctx) // without an answer, the monotonic clock continues
 		})
-	}()
-	return func() { <-ended }, nil
+	})
+	return nil
 }

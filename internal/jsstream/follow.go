@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -59,26 +60,22 @@ type Feed struct {
 }
 
 // Follow reads a stream, starting after Seen, until run ends. It returns when it has read everything that the stream had at the time of the call.
-// wait waits for the end of the reading.
-func Follow(ctx, run context.Context, f Feed) (wait func(), err error) {
+// Its goroutine is in running.
+func Follow(ctx, run context.Context, running *sync.WaitGroup, f Feed) error {
 	info, err := InfoOf(ctx, f.Stream)
 	if err != nil {
-		return nil, fmt.Errorf("read the state of a stream: %w", err)
+		return fmt.Errorf("read the state of a stream: %w", err)
 	}
 	if f.Replaced != nil {
 		f.Seen.begin(info.Created)
 	}
 	consumer, err := f.consumer(ctx, info.Config.Name)
 	if err != nil {
-		return nil, fmt.Errorf("follow stream %s: %w", info.Config.Name, err)
+		return fmt.Errorf("follow stream %s: %w", info.Config.Name, err)
 	}
 	f.created = info.Created
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		f.read(run, consumer)
-	}()
-	return func() { <-ended }, f.caughtUp(ctx, info)
+	running.Go(func() { f.read(run, consumer) })
+	return f.caughtUp(ctx, info)
 }
 
 // consumer creates a consumer that starts after Seen.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -122,9 +123,9 @@ type mark struct {
 	Last    uint64    `json:"last"`
 }
 
-// Check compares the streams with the marks. A stream that was set back continues after its mark, but by at most [markMost] messages. Check logs that
-// as an error.
-func (m *Marks) Check(ctx context.Context) error {
+// Follow compares the streams with the marks, and then stores marks until run ends. A stream that was set back continues after its mark, but by at
+// most [markMost] messages. Follow logs that as an error. The goroutine that stores marks is in running.
+func (m *Marks) Follow(ctx, run context.Context, running *sync.WaitGroup) error {
 	for _, place := range m.Places {
 		marks, err := m.read(ctx, place)
 		if err != nil {
@@ -139,6 +140,7 @@ func (m *Marks) Check(ctx context.Context) error {
 			}
 		}
 	}
+	running.Go(func() { m.follow(run) }) // only now, since it replaces the marks
 	return nil
 }
 
@@ -161,8 +163,8 @@ func (m *Marks) read(ctx context.Context, place Place) (marks map[string]mark, e
 	return marks, nil
 }
 
-// Run stores the marks until run ends.
-func (m *Marks) Run(run context.Context) {
+// follow stores marks until run ends.
+func (m *Marks) follow(run context.Context) {
 	var stored string
 	for ended := error(nil); ended == nil; {
 		ended = watch.Sleep(run, markPause)

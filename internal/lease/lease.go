@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// Moment is a time on two clocks of this process. The monotonic clock stops while the machine sleeps. The wall clock can be set.
+// Moment is a time by two clocks of this process. The monotonic clock stops while the machine sleeps. The wall clock can be set.
 type Moment struct{ Mono, Wall time.Duration }
 
 var started = time.Now()
 
-// Now returns the current moment.
+// Now returns the present moment.
 func Now() Moment {
 	now := time.Now()
 	return Moment{now.Sub(started), time.Duration(now.UnixNano())}
 }
 
-// Since returns the maximum time that can have passed since another moment, for the end of a right of this process. To wait for others, a process
-// uses the monotonic clock, which is never ahead.
+// Since returns the longest time that can have passed since before. It ends the rights of this process. To wait for others, a process uses the
+// monotonic clock, which never runs ahead.
 func (m Moment) Since(before Moment) time.Duration {
 	return max(m.Mono-before.Mono, m.Wall-before.Wall)
 }
 
-// Lease is a right that lasts for 9/10 of a TTL from when a request is sent, if the answer confirms that the right is stored. Others take the right
-// after the TTL. The lease is a context that ends with it, and does not start again. Lease is safe for concurrent use.
+// Lease is a right that lasts for 9/10 of a TTL after a request was sent, provided that its answer confirms the right. Others take it after the TTL.
+// A Lease is also a context, which ends with the right. It does not begin again. Several goroutines may use it.
 type Lease struct {
 	context.Context
 	End context.CancelCauseFunc // ends the lease early
@@ -36,17 +36,17 @@ type Lease struct {
 	over  error
 }
 
-// checks is how often per TTL the clocks are compared, because timers and the monotonic clock stop while the machine sleeps.
+// checks is the number of checks of the clocks within the TTL. One timer is not enough: like the monotonic clock, it stops while the machine sleeps.
 const checks = 20
 
-// New returns a lease that starts with the first Extend, and ends with the cause over.
+// New returns a lease that begins with the first Extend. When it is not extended, it ends with over as its cause.
 func New(parent context.Context, clock func() Moment, ttl time.Duration, over error) *Lease {
 	l := &Lease{clock: clock, ttl: ttl, over: over}
 	l.Context, l.End = context.WithCancelCause(parent)
 	return l
 }
 
-// Extend extends the lease. It must be called when a request is answered. sent is when the request was sent.
+// Extend extends the lease, after the answer to a request that was sent at sent.
 func (l *Lease) Extend(sent Moment) {
 	if l.sent.Swap(&sent) == nil {
 		l.watch()
@@ -59,7 +59,7 @@ func (l *Lease) watch() {
 	}
 }
 
-// Valid reports whether the lease has started and not ended. It ends a lease whose time is over.
+// Valid reports whether the lease has begun and has not ended. If it was not extended in time, Valid ends it.
 func (l *Lease) Valid() bool {
 	sent := l.sent.Load()
 	if sent != nil && l.clock().Since(*sent) >= l.ttl*9/10 {

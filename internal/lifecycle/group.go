@@ -11,7 +11,7 @@ type Group struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	mu     sync.Mutex // prevents starts after Stop
+	mu     sync.Mutex // guards against a start after Stop
 }
 
 // New returns a group whose goroutines end with Stop.
@@ -20,7 +20,8 @@ func New() *Group {
 	return &Group{ctx: ctx, cancel: cancel}
 }
 
-// Go runs f on a goroutine of the group. If the group was stopped, it does not run f and returns false. f must return soon after its context ends.
+// Go runs f on a goroutine of the group, and reports whether it did: a stopped
+// group starts none. f must return soon after its context ends.
 func (g *Group) Go(f func(ctx context.Context)) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -31,14 +32,14 @@ func (g *Group) Go(f func(ctx context.Context)) bool {
 	return true
 }
 
-// Stop ends the group's context and prevents further starts. It does not wait, and may be called again.
+// Stop ends the group's context. The group starts no goroutine afterwards. Stop does not wait, and may be called again.
 func (g *Group) Stop() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.cancel()
 }
 
-// Wait returns nil when all goroutines have ended, or ctx's error if ctx ends first.
+// Wait waits until all goroutines have ended. If ctx ends first, it returns ctx's error.
 func (g *Group) Wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {

@@ -43,10 +43,11 @@ func (p *process) own(path string) error {
 	return os.Chown(path, int(p.as.Uid), int(p.as.Gid))
 }
 
-// program returns a command that runs a program in the folder.
+// program returns a command that runs a program in the folder. It ends with this process, where the system can do that.
 func (p *process) program(ctx context.Context, path string, args ...string) *exec.Cmd {
 	command := exec.CommandContext(ctx, path, args...)
 	command.Dir, command.SysProcAttr = p.dir, &syscall.SysProcAttr{Credential: p.as, Setpgid: true}
+	endsWithParent(command.SysProcAttr)
 	return command
 }
 

@@ -6,13 +6,13 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// The consequences of an event. A pull ends: it is over, and given up if messages may still come for it. Both close it, which takes it off the
-// list. Conclude decides how its share group and demands go on. A demand is finished when its caller waits no more.
+// This file has the consequences of events. end ends a pull, and giveUp ends one for which messages may still arrive. Both call close, which removes
+// it from the open pulls. conclude decides how the share group and the demands of the pull continue. finish ends a demand.
 
 // spareShares is how many share groups are kept for the next calls with their terms.
 const spareShares = 32
 
-// shareOf finds or makes the share group for terms.
+// shareOf returns the share group for terms. It creates the group if there is none.
 func (e *Engine) shareOf(terms Terms, unshared bool) *share {
 	if !unshared {
 		for _, s := range e.shares {
@@ -21,7 +21,7 @@ func (e *Engine) shareOf(terms Terms, unshared bool) *share {
 			}
 		}
 	}
-	e.forgetShares() // otherwise those of ended calls accumulate
+	e.forgetShares() // otherwise the groups of ended calls accumulate
 	s := &share{terms: terms, unshared: unshared}
 	e.shares = append(e.shares, s)
 	return s
@@ -50,19 +50,19 @@ func (e *Engine) end(now At, p *pull, o ending) {
 	e.conclude(now, p, &o)
 }
 
-// close takes p off the open pulls.
+// close removes p from the open pulls.
 func (e *Engine) close(p *pull) {
 	p.share.pulls = without(p.share.pulls, p)
 	p.inbox.close()
 }
 
-// giveUp ends p, although messages may still arrive for it. If the connection is lost, nothing more can.
+// giveUp ends p while messages may still arrive for it. If the connection is lost, none can, and the inbox drains at once.
 func (e *Engine) giveUp(now At, p *pull, lost bool) {
 	e.close(p)
 	e.leaving.add(now, p.inbox, p.left, lost || e.down || e.dead != nil)
 }
 
-// conclude says how the share group and the demands of p go on.
+// conclude decides how the share group and the demands of p continue.
 func (e *Engine) conclude(now At, p *pull, o *ending) {
 	s, class := p.share, o.status.Condition.Class()
 	if o.silent {
@@ -109,7 +109,7 @@ func (e *Engine) report(d *Demand, n news) {
 	}
 }
 
-// PinLost drops id if it is the one held in group.
+// PinLost drops id if it is the pin id held in group.
 func (e *Engine) PinLost(group, id string) {
 	if id != "" && e.PinID(group) == id {
 		e.pins.set(group, "")
@@ -117,8 +117,8 @@ func (e *Engine) PinLost(group, id string) {
 	}
 }
 
-// gainPin takes the pin id of a message that the pull by brought. Pulls without it stand by from now on, so they end, and new pulls with it
-// take their place.
+// gainPin records the pin id of a message of the pull by. Pulls without the id are on stand-by from now on. They end, and pulls with the id
+// replace them.
 func (e *Engine) gainPin(now At, group, id string, by *pull) {
 	e.PinLost(group, e.PinID(group))
 	e.pins.set(group, id)
@@ -146,7 +146,7 @@ func (e *Engine) deliver(d *Demand, m Message, size int) {
 	}
 }
 
-// finish ends a demand. One that has messages has no error.
+// finish ends a demand. A call that has messages gets no error.
 func (e *Engine) finish(d *Demand, err error) {
 	if d.Done {
 		return
@@ -166,18 +166,18 @@ func (e *Engine) finish(d *Demand, err error) {
 	}
 }
 
-// late takes a message for which no demand waits, in its share group or in s, the group of later calls with its terms. It is
-// handed back to the server, or it waits for the next demand in s.
+// late takes a message for which no demand waits, neither in its share group nor in s, the group of later calls with its terms.
+// The message is handed back to the server, or with ack policy none waits for the next demand in s.
 func (e *Engine) late(s *share, m Message, size int) {
 	if e.closed || !e.limits.AckNone {
 		e.handBack(m)
 		return
 	}
 	i, _ := slices.BinarySearchFunc(s.stash, m.Sequence(), func(a stashed, seq uint64) int { return int(a.msg.Sequence() - seq) })
-	s.stash = slices.Insert(s.stash, i, stashed{m, size}) // a call that ends can return messages that are older than some that have arrived since
+	s.stash = slices.Insert(s.stash, i, stashed{m, size}) // a call that ends can return messages older than some that have arrived since
 }
 
-// handBack returns a message to the server. With ack policy none the server takes none back, so the message is lost.
+// handBack hands a message back to the server. With ack policy none the server accepts none, so the message is lost.
 func (e *Engine) handBack(m Message) {
 	if e.limits.AckNone {
 		e.stats.Dropped++
@@ -187,7 +187,7 @@ func (e *Engine) handBack(m Message) {
 	e.leaving.handBack(m)
 }
 
-// unstash gives a demand the messages that came late for others.
+// unstash gives a demand the messages that arrived late for others.
 func (e *Engine) unstash(d *Demand) {
 	if !e.limits.AckNone {
 		return
@@ -206,13 +206,13 @@ func (e *Engine) unstash(d *Demand) {
 	}
 }
 
-// proven ends the requests if nothing is left open. While the connection is down there are none.
+// proven ends the requests to the consumer if nothing is left open. While the connection is down, none are sent.
 func (e *Engine) proven() {
 	l := &e.leaving
 	l.proving = l.proving && !e.closed && !e.down && (l.subscribed() || len(e.inDoubt()) > 0)
 }
 
-// inDoubt are the pulls of which it is not known whether the server has them.
+// inDoubt returns the pulls that the server may or may not have.
 func (e *Engine) inDoubt() (pulls []*pull) {
 	for _, s := range e.shares {
 		for _, p := range s.pulls {

@@ -15,7 +15,7 @@ func (e *Engine) Post(now At, d *Demand) {
 	s := e.shareOf(d.Terms, d.Mode != Standing && (d.MaxBytes > 0 || e.limits.exceeded(now, &d.Ask)))
 	d.share = s
 	s.demands = append(s.demands, d)
-	e.unstash(d) // before anything is pulled for it
+	e.unstash(d) // before a pull is sent for it
 	if !d.Done && d.n > 0 && d.Mode == Some {
 		e.finish(d, nil)
 	}
@@ -41,8 +41,8 @@ func (e *Engine) Credit(now At, d *Demand, c Credit) {
 	}
 }
 
-// Return takes back a message that a standing demand with these terms got and does not need. If it cannot be handed back to the server, it is
-// for the next demand.
+// Return takes back a message that a standing demand with these terms got and does not need. With ack policy none, the next demand gets it.
+// Otherwise it is handed back to the server.
 func (e *Engine) Return(now At, terms Terms, m Message, size int) {
 	e.at(now)
 	s := e.shareOf(terms, false)
@@ -56,7 +56,7 @@ func (e *Engine) Return(now At, terms Terms, m Message, size int) {
 
 // Events that concern all pulls at once: the connection, permissions, Close.
 
-// Disconnected stops pulling until the connection is back. A call that has messages returns them: more may take long.
+// Disconnected stops pulling until the connection is back. A call that has messages returns them, because more may take long.
 func (e *Engine) Disconnected() {
 	e.timed = false
 	for _, s := range e.shares {
@@ -74,7 +74,7 @@ func (e *Engine) Disconnected() {
 	e.proven()
 }
 
-// Reconnected ends all pulls. The server may have forgotten them or not, so their inboxes are drained, and
+// Reconnected ends all pulls. The server may or may not have forgotten them, so their inboxes are drained, and
 // their demands are covered again. The consumer may have been recreated.
 func (e *Engine) Reconnected(now At) {
 	e.at(now)
@@ -94,7 +94,7 @@ func (e *Engine) endAll(now At, s *share, lost bool) {
 	}
 }
 
-// Fail ends all demands with err, and all pulls: the server takes none, not even those on their way. With
+// Fail ends all demands with err, and all pulls, because the server accepts none, not even those in flight. If
 // final, later demands fail too.
 func (e *Engine) Fail(now At, err error, final bool) {
 	e.at(now)
@@ -115,7 +115,7 @@ func (e *Engine) Fail(now At, err error, final bool) {
 	}
 }
 
-// Close ends all demands with err, and all pulls. Messages on the wire are handed back.
+// Close ends all demands with err, and all pulls. Messages in flight are handed back.
 func (e *Engine) Close(now At, err error) {
 	e.closed = true
 	e.Fail(now, err, true)

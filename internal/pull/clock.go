@@ -2,8 +2,8 @@ package pull
 
 import "slices"
 
-// NextTick is when Tick is due; 0: never. The deadlines of pulls and demands count even if they have passed. While the connection is
-// down, those of pulls do not count. Nothing else that is overdue counts: it waits for another event.
+// NextTick returns when Tick is due, or 0 for never. Deadlines of pulls and demands count even if they have passed, except those of pulls
+// while the connection is down. Other times count only if they are in the future: once overdue, they wait for another event.
 func (e *Engine) NextTick() At {
 	if e.timed {
 		return e.due
@@ -68,7 +68,7 @@ func (e *Engine) Tick(now At) {
 	e.forgetShares()
 }
 
-// overdue acts on a pull whose deadline has passed. A call goes on without it at the first, and it is given up at the next.
+// overdue acts on a pull whose deadline has passed. After the first, a call continues without the pull. After the next, the pull is given up.
 func (e *Engine) overdue(now At, p *pull) {
 	switch {
 	case p.ended:
@@ -83,8 +83,8 @@ func (e *Engine) overdue(now At, p *pull) {
 }
 
 // Answered says that the consumer's server has answered a request that began at began, whatever the answer was. The first answer after
-// a stall does not count for inboxes: the server may have got pulls that had waited on the link just before, and has not sent their
-// messages yet.
+// a stall does not count for inboxes: just before it, the server may have received pulls that were held up on the link, and it may not
+// have sent their messages yet.
 func (e *Engine) Answered(now, began At) {
 	e.at(now)
 	stalled := e.leaving.answered(now, began)

@@ -17,7 +17,7 @@ var kinds = []string{
 	"post s stand 9 hb=15s; +15s; p1 %",
 }
 
-// TestConditions has what each status, % again, leads to at once, by kind.
+// TestConditions lists the immediate effects of each status (% again), by kind.
 func TestConditions(t *testing.T) {
 	for names, effects := range map[string][]string{
 		"100":          {"", "", "", "", ""},
@@ -52,8 +52,8 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// A server that answers each pull with the same status, as fast as it can, is not asked
-// more than a few times a second; but it is asked again, where that can help.
+// A server that answers each pull with the same status, as fast as it can, gets at most a
+// few pulls a second. But it gets more pulls if that can help.
 func TestNoConditionMakesPullsRunInCircles(t *testing.T) {
 	for name, status := range statuses {
 		for _, kind := range kinds {

@@ -32,14 +32,14 @@ func (e *Engine) coverShare(now At, s *share) {
 	v := view{limits: &e.limits, room: &e.capacity, trip: e.leaving.trip, pinned: e.limits.Pinned && e.PinID(s.terms.Group) != ""}
 	for _, first := range [...]bool{true, false} { // calls that have not looked go first: their pull is short
 		for _, d := range s.demands {
-			if d.pull == nil && first == d.looks() { // or else it is covered
+			if d.pull == nil && first == d.looks() { // otherwise a pull covers it
 				e.coverDemand(now, d, &v)
 			}
 		}
 	}
 }
 
-// coverDemand does what the policy decides for d, which no pull covers.
+// coverDemand carries out the policy's decision for d, which no pull covers.
 func (e *Engine) coverDemand(now At, d *Demand, v *view) {
 	if e.capacity.free < e.capacity.slots/16 && !e.limits.Replay || e.capacity.free < 1 {
 		e.dropSilent(now)
@@ -94,8 +94,8 @@ func (e *Engine) send(now At, d *Demand, o *order) {
 	e.out.do(Effect{Kind: Send, Inbox: ib, Pull: &req, Reply: ib.reply})
 }
 
-// dropUnneeded gives up the pulls that nobody waits for. With ack policy none a pull is left open until it expires: messages to an inbox that
-// was dropped are lost.
+// dropUnneeded gives up the pulls that nobody waits for. With ack policy none, a pull stays open until it expires, because messages to a dropped
+// inbox are lost.
 func (e *Engine) dropUnneeded(now At, s *share) {
 	for i := len(s.pulls) - 1; i >= 0 && !e.limits.AckNone; i-- {
 		p := s.pulls[i]
@@ -122,9 +122,9 @@ func (e *Engine) dropSilent(now At) {
 	}
 }
 
-// gather makes p the pull of first and the calls like it that no pull covers, and returns how many messages they want. A no-wait pull is for those
-// that have not looked, and a long one for those that found nothing. The long pull of a NoWait call is brief: its no-wait pull was not answered, and
-// at MaxAckPending the server answers when the pull expires.
+// gather makes p the pull of first and of the calls like it that no pull covers, and returns how many messages they want. A no-wait pull is for calls
+// that have not looked, and a long pull for calls that found nothing. The long pull of a NoWait call is brief: its no-wait pull was not answered, and
+// at MaxAckPending the server answers only when the pull expires.
 func (s *share) gather(now At, p *pull, first *Demand, limits *Limits) (batch int) {
 	shortest, longest, heartbeat := first.Deadline, first.Deadline, true
 	for _, d := range s.demands {
@@ -149,7 +149,7 @@ func (s *share) gather(now At, p *pull, first *Demand, limits *Limits) (batch in
 	if first.NoWait {
 		p.req.Expires = min(p.req.Expires, briefExpires)
 	}
-	if !s.unshared || !first.Chosen { // a wait that the user chose is refused where it is over the limit
+	if !s.unshared || !first.Chosen { // a wait that the user chose is sent even if the server refuses it
 		p.req.Expires = limits.expires(p.req.Expires)
 	}
 	if heartbeat {

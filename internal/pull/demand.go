@@ -2,10 +2,10 @@ package pull
 
 import "github.com/jetpull/jetpull/internal/wire"
 
-// Demand is an Ask that was posted. The engine owns its fields until it is Done; then they belong to the
-// caller. The messages of a standing demand leave it by the Deliver effect.
+// Demand is an Ask that was posted. The engine owns its fields until it is Done; then the caller owns them.
+// The messages of a standing demand leave it by the Deliver effect.
 type Demand struct {
-	Ask            // fixed when it is posted, but for Want
+	Ask            // fixed when it is posted, except for Want
 	Ref  any       // the driver's; fixed too
 	Got  []Message // delivered, not yet taken by the caller
 	Done bool
@@ -14,12 +14,12 @@ type Demand struct {
 	share *share
 	pull  *pull // the pull that covers it; nil: it needs one
 	long  bool  // its next pull is a long one
-	// noHeartbeat is set once a long pull stayed silent, or the server's queue of pulls was full: the server drops a
-	// pull with a heartbeat without a status, and answers one without it with MaxWaiting.
+	// noHeartbeat is set after a long pull stayed silent, or the server's queue of pulls was full. A server whose queue is
+	// full drops a pull with a heartbeat without a status, but answers a pull without one with MaxWaiting.
 	noHeartbeat bool
 	cause       error // the last problem
 	n           int   // messages delivered to it so far
-	bytes       int   // and their size
+	bytes       int   // the size of those messages
 	stand       *standing
 	spare       []Message // memory of the last messages that were handed over
 }
@@ -27,10 +27,10 @@ type Demand struct {
 // wants reports whether a message can be delivered to d.
 func (d *Demand) wants() bool { return d.Mode == Standing || d.Want > 0 }
 
-// looks reports whether d is a call that has not looked for what is available.
+// looks reports whether d is a call that has not looked for available messages by a no-wait pull.
 func (d *Demand) looks() bool { return d.Mode != Standing && !d.long }
 
-// add delivers m to d, and reports whether d has all that it waits for.
+// add delivers m to d, and reports whether d has all messages that it waits for.
 func (d *Demand) add(m Message, size int) (over bool) {
 	d.Got = append(d.Got, m)
 	d.n++
@@ -63,9 +63,9 @@ func (d *Demand) detach() {
 	}
 }
 
-// lookAgain has d, which has a message, get the others that are available by a no-wait pull, if its pull does not end soon by itself. A
-// no-wait pull does, and a one-shot that has brought some. A long pull does not if the message came by another pull. One of FillBatch waits
-// for its whole batch.
+// lookAgain makes d, which has a message, get the other available messages by a no-wait pull, unless the pull that covers d ends soon by
+// itself. A no-wait pull does, and a one-shot that has brought messages. A long pull does not if the message came by another pull. A call
+// with FillBatch waits for its whole batch.
 func (d *Demand) lookAgain() {
 	if d.Mode == Some && d.long && (d.pull == nil || d.pull.kind != oneShot || d.pull.got == 0) {
 		d.detach()
@@ -81,10 +81,10 @@ func (d *Demand) bytesLeft() int {
 	return max(1, d.MaxBytes-d.bytes)
 }
 
-// Cause returns the last problem of d; nil: there was none.
+// Cause returns the last problem of d, or nil if there was none.
 func (d *Demand) Cause() error { return d.cause }
 
-// pullEnded decides how a call goes on whose pull has ended. It reports whether the call ends, and with which error. The first row that
+// pullEnded decides how a call continues after its pull has ended. It reports whether the call ends, and with which error. The first row that
 // applies decides. "Some" means that the call has messages and need not wait for its whole batch.
 //
 //	| the pull                                           | the call                                                |
@@ -136,7 +136,7 @@ func (d *Demand) pullEnded(now At, p *pull, o *ending) (over bool, err error) {
 	return false, nil
 }
 
-// note notes the problem that ended d's pull.
+// note records the problem that ended d's pull.
 func (d *Demand) note(p *pull, o *ending) {
 	switch {
 	case o.lost:

@@ -11,9 +11,9 @@ type EffectKind uint8
 
 // The kinds of effects.
 const (
-	Send        EffectKind = iota // send Pull, and subscribe Inbox to Subject before its first
+	Send        EffectKind = iota // send Pull; before the first of Inbox, subscribe to its Subject
 	Unsubscribe                   // drop Inbox: nothing more can arrive on it
-	Drain                         // unsubscribe Inbox and report when its wire is empty
+	Drain                         // unsubscribe Inbox, and report when nothing more can arrive
 	Nak                           // hand Msg back to the server
 	Wake                          // Demand is done
 	Deliver                       // hand Msgs to the standing Demand; it may be done
@@ -29,7 +29,7 @@ type Effect struct {
 	Done   bool
 	Inbox  *Inbox
 	Pull   *wire.Request
-	Reply  string // where the answers to Pull go
+	Reply  string // the reply subject of Pull
 	Demand *Demand
 	Msg    Message
 	Msgs   []Message
@@ -43,13 +43,13 @@ type Pin struct {
 	Gained    bool
 }
 
-// effects are what the driver is to do.
+// effects is the queue of effects for the driver.
 type effects struct {
 	list  []Effect
 	spare []Effect // memory of the last batch
 }
 
-// changePin adds a change of a pin before all else: the messages of the pin may leave by a Deliver that is there already.
+// changePin adds a change of a pin before all other effects: a Deliver in the queue may hand over messages of that pin.
 func (q *effects) changePin(pin Pin) {
 	changes := 0
 	for changes < len(q.list) && q.list[changes].Kind == PinChanged {
@@ -61,7 +61,7 @@ func (q *effects) changePin(pin Pin) {
 // do adds an effect.
 func (q *effects) do(f Effect) { q.list = append(q.list, f) }
 
-// deliver adds the effect that hands over the messages of a standing demand and its end.
+// deliver adds the effect that hands over the messages and the end of a standing demand.
 func (q *effects) deliver(d *Demand) {
 	if !d.stand.notified {
 		d.stand.notified = true
@@ -69,8 +69,8 @@ func (q *effects) deliver(d *Demand) {
 	}
 }
 
-// Effects returns the effects since the last call, whose result it takes back to reuse the memory. Messages leave their standing demand here,
-// so that those of several events are handed over at once.
+// Effects returns the effects since the last call. done is the result of that call, whose memory it reuses. Messages leave their standing demand
+// here, so that the messages of several events are handed over together.
 func (e *Engine) Effects(done []Effect) []Effect {
 	q := &e.out
 	for i := range done {

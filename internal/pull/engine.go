@@ -20,7 +20,7 @@ type Engine struct {
 	pins     pins
 
 	down   bool  // the connection is down
-	dead   error // why no demand is accepted; nil: all are
+	dead   error // why no demand is accepted; nil: demands are accepted
 	closed bool
 
 	now   At   // of the last event
@@ -31,27 +31,27 @@ type Engine struct {
 	out   effects
 }
 
-// capacity is how many messages the driver's channel can take. nats.go drops a message if the channel is full, so
-// no more than that may be on order.
+// capacity is the number of messages that the driver's channel can hold. nats.go drops a message if the channel is
+// full, so no more messages may be on order.
 type capacity struct {
 	slots   int  // of the channel, less those kept for statuses
 	free    int  // slots that are not on order
 	awaited bool // a pull was not sent, or was made smaller, because too few slots were free
 }
 
-// long is how many slots a pull may take that can stay open for long: half of the free ones, so that some are
-// left for calls with other terms.
+// long returns how many slots a long-lived pull may take: half of the free ones, so that some are left for calls
+// with other terms.
 func (c *capacity) long() int { return (c.free + 1) / 2 }
 
-// Stats count what the engine has seen and done.
+// Stats are the counters of an engine.
 type Stats struct {
 	Pulls, Messages, Bytes, HandedBack, Dropped, Silent uint64
 
 	Statuses map[int]uint64 // by code
 }
 
-// New returns an engine whose channel has slots for messages. Reply subjects begin with base; seed is for the
-// jitter of back-off.
+// New returns an engine. slots is the number of messages that the driver's channel can hold. Reply subjects begin
+// with base. seed is for the jitter of the back-off.
 func New(base string, lim Limits, slots int, seed uint64) *Engine {
 	e := &Engine{
 		base: base, rng: rand.New(rand.NewPCG(seed, 0)), limits: lim, pins: pins{},
@@ -61,13 +61,13 @@ func New(base string, lim Limits, slots int, seed uint64) *Engine {
 	return e
 }
 
-// at notes the time of an event, which may move any deadline.
+// at records the time of an event, which may move any deadline.
 func (e *Engine) at(now At) { e.now, e.timed = now, false }
 
 // SetLimits sets the limits of the pulls from now on.
 func (e *Engine) SetLimits(lim Limits) {
 	if e.limits.AckNone && !lim.AckNone {
-		// The late messages came from a consumer that is gone; the new one delivers them.
+		// The late messages came from a consumer that is gone. The new one delivers them again.
 		e.dropStashes()
 	}
 	e.limits, e.timed = lim, false
@@ -93,10 +93,10 @@ func (e *Engine) Busy() bool {
 	return false
 }
 
-// Retired is how many inboxes were given up so far.
+// Retired returns the number of inboxes given up so far.
 func (e *Engine) Retired() uint64 { return e.leaving.retired }
 
-// Left reports whether one of the first n inboxes that were given up is still subscribed, or something is on its wire.
+// Left reports whether one of the first n inboxes that were given up is still subscribed or draining.
 func (e *Engine) Left(n uint64) bool {
 	return len(e.leaving.inboxes) > 0 && e.leaving.inboxes[0].number <= n
 }
@@ -104,7 +104,7 @@ func (e *Engine) Left(n uint64) bool {
 // Down reports whether the connection is down.
 func (e *Engine) Down() bool { return e.down }
 
-// Proving reports whether requests to the consumer are to go on.
+// Proving reports whether the driver must continue to send requests to the consumer.
 func (e *Engine) Proving() bool { return e.leaving.proving }
 
 // Stats returns the counters, and how many messages open pulls may still bring.
@@ -143,9 +143,9 @@ func (e *Engine) Stands(group string) bool {
 }
 
 // pins are the pin ids that the client holds, by priority group. A message with a pin id gains it, whatever was
-// held before. A 423 drops an id only if the pull that it answers carried it and it is still the current one:
-// the late answer to an old pull does not drop a new pin. An id that was lost is not gained again: the server
-// generates a new one for each pin, and a message with the old one was on the wire, or waited for a quorum.
+// held before. A 423 drops an id only if its pull carried that id and the id is still current: a late answer to
+// an old pull does not drop a new pin. A lost id is not gained again: the server generates another id for each
+// pin, so a message with the old one was in flight, or waited for a quorum.
 type pins map[string]struct{ id, lost string }
 
 // isNew reports whether a message with id gains a pin.
@@ -154,7 +154,7 @@ func (p pins) isNew(group, id string) bool {
 	return id != "" && id != held.id && id != held.lost
 }
 
-// set makes id the one held in group.
+// set makes id the pin id held in group.
 func (p pins) set(group, id string) {
 	h := p[group]
 	if h.id != "" {

@@ -19,11 +19,11 @@ func (e *Engine) Message(now At, ib *Inbox, m Message, size int, pin string) {
 	e.stats.Messages++
 	e.stats.Bytes += uint64(size)
 	s, p := ib.memory.share, ib.pull
-	if s == nil { // ib stands for one that was dropped
+	if s == nil { // ib stands for a dropped inbox
 		e.handBack(m)
 		return
 	}
-	if p != nil && e.steady(now, p, size, pin) { // a short cut, to what the rest would do
+	if p != nil && e.steady(now, p, size, pin) { // a shortcut with the same result as the rest
 		e.capacity.free += p.took(size)
 		p.owner.add(m, size)
 		e.out.deliver(p.owner)
@@ -67,8 +67,8 @@ func (e *Engine) Message(now At, ib *Inbox, m Message, size int, pin string) {
 	}
 }
 
-// steady reports whether a message of p changes nothing but accounts: it is neither the first of a batch nor the last of p,
-// p's standing demand is the only one of its share group and without trouble, and no pull waits for the slot that it frees.
+// steady reports whether a message of p changes only accounts. It is neither the first of a batch nor the last of p, p's
+// standing demand is the only demand of its share group and has no trouble, and no pull waits for the slot that it frees.
 func (e *Engine) steady(now At, p *pull, size int, pin string) bool {
 	d, s := p.owner, p.share
 	return p.brought == now && p.left > 1 && p.awaited() && (p.req.MaxBytes == 0 || p.bytes+size < p.req.MaxBytes) &&
@@ -76,7 +76,7 @@ func (e *Engine) steady(now At, p *pull, size int, pin string) bool {
 		(pin == "" || pin == e.PinID(s.terms.Group))
 }
 
-// Status takes a status frame that arrived on ib for the pull with a reply subject.
+// Status takes a status frame that arrived on ib for the pull with the subject reply.
 func (e *Engine) Status(now At, ib *Inbox, reply string, st wire.Status) {
 	e.at(now)
 	e.stats.Statuses[st.Code]++

@@ -7,36 +7,36 @@ import (
 	"time"
 )
 
-// Inbox is one subscription. A pooled inbox serves pull after pull by a wildcard and the last token of the reply subject; a single one
-// serves one pull and is dropped.
+// Inbox is one subscription. A pooled inbox has a wildcard and serves one pull after another; the last token of the reply subject names
+// the pull. A single inbox serves one pull and is dropped.
 type Inbox struct {
-	// Fixed when its first pull is sent.
-	Subject string // what is subscribed to
+	// Fixed when the first pull is sent.
+	Subject string // the subject of the subscription
 	Prefix  string // of the reply subjects; the subject itself for a single inbox
 
 	Ref any // the driver's: the goroutine that carries out effects sets it
 
 	single bool
-	pull   *pull // open on it: memory; nil: none is
+	pull   *pull // the open pull, which is in memory; nil: none
 
-	// The reply subject of the pull that is open, or of the last one, and when it was first used. settled says that no status of that pull can come.
+	// The reply subject of the open pull, or of the last one, and when it was first used. settled means that no status of that pull can arrive.
 	reply     string
 	repliedAt At
 	settled   bool
 
-	// Since it was given up: see leaving.
-	number   uint64 // in the order in which inboxes are given up; 0: it is not
+	// Set when the inbox is given up: see leaving.
+	number   uint64 // in the order in which inboxes are given up; 0: not given up
 	reserved int    // messages that may still arrive
 	leftAt   At
-	since    At // when it was given up, or got its last message that counts
+	since    At // when it was given up, or when the last message arrived that keeps it subscribed
 	drains   bool
 
-	memory pull // the pull that is open on it, or was last
+	memory pull // the open pull, or the last one
 }
 
-// serve begins a pull of a kind. The server caches what it knows of a reply subject, so no-wait pulls that follow each other have a
-// common one for replyLife, if the last is settled. Otherwise a late status could be taken for a later pull's. seq is the number of a new
-// reply subject.
+// serve begins a pull of a kind. The server caches where it routes a reply subject, so consecutive no-wait pulls share one for replyLife,
+// but only if the last pull is settled: otherwise a late status could be taken for one of a later pull. seq is the number of a new reply
+// subject.
 func (ib *Inbox) serve(now At, s *share, k kind, seq uint64) *pull {
 	if k != noWait || !ib.settled || now > ib.repliedAt+replyLife {
 		var buffer [64]byte
@@ -50,38 +50,38 @@ func (ib *Inbox) serve(now At, s *share, k kind, seq uint64) *pull {
 	return ib.pull
 }
 
-// close ends the pull that is open.
+// close ends the open pull.
 func (ib *Inbox) close() {
 	p := ib.pull
 	ib.settled = p.kind == noWait && p.got > 0 && p.got == p.req.Batch && !p.ended && p.req.MaxBytes == 0
 	ib.pull = nil
 }
 
-// leaving are the inboxes that were given up, although the remaining messages of their pulls can still arrive. The client's server can be
-// a leaf node, or a cluster's other member: messages that the consumer's server has sent for the pull may be on their way, for as long as a
-// link between the two is stalled. A message for which nobody subscribes there waits for AckWait. So an inbox stays subscribed until the
-// consumer's server has answered a request that began after the last message on it: the server answers behind the messages that it has
-// sent. Only then it drains.
+// leaving holds the inboxes that were given up while messages of their pulls can still arrive. The client's server can be a leaf node, or
+// another member of the cluster. Then messages that the consumer's server has sent for the pull may be in flight for as long as the link
+// between the two servers is stalled. A message that finds no subscription waits for AckWait. So an inbox stays subscribed until the
+// consumer's server has answered a request that began after the last message on the inbox, because the answer follows all messages that
+// the server has sent before. Only then the inbox drains.
 //
 // Such an answer also proves whether the server has a silent pull: see Engine.Answered.
 type leaving struct {
 	out *effects
 
 	inboxes []*Inbox      // in the order in which they were given up; they have not drained
-	retired uint64        // how many were given up so far
+	retired uint64        // number of inboxes given up so far
 	held    []held        // messages to hand back when the pulls that could bring them again are gone
-	proving bool          // requests go on until nothing is left open
-	trip    time.Duration // how long the last request took that was answered
-	heardAt At            // when it was answered, or the requests began
+	proving bool          // requests are sent until nothing is left open
+	trip    time.Duration // duration of the last answered request
+	heardAt At            // when that was answered, or when the requests began
 }
 
-// held is a message to hand back when the first inboxes that were given up are unsubscribed, up to the number after.
+// held is a message to hand back when all inboxes with numbers up to after are unsubscribed.
 type held struct {
 	msg   Message
 	after uint64
 }
 
-// add gives up an inbox with messages reserved for it. If nothing more can arrive, it drains at once.
+// add gives up an inbox on which up to reserved messages may arrive. If none may, or if atOnce, the inbox drains at once.
 func (l *leaving) add(now At, ib *Inbox, reserved int, atOnce bool) {
 	l.retired++
 	ib.number, ib.reserved, ib.leftAt, ib.since = l.retired, reserved, now, now
@@ -93,7 +93,7 @@ func (l *leaving) add(now At, ib *Inbox, reserved int, atOnce bool) {
 	l.prove(now)
 }
 
-// prove has requests sent until nothing is left open.
+// prove makes the driver send requests to the consumer until nothing is left open.
 func (l *leaving) prove(now At) {
 	if !l.proving {
 		l.proving, l.heardAt = true, now
@@ -101,16 +101,16 @@ func (l *leaving) prove(now At) {
 	}
 }
 
-// answered notes that a request that began at began was answered, and reports whether the link was stalled before.
+// answered records that a request that began at began was answered, and reports whether the link was stalled before.
 func (l *leaving) answered(now, began At) (stalled bool) {
 	stalled = now-l.heardAt > 2*l.trip+stallLeast
 	l.trip, l.heardAt = now-began, now
 	return stalled
 }
 
-// arrived takes note of a message on an inbox that was given up, and returns how many messages fewer are on order. The
-// inbox stays subscribed while its messages are wanted, or for lateMost where the consumer's server is far: then they are handed back, and need
-// not wait for AckWait.
+// arrived records a message on an inbox that was given up, and returns how many messages fewer are on order. The inbox
+// stays subscribed while its messages are wanted. If the consumer's server is far, it does so for lateMost in any case: then its messages are
+// handed back, and do not wait for AckWait.
 func (l *leaving) arrived(now At, ib *Inbox, wanted bool) (fewer int) {
 	fewer = min(ib.reserved, 1)
 	ib.reserved -= fewer
@@ -125,10 +125,10 @@ func (l *leaving) arrived(now At, ib *Inbox, wanted bool) (fewer int) {
 	return fewer
 }
 
-// subscribed reports whether messages can come to an inbox that was given up.
+// subscribed reports whether an inbox that was given up is still subscribed.
 func (l *leaving) subscribed() bool { return l.first() <= l.retired }
 
-// first is the number of the first inbox that still is subscribed.
+// first returns the number of the first inbox that is still subscribed.
 func (l *leaving) first() uint64 {
 	for _, ib := range l.inboxes {
 		if !ib.drains {
@@ -146,8 +146,8 @@ func (l *leaving) reserved() (n int) {
 	return n
 }
 
-// drain unsubscribes the inboxes of which which is true. Then it hands back the messages that waited for that: the server would deliver
-// them to the pull of any inbox that is still subscribed.
+// drain unsubscribes the inboxes for which which returns true. Then it hands back the messages that waited for that. As long as an inbox is
+// subscribed, the server would deliver them to its pull.
 func (l *leaving) drain(which func(ib *Inbox) bool) {
 	for _, ib := range l.inboxes {
 		if !ib.drains && which(ib) {
@@ -163,11 +163,11 @@ func (l *leaving) drain(which func(ib *Inbox) bool) {
 	l.held = slices.Delete(l.held, 0, n)
 }
 
-// drainAll is drain for all.
+// drainAll drains all inboxes.
 func (l *leaving) drainAll() { l.drain(func(*Inbox) bool { return true }) }
 
-// handBack returns a message to the server. While a pull that was given up may still be open, the server would deliver it to that pull
-// again, so it waits.
+// handBack hands a message back to the server. It waits while a pull that was given up may still be open, because the server would deliver
+// the message to that pull again.
 func (l *leaving) handBack(m Message) {
 	if l.subscribed() {
 		l.held = append(l.held, held{m, l.retired})

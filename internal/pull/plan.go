@@ -6,16 +6,16 @@ import (
 )
 
 const (
-	// byteParts is into how many parts a byte window is divided. Each pull asks for one of them, so that pulls overlap.
+	// byteParts is the number of parts of a byte window. Each pull asks for one part, so that pulls overlap.
 	byteParts = 4
 	// refreshBytes is the max_bytes of a pull that only refreshes a pin: less than the size of any message.
 	refreshBytes = 1
-	// mostSilent is how many silent pulls a standing demand has before it waits until the consumer's server has answered
-	// something else: a connection that carries nothing does not answer more pulls either.
+	// mostSilent is the number of silent pulls after which a standing demand waits until the consumer's server has answered
+	// something else: on a connection that carries nothing, more pulls would get no answer either.
 	mostSilent = 2
 )
 
-// view is what planCall and planStanding depend on, besides the share group.
+// view is the input of planCall and planStanding, besides the share group.
 type view struct {
 	limits *Limits
 	room   *capacity
@@ -23,28 +23,28 @@ type view struct {
 	trip   time.Duration
 }
 
-// step is what follows for a demand.
+// step is the next step of a demand.
 type step uint8
 
 const (
-	waits      step = iota // for a frame, a credit or a deadline that will come
+	waits      step = iota // for a frame, a credit or a deadline
 	waitsSlots             // until slots of the channel are free
 	joins                  // is covered by a pull that is open
 	hurries                // waits for a no-wait pull that is in flight
 	pulls                  // a pull goes out
 )
 
-// order is what follows for a demand, and the pull that goes out.
+// order is the next step of a demand, and the pull that goes out.
 type order struct {
 	step    step
-	open    *pull // that it joins or hurries
+	open    *pull // the pull that it joins or hurries
 	kind    kind
 	batch   int  // at most
 	bytes   int  // the max_bytes for a standing demand; 0: none
 	refresh bool // it only refreshes a pin
 }
 
-// planCall decides what follows for a call that no pull covers. The first row that applies decides:
+// planCall decides the next step of a call that no pull covers. The first row that applies decides:
 //
 //	| the call                                  | what follows                                                      |
 //	| ---                                       | ---                                                               |
@@ -79,7 +79,7 @@ func (s *share) serves(p *pull, d *Demand) bool {
 	return p.kind == s.longKind(d) && p.left-p.need >= d.Want && !s.unshared && p.sent+p.req.Expires+2*ExpiresMargin >= d.Deadline
 }
 
-// longKind is the kind of a long pull for d.
+// longKind returns the kind of a long pull for d.
 func (s *share) longKind(d *Demand) kind {
 	if !d.NoWait && (d.Mode == Fill || s.claimed) {
 		return longPull
@@ -89,12 +89,12 @@ func (s *share) longKind(d *Demand) kind {
 
 // onOrder counts the messages that the pulls of a standing demand may still bring.
 type onOrder struct {
-	pulls, messages int  // of pulls that are open
-	inDoubt         int  // pulls of which it is not known whether the server has them
-	ended           int  // pulls that the server has ended, and how many messages
-	promised        int  // of theirs are expected
+	pulls, messages int  // open pulls, and the messages that they may bring
+	inDoubt         int  // pulls that the server may or may not have
+	ended           int  // pulls that the server has ended, with messages that are still expected
+	promised        int  // those messages
 	bytes           int  // of all messages
-	alone           bool // one of the open pulls is for a message that fitted no other
+	alone           bool // one of the open pulls is for a message that fits no other pull
 }
 
 func (d *Demand) onOrder(now At) (o onOrder) {
@@ -108,7 +108,7 @@ func (d *Demand) onOrder(now At) (o onOrder) {
 		switch {
 		case p.inDoubt:
 			o.inDoubt++
-		case p.silent: // it was lost, or else its next message makes it count again
+		case p.silent: // p was lost, or its next message makes it count again
 		case !p.ended:
 			o.pulls++
 			o.messages += p.left
@@ -121,17 +121,17 @@ func (d *Demand) onOrder(now At) (o onOrder) {
 	return o
 }
 
-// planStanding keeps a standing demand's window on order. Pulls overlap: the next goes out as soon as half of the messages that may wait
-// for a worker are neither held nor on order, or when nothing is on order and a worker waits. It goes out unless one of these is the case:
+// planStanding keeps a standing demand's window on order. Pulls overlap: the next pull goes out as soon as half of the messages that may
+// wait for a worker are neither held nor on order, or when nothing is on order and a worker waits. Exceptions:
 //
 //	| state                                                  | the pull waits for                            |
 //	| ---                                                    | ---                                           |
-//	| trouble: a pull is open, mostSilent are in doubt, or   | the end of one, an answer, or its time. What  |
-//	| the back-off runs                                      | goes out then is a probe                      |
-//	| pinned policy, no pin, and messages were promised      | those: they bring the pin                     |
-//	| no free slots in the channel                           | some                                          |
-//	| the next message fits no pull, and some are held or on | none: then the message is pulled alone,       |
-//	| order                                                  | without a bound of the byte window            |
+//	| trouble: a pull is open, mostSilent are in doubt, or   | the end of one, an answer, or the end of the  |
+//	| the back-off runs                                      | back-off. Then a probe goes out               |
+//	| pinned policy, no pin, and messages were promised      | those messages, which bring the pin           |
+//	| no free slots in the channel                           | free slots                                    |
+//	| the next message fits no pull, and some are held or on | the end of those. Then the message is pulled  |
+//	| order                                                  | alone, without the bound of the byte window   |
 //	| unless the pin has to be refreshed:                    |                                               |
 //	| - a message is pulled alone                            | the end of that pull                          |
 //	| - the window is full, or enough pulls are open         | credit                                        |
@@ -140,12 +140,12 @@ func (d *Demand) onOrder(now At) (o onOrder) {
 //	|   is on order, or held while no worker waits           |                                               |
 //	| - less is free of the byte window than a pull asks for | credit                                        |
 //
-// A pull that refreshes the pin and that does not fit otherwise has refreshBytes.
+// A pull that refreshes the pin, and does not fit otherwise, has refreshBytes as its max_bytes.
 func planStanding(now At, d *Demand, v *view) order {
 	s, o := d.stand, d.onOrder(now)
 	refresh := v.pinned && now >= s.lastPull+v.limits.pinRefresh()
 	open := o.messages + o.promised
-	most := min(d.onOrderMost(v.trip), v.room.slots-v.room.slots/9) // the other slots are for calls beside a full window
+	most := min(d.onOrderMost(v.trip), v.room.slots-v.room.slots/9) // the other slots are for calls while the window is full
 	need := min(s.window-s.held, most) - open
 	half := max(1, (min(s.window-d.Workers, most)+1)/2)
 	enough := max(1, min(s.window, cmp.Or(v.limits.Batch, s.window))/8) // in quiet times
@@ -175,7 +175,7 @@ func planStanding(now At, d *Demand, v *view) order {
 	return order{step: pulls, kind: windowed, batch: max(1, batch), bytes: bytes, refresh: !fits || batch < 1}
 }
 
-// pullBytes is the max_bytes of the next pull, 0 for none. It reports false if too little of the byte window is free.
+// pullBytes returns the max_bytes of the next pull, or 0 for none. It reports false if too little of the byte window is free.
 func (d *Demand) pullBytes(o *onOrder, limits *Limits) (n int, ok bool) {
 	s := d.stand
 	if d.Bytes > 0 && !s.oversize {
@@ -189,7 +189,7 @@ func (d *Demand) pullBytes(o *onOrder, limits *Limits) (n int, ok bool) {
 }
 
 // manyPulls reports whether a standing demand has enough pulls: a quarter of the consumer's MaxWaiting, because the
-// server drops pulls beyond its queue. A server that ends each pull with a promise of messages must not get ever more.
+// server drops pulls that exceed its queue. A server that ends each pull with a promise of messages must not get more and more.
 func (v *view) manyPulls(o *onOrder) bool {
 	most := v.room.slots
 	if w := v.limits.Waiting; w > 0 {

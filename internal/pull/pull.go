@@ -6,31 +6,31 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// kind says what ends a pull besides its batch.
+// kind determines what ends a pull besides a full batch.
 type kind uint8
 
 const (
-	noWait   kind = iota // no_wait: what is there now
-	oneShot              // no_wait with expires: waits for the first, then what is there
+	noWait   kind = iota // no_wait: brings the messages that are available now
+	oneShot              // no_wait with expires: waits for a message, then brings those available
 	longPull             // waits for the whole batch until it expires
 	windowed             // the same for a standing demand
 )
 
 // pull is one open request and its account. Its methods change nothing else.
 type pull struct {
-	// Fixed when it is sent.
+	// Fixed when the pull is sent.
 	share    *share
 	inbox    *Inbox
-	owner    *Demand // the standing demand it was sent for
+	owner    *Demand // the standing demand for which it was sent; nil: calls
 	kind     kind
 	req      wire.Request
 	sent     At
 	patience At   // how long a no-wait pull may stay silent
 	refresh  bool // it only refreshes a pin, and is too small for a message
-	alone    bool // it is for a message that fitted no other
+	alone    bool // it is for a message that fits no other pull
 
-	demands int // that it covers
-	need    int // messages that those still want
+	demands int // number of demands that it covers
+	need    int // messages that those demands still want
 	left    int // messages that can still arrive
 	got     int
 	bytes   int
@@ -38,26 +38,26 @@ type pull struct {
 
 	deadline At
 	over     At          // when the server has ended it, at the latest
-	ended    bool        // a status came, and messages that it counts have not
-	status   wire.Status // that one
-	promised At          // until when they count as on order
-	// silent is set since p has missed its deadline, at missedAt. It is in doubt whether the server has p, until a request that
-	// began later is answered: see leaving.prove.
+	ended    bool        // a status has arrived, but not all messages that it counts
+	status   wire.Status // that status
+	promised At          // until when those messages count as on order
+	// silent is set when the pull has missed its deadline, at missedAt. inDoubt means that the server may not have the pull, until
+	// a request that began later is answered: see leaving.prove.
 	silent, inDoubt bool
 	missedAt        At
 }
 
 // ending is how a pull ended.
 type ending struct {
-	filled bool        // all that was asked for came
+	filled bool        // the whole batch arrived
 	status wire.Status // the status that ended it; its Code is 0 if there was none
 	silent bool        // its deadline passed without an answer
 	lost   bool        // the connection broke
 	unsure bool        // more may arrive for it
 }
 
-// leavesOpen reports whether data can still arrive after the end: the status of a new leader can overtake the last messages of the
-// old one.
+// leavesOpen reports whether messages can still arrive after the end: the status of a new leader can overtake the last messages of
+// the old one.
 func (o *ending) leavesOpen() bool {
 	switch o.status.Condition {
 	case wire.LeadershipChange, wire.ServerShutdown, wire.ConsumerDeleted:
@@ -69,7 +69,7 @@ func (o *ending) leavesOpen() bool {
 // probe reports whether p is the short pull without heartbeats that follows trouble.
 func (p *pull) probe() bool { return p.kind == windowed && p.req.Heartbeat == 0 && !p.refresh }
 
-// awaited reports whether the server is to answer p: it has not ended it, and its answer is not overdue.
+// awaited reports whether an answer to p is expected: the server has not ended p, and the answer is not overdue.
 func (p *pull) awaited() bool { return !p.ended && !p.silent }
 
 // begin starts p's account and its first deadline.
@@ -78,7 +78,7 @@ func (p *pull) begin(now At, batch int) {
 	p.deadline, p.over = now+p.maxSilence(), now+p.req.Expires+expiryGrace
 }
 
-// maxSilence is how long p may stay silent after it was sent.
+// maxSilence returns how long p may stay silent after it was sent.
 func (p *pull) maxSilence() time.Duration {
 	switch {
 	case p.kind == noWait:
@@ -89,15 +89,15 @@ func (p *pull) maxSilence() time.Duration {
 	return p.req.Expires + expiryGrace
 }
 
-// hurry shortens the wait for a no-wait pull to half of what a call has left that waits for its turn.
+// hurry shortens the wait for a no-wait pull to half of the time until deadline, that of a call that waits for the pull's end.
 func (p *pull) hurry(now, deadline At) {
 	p.deadline = min(p.deadline, now+max(leastPatience, (deadline-now)/2))
 }
 
-// heard moves the deadline when a frame has come for p.
+// heard moves the deadline after a frame for p.
 func (p *pull) heard(now At) {
 	silent := p.silent
-	if silent { // the server may have got it just now
+	if silent { // the server may have received p just now
 		p.silent, p.inDoubt, p.over = false, false, now+p.req.Expires+expiryGrace
 	}
 	switch {
@@ -117,24 +117,24 @@ func (p *pull) took(size int) (fewer int) {
 	p.bytes += size
 	p.left--
 	if p.req.MaxBytes > 0 && p.bytes >= p.req.MaxBytes {
-		// The server drops a pull whose bytes are used up, without a status.
+		// When the bytes of a pull are used up, the server drops it without a status.
 		fewer, p.left = p.left, 0
 	}
 	return fewer + 1
 }
 
-// broughtAt notes that p has brought a message.
+// broughtAt records that p has brought a message.
 func (p *pull) broughtAt(now At) {
 	p.heard(now)
 	if p.kind == oneShot && !p.ended {
-		// The server does not end the pull while it is at MaxAckPending. Messages that have come must not wait for that.
+		// The server does not end the pull while it is at MaxAckPending. Messages that have arrived must not wait for that.
 		p.deadline = now + oneShotSilence
 	}
 	p.brought = now
 }
 
-// promise takes a status that ends p and counts the messages that the server has sent for it, or does not. On R3 it can overtake
-// them. It returns how many messages fewer are on order.
+// promise processes a status that ends p. If the status counts the messages that the server has sent, p stays open until they have
+// arrived: on R3 the status can overtake them. promise returns how many messages fewer are on order.
 func (p *pull) promise(now At, st wire.Status, replay bool) (fewer int) {
 	if !st.HasPending || st.PendingMsgs > int64(p.req.Batch) {
 		return 0
@@ -150,15 +150,15 @@ func (p *pull) promise(now At, st wire.Status, replay bool) (fewer int) {
 	return fewer
 }
 
-// miss notes that p has missed its deadline. It stays open: its messages can be on a link that is stalled, or the server pauses, as
-// it does by replay policy original, without heartbeats.
+// miss records that p has missed its deadline. p stays open: its messages can be on a stalled link, or the server pauses without
+// heartbeats, as it does with replay policy original.
 func (p *pull) miss(now At) {
 	p.silent, p.inDoubt, p.missedAt, p.deadline = true, true, now, now+leftMost
 }
 
-// answered notes, for a pull in doubt, that the consumer's server has answered a request that began after p became silent: all that was
-// sent for p before has arrived, and its time begins now at the latest. A pull of a standing demand stays open for that time: most of its
-// messages are wanted. It reports false for the pull of a call, which has gone on to another.
+// answered records, for a pull in doubt, that the consumer's server has answered a request that began after p became silent. So all that
+// was sent for p before has arrived, and p's time begins now at the latest. A pull of a standing demand stays open for that time, because
+// most of its messages are wanted. answered reports false for the pull of a call, which has continued with another pull.
 func (p *pull) answered(now At, replay bool) (stays bool) {
 	switch {
 	case replay:
@@ -172,8 +172,8 @@ func (p *pull) answered(now At, replay bool) (stays bool) {
 	return true
 }
 
-// endedEarly reports whether the server ended p without messages although p was to wait, or because of an id that it did
-// not carry: see share.pullEnded. Pulling again at once could go on for ever, as fast as the server answers.
+// endedEarly reports whether the server ended p without messages although p should have waited, or because of a pin id that
+// p did not carry: see share.pullEnded. Without a back-off, the client could pull for ever, as fast as the server answers.
 func (p *pull) endedEarly(now At, st wire.Status) bool {
 	if p.got > 0 || st.Code == 0 || p.req.MaxBytes > 0 && st.Condition == wire.MaxBytes {
 		return false
@@ -183,7 +183,7 @@ func (p *pull) endedEarly(now At, st wire.Status) bool {
 	return class == wire.Pin || waited && now < p.sent+p.req.Expires/2
 }
 
-// bytesToCome is how many of the bytes that p asked for may still come. A pull without a bound reserves all.
+// bytesToCome returns how many of p's max_bytes may still arrive. A pull without max_bytes reserves all.
 func (p *pull) bytesToCome(all int) int {
 	if p.req.MaxBytes == 0 {
 		return all

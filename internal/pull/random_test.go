@@ -24,14 +24,14 @@ func FuzzEvents(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64) { newChaos(t, seed).play(120) })
 }
 
-// chaos is an engine and a server for which dice are thrown. Two queues between them keep
-// the order of a connection.
+// chaos is an engine and a server with random events. Two queues between them keep the
+// order of a connection.
 type chaos struct {
 	*world
 	*rand.Rand
 
-	up      []upward // what the server has not seen
-	down    []func() // what the client has not seen
+	up      []upward // frames that the server has not received
+	down    []func() // frames that the client has not received
 	served  []*served
 	gone    map[*Inbox]bool // the server has no such subscription
 	cut     bool
@@ -40,12 +40,12 @@ type chaos struct {
 }
 
 type (
-	// upward is something for the server to take; pull is nil for an UNSUB.
+	// upward is a frame for the server; pull is nil for an UNSUB.
 	upward struct {
 		pull *sent
 		take func()
 	}
-	// served is what the server knows of a pull.
+	// served is the server's state of a pull.
 	served struct {
 		*sent
 		left, bytes int
@@ -82,7 +82,7 @@ func (c *chaos) play(steps int) {
 		}
 	}
 	c.settled()
-	if c.one(4) { // what is on the wire arrives after Close
+	if c.one(4) { // frames in flight arrive after Close
 		c.e.Close(c.now, errClosed)
 		c.settled()
 	}
@@ -115,7 +115,7 @@ func (c *chaos) sends(f *Effect, p *sent) {
 	}
 }
 
-// settled carries out what the last step has led to.
+// settled carries out the effects of the last step.
 func (c *chaos) settled() {
 	c.act()
 	for _, d := range c.demands {
@@ -169,7 +169,7 @@ func (c *chaos) idle() {
 	c.must(len(c.pulls)-before <= waiting*(3+int(d/(100*time.Millisecond))), "%d pulls within %v for %d demands", len(c.pulls)-before, d, waiting)
 }
 
-// credit lets the callers of standing demands be done with messages.
+// credit returns messages of the callers of standing demands.
 func (c *chaos) credit() {
 	for _, d := range c.demands {
 		if d.Mode != Standing {
@@ -190,7 +190,7 @@ func (c *chaos) credit() {
 	}
 }
 
-// serverReads lets the server take what the client has sent.
+// serverReads makes the server process frames of the client.
 func (c *chaos) serverReads() {
 	if len(c.up) > 0 && !c.cut {
 		next := c.up[0]
@@ -202,7 +202,7 @@ func (c *chaos) serverReads() {
 func (c *chaos) take(p *sent) {
 	l := &c.e.limits
 	switch {
-	case c.one(30): // lost, or dropped without a word
+	case c.one(30): // lost, or dropped without a status
 	case l.Batch > 0 && p.req.Batch > l.Batch || l.Expires > 0 && p.req.Expires > l.Expires || c.one(100):
 		c.says(p, "limit", -1)
 	default:
@@ -210,7 +210,7 @@ func (c *chaos) take(p *sent) {
 	}
 }
 
-// says sends a status; left is negative where it does not say what is left of the batch.
+// says sends a status; left is negative if the status does not count the rest of the batch.
 func (c *chaos) says(p *sent, name string, left int) {
 	s := statuses[name]
 	s.HasPending, s.PendingMsgs = left >= 0, int64(max(0, left))
@@ -242,7 +242,7 @@ func (c *chaos) deliver(p *served) {
 			return
 		}
 		if p.bytes -= size; p.bytes == 0 {
-			p.left = 0 // it ends without a word
+			p.left = 0 // it ends without a status
 		}
 	}
 	if c.e.limits.Pinned && c.one(2) {
@@ -252,7 +252,7 @@ func (c *chaos) deliver(p *served) {
 	c.down = append(c.down, func() {
 		c.arrived = append(c.arrived, m)
 		if c.boxes[p.ib].gone {
-			c.e.Message(c.now, &Inbox{}, message(m), 0, "") // the driver knows of no such inbox any more
+			c.e.Message(c.now, &Inbox{}, message(m), 0, "") // the driver has dropped the inbox
 		} else {
 			c.e.Message(c.now, p.ib, message(m), size, pin)
 		}
@@ -262,8 +262,8 @@ func (c *chaos) deliver(p *served) {
 	}
 }
 
-// serverEnds ends a pull: without a word, or with a status that may overtake the messages
-// before it where it has their number.
+// serverEnds ends a pull: without a status, or with one that may overtake the messages
+// before it if it counts them.
 func (c *chaos) serverEnds() {
 	p := c.anyPull()
 	if p.left == 0 {
@@ -297,7 +297,7 @@ func (c *chaos) clientReads() {
 	}
 }
 
-// connection cuts it or brings it back. Frames on their way are lost.
+// connection cuts the connection or restores it. Frames in flight are lost.
 func (c *chaos) connection() {
 	if c.cut = !c.cut; !c.cut {
 		c.e.Reconnected(c.now)
@@ -324,7 +324,7 @@ func (c *chaos) requests() {
 	}
 }
 
-// flow lets everything on the wire arrive.
+// flow lets all frames in flight arrive.
 func (c *chaos) flow() {
 	for len(c.up) > 0 || len(c.down) > 0 || c.e.Proving() {
 		c.serverReads()
@@ -334,7 +334,7 @@ func (c *chaos) flow() {
 	}
 }
 
-// account checks that each message that arrived went to one place.
+// account checks that each message that arrived ended in exactly one way.
 func (c *chaos) account() {
 	places := make([]int, len(c.sizes))
 	all := slices.Clone(c.naks)

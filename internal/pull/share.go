@@ -7,10 +7,10 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// share is a share group: the demands with equal terms, which share pulls and so messages.
+// share is a share group: the demands with equal terms, which share pulls and their messages.
 type share struct {
 	terms Terms
-	// unshared is set for a demand with MaxBytes or over a limit of the consumer, which shares its pulls with no other.
+	// unshared is set for a demand with MaxBytes, or over a limit of the consumer. It shares its pulls with no other.
 	unshared bool
 
 	demands []*Demand // in the order in which they were posted
@@ -19,21 +19,21 @@ type share struct {
 	retryAt At        // no pull before this
 	tries   int       // failures in a row
 	// claimed is set if the server ended a one-shot at once without messages, because pulls of other clients wait for all
-	// that is pending. It is reset when a message comes or no demand is left. A long pull is served in its turn.
+	// pending messages. Then long pulls are sent, which are served in their turn. It is reset by a message, or when no demand is left.
 	claimed bool
 }
 
-// stashed is a message that no demand waits for and that cannot be handed back.
+// stashed is a message that no demand waits for, and that cannot be handed back.
 type stashed struct {
 	msg  Message
 	size int
 }
 
-// used reports whether s has anything left to do.
+// used reports whether s still has demands, pulls or messages.
 func (s *share) used() bool { return len(s.demands) > 0 || len(s.pulls) > 0 || len(s.stash) > 0 }
 
-// next is the demand that the next message goes to: the first that waits, then the standing demand that asked
-// for it, then any other.
+// next returns the demand that gets the next message: the first call that waits, or else owner, the standing
+// demand that asked for it, or else the first standing demand.
 func (s *share) next(owner *Demand) *Demand {
 	var standing *Demand
 	for _, d := range s.demands {
@@ -49,7 +49,7 @@ func (s *share) next(owner *Demand) *Demand {
 	return standing
 }
 
-// reconnected lets pulls go out at once.
+// reconnected ends all back-offs, so that pulls go out at once.
 func (s *share) reconnected() {
 	s.retryAt, s.tries = 0, 0
 	for _, d := range s.demands {

@@ -20,22 +20,22 @@ type standing struct {
 	// Traffic.
 	lastPull At
 	pace     pace
-	pending  int  // messages that the consumer had left when it delivered the last one
+	pending  int  // messages pending at the consumer when it delivered the last one
 	notified bool // delivered messages are about to be handed over
 	// oversize is set if the next message is larger than a pull may ask for: it is pulled alone.
 	oversize bool
-	// quiet is set if the last pull has expired with at least half of its batch unused: the other open pulls are enough, and the
-	// next one goes out when they may bring only a few messages.
+	// quiet is set if the last pull has expired with at least half of its batch unused. Then the other open pulls are enough, and
+	// the next one is sent when they may bring only a few messages.
 	quiet bool
 
-	// Trouble. After it the next pull is a probe: short-lived and without heartbeat, so that the server refuses it with
-	// a reason such as MaxWaiting. A pull with heartbeats would be dropped without an answer.
+	// After trouble, the next pull is a probe: it is short-lived and has no heartbeat, so that the server refuses it with
+	// a reason such as MaxWaiting. A pull with a heartbeat would be dropped without an answer.
 	probing      bool
-	silentProbes int // in a row
+	silentProbes int // silent probes in a row
 	retryAt      At  // no probe before this
 }
 
-// news is what the end of a pull means for the caller of a standing demand.
+// news is the effect of a pull's end on the caller of a standing demand.
 type news struct {
 	end     error // the demand cannot be served
 	trouble error // a pull failed
@@ -47,7 +47,7 @@ func (s *standing) troubled() bool {
 	return s.probing || s.quiet || s.starving
 }
 
-// heal notes that the server answers the pulls: the next is no probe. It reports whether there was trouble before.
+// heal records that the server answers pulls, so that the next one is no probe. It reports whether there was trouble before.
 func (s *standing) heal() (before bool) {
 	before = s.probing
 	s.probing, s.silentProbes, s.retryAt = false, 0, 0
@@ -66,7 +66,7 @@ func (s *standing) pullEnded(now At, p *pull, o *ending, rng *rand.Rand) (n news
 			s.silentProbes++
 		}
 		n.trouble = ErrSilent
-	case o.lost && s.probing: // it was reported, with the connection
+	case o.lost && s.probing: // reported when the connection was lost
 	case o.lost:
 		n.trouble = ErrLost
 	case st.Condition == wire.MaxBytes: // the next message is larger than the bytes that p asked for
@@ -88,16 +88,16 @@ func (s *standing) pullEnded(now At, p *pull, o *ending, rng *rand.Rand) (n news
 	return n
 }
 
-// leastFar is how many messages a standing demand may always have on order behind a slow link.
+// leastFar is the number of messages that a standing demand may always have on order behind a slow link.
 const leastFar = 16
 
 // pace counts the messages that arrive in a round trip to the consumer's server.
 type pace struct {
 	since     At
-	n, before int // messages of the demand at since; that arrived in the round trip before
+	n, before int // messages of the demand at since; messages that arrived in the round trip before
 }
 
-// note begins to count anew after each round trip, if n messages have arrived so far.
+// note starts another count after each round trip. n is the number of messages that have arrived so far.
 func (p *pace) note(now At, n int, trip time.Duration) {
 	if took := now - p.since; trip > farTrip && took >= trip {
 		p.before = int(float64(n-p.n) * float64(trip) / float64(took))
@@ -105,9 +105,9 @@ func (p *pace) note(now At, n int, trip time.Duration) {
 	}
 }
 
-// onOrderMost bounds how many messages may be on order where the consumer's server is far: as many as arrive in
-// fillMost, or in two round trips, or wait there. So the pulls of a demand that ends are soon filled: no request ends a pull, and what the
-// server sends before an UNSUB arrives there is lost.
+// onOrderMost bounds the messages on order if the consumer's server is far: as many as arrive in fillMost or in two
+// round trips, or wait at the server. So the pulls of a demand that ends are filled soon. That matters because no request ends a pull, and
+// messages that the server sends before it gets the UNSUB are lost.
 func (d *Demand) onOrderMost(trip time.Duration) int {
 	if trip <= farTrip {
 		return math.MaxInt
@@ -116,9 +116,9 @@ func (d *Demand) onOrderMost(trip time.Duration) int {
 	return max(leastFar, 2*d.Workers, s.pending, max(s.pace.before, d.n-s.pace.n)*int(max(2, fillMost/trip)))
 }
 
-// Credit is N messages, of Bytes together, that are no longer held. Pending is how many the consumer had left when it delivered the last
-// one. Window is how many may be held or on order, and Starving says that a worker waits; of two that overtake each other the one with the
-// higher Serial counts.
+// Credit says that N messages, of Bytes together, are no longer held. Pending is the number of messages pending at the consumer when it
+// delivered the last one. Window is how many messages may be held or on order, and Starving reports whether a worker waits. If two Credits
+// overtake each other, these two are taken from the one with the higher Serial.
 type Credit struct {
 	N, Bytes, Window int
 	Pending          int

@@ -80,8 +80,8 @@ func TestStandingBytes(t *testing.T) {
 	})
 }
 
-// Silence is a pull that the server has dropped without a word, or a connection that
-// carries nothing.
+// Silence means that the server has dropped a pull without a status, or that the
+// connection carries nothing.
 func TestSilence(t *testing.T) {
 	playAll(t, map[string]string{
 		"stays open; then probes: at once, then ever later, and two in doubt at most": `

@@ -30,7 +30,7 @@ func (l *Limits) batch(n int) int { return min(n, cmp.Or(l.Batch, n)) }
 // expires returns d, or the longest time that a pull may live.
 func (l *Limits) expires(d time.Duration) time.Duration { return min(d, cmp.Or(l.Expires, d)) }
 
-// exceeded reports whether ask alone is over the limits. The server refuses its pull, and the refusal is for no other call.
+// exceeded reports whether ask alone is over the limits. The server refuses such a pull, so no other call shares it.
 func (l *Limits) exceeded(now At, ask *Ask) bool {
 	return l.Batch > 0 && ask.Want > l.Batch || l.Bytes > 0 && ask.MaxBytes > l.Bytes ||
 		ask.Chosen && l.Expires > 0 && expiresIn(ask.Deadline-now) > l.Expires
@@ -44,7 +44,7 @@ func (l *Limits) pinRefresh() time.Duration {
 	return max(l.PinTTL/3, 10*time.Millisecond)
 }
 
-// standing is how long a pull of a standing demand lives.
+// standing returns the expiry of a pull of a standing demand.
 func (l *Limits) standing() time.Duration {
 	if l.Pinned && l.PinTTL > 0 {
 		return l.expires(min(StandingExpires, l.pinRefresh()))
@@ -68,7 +68,7 @@ const (
 	Standing             // never: it keeps a window on order until it leaves
 )
 
-// Terms are the terms of a pull in a priority group, and its heartbeat. Pulls with equal terms serve each other's callers.
+// Terms are the terms of a pull in a priority group, and its heartbeat. Callers with equal terms share pulls.
 type Terms struct {
 	Group         string
 	MinPending    int64
@@ -86,14 +86,14 @@ func (t *Terms) request() wire.Request {
 type Ask struct {
 	Terms    Terms
 	Mode     Mode
-	Want     int // messages it still wants; unused by a standing demand
+	Want     int // messages that the caller still wants; unused by a standing demand
 	Deadline At  // 0: none
-	// Chosen is set if the user chose the wait: the pull then asks for it even if it is over the consumer's limit.
+	// Chosen is set if the user chose the wait. The pull then asks for it even if it is over the consumer's limit.
 	Chosen   bool
 	NoWait   bool
 	MaxBytes int // 0: no limit
-	// For a standing demand: how many messages may be held or on order at first, how many of them are handled and do not wait, and how many
-	// bytes may be held or on order; 0: no bound.
+	// For a standing demand: the initial number of messages that may be held or on order, how many of them are being handled and do not wait,
+	// and the bytes that may be held or on order; 0: no bound.
 	Window, Workers, Bytes int
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// world stands for the driver: it carries out the effects of an engine, checks that each
-// of them can be carried out, and keeps their text.
+// world replaces the driver: it carries out the effects of an engine, checks that each of
+// them is possible, and keeps their text.
 type world struct {
 	t   *testing.T
 	e   *Engine
@@ -26,19 +26,19 @@ type world struct {
 	draining []*Inbox
 	pulls    []*sent
 	demands  []*Demand             // Ref is the name
-	taken    map[*Demand][]Message // what standing demands got
+	taken    map[*Demand][]Message // messages that standing demands got
 	naks     []Message
-	began    At                       // when the last request for proof did
-	onWire   func(f *Effect, p *sent) // sees what goes to the server
+	began    At                       // when the last request for proof began
+	onWire   func(f *Effect, p *sent) // is called with the frames to the server
 }
 
-// message is a message: its sequence in the stream.
+// message is the sequence of a message in the stream.
 type message uint64
 
 func (m message) Sequence() uint64 { return uint64(m) }
 func (m message) Nak() error       { return nil }
 
-// box is what the driver knows of an inbox.
+// box is the driver's state of an inbox.
 type box struct {
 	name               string
 	open, drains, gone bool
@@ -72,7 +72,7 @@ func (w *world) must(ok bool, format string, args ...any) {
 	}
 }
 
-// act carries out what the engine asks for.
+// act carries out the engine's effects.
 func (w *world) act() {
 	for batch := w.e.Effects(nil); len(batch) > 0; batch = w.e.Effects(batch) {
 		for i := range batch {
@@ -155,7 +155,7 @@ func (w *world) send(f *Effect) *sent {
 		w.must(open.owner.onOrder(w.now).inDoubt < mostSilent, "%s is sent while two silent pulls are in doubt", p.name)
 	}
 	if open := ib.pull; open != nil && open.owner != nil && r.MaxBytes > refreshBytes && open.owner.Bytes > 0 &&
-		!w.e.limits.Pinned { // a server brings nothing more for the pulls of a stand-by that has the pin now
+		!w.e.limits.Pinned { // a server sends no more for pulls from before the client got the pin
 		d := open.owner
 		bytes := d.stand.heldBytes + d.onOrder(w.now).bytes
 		w.must(bytes <= d.Bytes, "%d bytes are held or on order", bytes)
@@ -210,7 +210,7 @@ func errText(before string, err error) string {
 	return before + cmp.Or(map[error]string{ErrEmpty: "empty", ErrSilent: "silent", ErrLost: "lost"}[err], err.Error())
 }
 
-// statuses are what the server can say, by short names.
+// statuses are the server's statuses, by short names.
 var statuses = map[string]wire.Status{
 	"100": status(100, "Idle Heartbeat"), "400": status(400, "Bad Request"), "404": status(404, "No Messages"),
 	"408": status(408, "Request Timeout"), "pending": status(408, "Requests Pending"), "interest": status(408, "Interest Expired"),
@@ -229,8 +229,8 @@ func status(code int, description string) wire.Status {
 	return s
 }
 
-// check checks what is true at any time: the accounts of pulls, demands and free slots, and that
-// what is open has an end.
+// check checks the invariants: the accounts of pulls, demands and free slots, and that each open
+// pull and demand has an end.
 func (w *world) check() {
 	e, onOrder := w.e, 0
 	ends := func(at At) bool { return e.NextTick() != 0 && e.NextTick() <= max(at, w.now) }
@@ -269,7 +269,7 @@ func (w *world) check() {
 	}
 }
 
-// checkWaits checks that each demand without a pull waits for something that will come.
+// checkWaits checks that each demand without a pull waits for an event that will occur.
 func (w *world) checkWaits() {
 	e := w.e
 	at := func(t At) bool { return t > w.now && e.NextTick() != 0 && e.NextTick() <= t }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -66,17 +67,17 @@ func New(cfg Config) *Registry {
 	return &Registry{cfg: cfg, bucket: cfg.KV.Bucket(), seen: jsstream.NewProgress()}
 }
 
-// Open reads the whole bucket and follows it until run ends. It returns when it has read everything that the bucket had at the time of the call. wait
-// waits for the end of the reading. No table may be added after Open.
-func (r *Registry) Open(ctx, run context.Context, reader *jsstream.Reader) (wait func(), err error) {
-	wait, err = jsstream.Follow(ctx, run, jsstream.Feed{
+// Open reads the whole bucket and follows it until run ends. It returns when it has read everything that the bucket had at the time of the call. Its
+// goroutine is in running. No table may be added after Open.
+func (r *Registry) Open(ctx, run context.Context, running *sync.WaitGroup, reader *jsstream.Reader) error {
+	err := jsstream.Follow(ctx, run, running, jsstream.Feed{
 		JS: r.cfg.JS, Stream: r.cfg.Stream, Reader: reader, Shared: r.cfg.Shared, See: r.see, Seen: r.seen, Log: r.cfg.Log,
 		SetBack: r.restore,
 	})
 	if err != nil {
-		return wait, fmt.Errorf("read the registry: %w", err)
+		return fmt.Errorf("read the registry: %w", err)
 	}
-	return wait, nil
+	return nil
 }
 
 // restore writes the records that the bucket has lost: its servers set it back to an older state, and memory has the later one.

@@ -197,8 +197,9 @@ func (t *Table[T]) In(group string) []T {
 	return list
 }
 
-// Put replaces the record with that revision, or creates one if revision is 0. It returns the new revision when this process knows the record.
-func (t *Table[T]) Put(ctx context.Context, id ID, value T, revision uint64) (uint64, error) {
+// Put replaces the record with that revision, or creates one if revision is 0. It returns the new revision when this process knows the record. The
+// bucket removes a record that replaces another after keep. 0 means that it stays.
+func (t *Table[T]) Put(ctx context.Context, id ID, value T, revision uint64, keep time.Duration) (uint64, error) {
 	data, err := t.encode(id, value)
 	if err != nil {
 		return 0, err
@@ -206,17 +207,7 @@ func (t *Table[T]) Put(ctx context.Context, id ID, value T, revision uint64) (ui
 	if revision == 0 {
 		return t.r.create(ctx, t.key(id), data)
 	}
-	return t.r.replace(ctx, t.key(id), &nats.Msg{Data: data}, revision, 0)
-}
-
-// Expire replaces the record with that revision, and returns when this process knows the record. The bucket removes the record after the given time.
-func (t *Table[T]) Expire(ctx context.Context, id ID, value T, revision uint64, after time.Duration) error {
-	data, err := t.encode(id, value)
-	if err != nil {
-		return err
-	}
-	_, err = t.r.replace(ctx, t.key(id), &nats.Msg{Data: data}, revision, after)
-	return err
+	return t.r.replace(ctx, t.key(id), &nats.Msg{Data: data}, revision, keep)
 }
 
 func (t *Table[T]) encode(id ID, value T) ([]byte, error) {

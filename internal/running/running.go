@@ -1,5 +1,5 @@
-// Package running serves requests for the messages that the handlers of a Consume have, and for the cancellation of one of them. It is a service of
-// nats.go's micro.
+// Package running answers requests of clients in the account: for a list of the messages that the handlers of a Consume have, and to cancel one of
+// them. It is a service of nats.go's micro.
 package running
 
 import (
@@ -19,16 +19,16 @@ import (
 	"github.com/nats-io/nats.go/micro"
 )
 
-// Version is the version of the requests and responses.
+// Version is the version of the requests and answers.
 const Version = "1.0.0"
 
-// Most is the maximum number of messages in a response. Those that have run longest come first.
+// Most is the maximum number of messages in an answer. Messages that have run for the longest time come first.
 const Most = 1000
 
-// ListSubject returns the subject on which every worker of a consumer responds with a List.
+// ListSubject returns the subject of requests that each worker of a consumer answers with a List.
 func ListSubject(stream, consumer string) string { return "jetpull.ps." + stream + "." + consumer }
 
-// CancelSubject returns the subject for the decimal sequence of a message to cancel. The workers respond with a Cancelled.
+// CancelSubject returns the subject of requests with the decimal sequence of a message to cancel. Each worker answers with a Cancelled.
 func CancelSubject(stream, consumer string) string {
 	return "jetpull.cancel." + stream + "." + consumer
 }
@@ -41,11 +41,11 @@ type Worker struct {
 	PID      int    `json:"pid"`
 }
 
-// List contains the messages that a worker runs.
+// List is the messages of a worker.
 type List struct {
 	Worker
 	Running []Message `json:"running,omitempty"`
-	More    int       `json:"more,omitempty"` // messages beyond Most
+	More    int       `json:"more,omitempty"` // running messages beyond Most
 	Waiting int       `json:"waiting"`        // messages that were read ahead
 }
 
@@ -57,13 +57,13 @@ type Message struct {
 	Attempt  uint64    `json:"attempt"` // deliveries
 }
 
-// Cancelled reports whether a worker ran the message.
+// Cancelled reports whether a worker ran the message, and has cancelled it.
 type Cancelled struct {
 	Worker
 	Cancelled bool `json:"cancelled"`
 }
 
-// Service serves the messages of one Consume.
+// Service answers for the messages of one Consume.
 type Service struct {
 	name    string
 	micro   micro.Service
@@ -73,7 +73,7 @@ type Service struct {
 	running map[*Message]context.CancelCauseFunc
 }
 
-// Start starts a service that responds to requests until Stop.
+// Start starts a service that answers requests until Stop.
 func Start(nc *nats.Conn, name, stream, consumer string, waiting func() int) (*Service, error) {
 	s := &Service{name: name, waiting: waiting, running: map[*Message]context.CancelCauseFunc{}}
 	var err error
@@ -98,8 +98,8 @@ func Start(nc *nats.Conn, name, stream, consumer string, waiting func() int) (*S
 // Stop ends the service.
 func (s *Service) Stop() { _ = s.micro.Stop() }
 
-// Begin adds a message whose handler starts. Its context ends when the message is cancelled, with a cause that matches is. The caller must call end
-// when the handler has returned.
+// Begin adds a message whose handler begins. The returned context ends when the message is cancelled, with a cause that matches is. The caller must
+// call end when the handler has returned.
 func (s *Service) Begin(ctx context.Context, m Message, is error) (limited context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s.mu.Lock()
@@ -148,8 +148,8 @@ func (s *Service) cancel(r micro.Request) {
 	_ = r.RespondJSON(c)
 }
 
-// Ask sends a request to all workers of a consumer, and returns the responses that arrive within a time. The response of a slower worker is missing.
-// No responses are no error, because the number of workers is unknown.
+// Ask sends a request to all workers of a consumer, and returns the answers that arrive within a time. A worker that does not answer in time is left
+// out. It is not an error if none answers, because the number of workers is not known.
 func Ask[T any](ctx context.Context, nc *nats.Conn, subject, body string, within time.Duration) (answers []T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

@@ -68,8 +68,8 @@ func LogSettings[C any](levels []string, of func(*C) *Log) []Setting[C] {
 type Admin struct {
 	// Token is the admin token. Empty means that requests need none; see HTTP.Open.
 	Token string
-	// MaxFailed is the maximum number of requests with a wrong admin token from one address in a minute. Beyond it, each answer to a wrong token is
-	// delayed by a second, until the minute is over. 0 means no limit. The default is 60.
+	// MaxFailed is the maximum number of requests with a wrong admin token from one address in a minute. Beyond it, until the minute is over, the
+	// answer to a wrong token waits for a second. 0 means no limit. The default is 60.
 	MaxFailed int
 }
 

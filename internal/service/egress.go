@@ -16,8 +16,8 @@ type Egress struct {
 }
 
 // Policy returns the destinations that Networks allows: public, any, a list of networks in CIDR notation in addition to the public ones, or auto.
-// With auto, any destination is allowed if the listener is on loopback, and only public ones otherwise.
-func (e Egress) Policy(listener string) (p webhook.Policy, err error) {
+// With auto, any destination is allowed if the listener is on loopback, and only public ones otherwise. Errors name the section of the settings.
+func (e Egress) Policy(section, listener string) (p webhook.Policy, err error) {
 	switch e.Networks {
 	case "any":
 		p.Any = true
@@ -28,12 +28,15 @@ func (e Egress) Policy(listener string) (p webhook.Policy, err error) {
 		for part := range strings.SplitSeq(e.Networks, ",") {
 			prefix, err := netip.ParsePrefix(strings.TrimSpace(part))
 			if err != nil {
-				return p, fmt.Errorf("networks: %q is neither auto, public, any nor a network such as 10.0.0.0/8", part)
+				return p, fmt.Errorf("[%s] networks: %q is neither auto, public, any nor a network such as 10.0.0.0/8", section, part)
 			}
 			p.Allowed = append(p.Allowed, prefix)
 		}
 	}
-	return p.Through(e.EgressProxy, e.EgressCertificates)
+	if p, err = p.Through(e.EgressProxy, e.EgressCertificates); err != nil {
+		err = fmt.Errorf("[%s] %w", section, err)
+	}
+	return p, err
 }
 
 // Networks returns the setting of Egress.Networks. what names the requests.

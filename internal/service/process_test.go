@@ -68,21 +68,21 @@ func TestEgress(t *testing.T) {
 		{"auto", "none", false, 0},
 		{"10.0.0.0/8, fd00::/8", "127.0.0.1:80", false, 2},
 	} {
-		got, err := Egress{Networks: tt.networks}.Policy(tt.listener)
+		got, err := Egress{Networks: tt.networks}.Policy("relay", tt.listener)
 		require.NoError(t, err)
 		require.Equal(t, tt.anywhere, got.Any, "%+v", tt)
 		require.Len(t, got.Allowed, tt.allowed)
 	}
 	for _, bad := range []string{"", "none", "10.0.0.0", "10.0.0.0/33", "10.0.0.0/8,"} {
-		_, err := Egress{Networks: bad}.Policy(":80")
+		_, err := Egress{Networks: bad}.Policy("relay", ":80")
 		require.ErrorContains(t, err, "networks: ", bad)
 	}
 	for _, proxy := range []string{"proxy:3128", "socks5://proxy", "http://", "http://u:s3cret@proxy/path"} {
-		_, err := Egress{Networks: "any", EgressProxy: proxy}.Policy(":80")
+		_, err := Egress{Networks: "any", EgressProxy: proxy}.Policy("relay", ":80")
 		require.ErrorContains(t, err, "egress-proxy: it is not the URL of an HTTP proxy: give one such as http://")
 		require.NotContains(t, err.Error(), "s3cret")
 	}
-	_, err := Egress{Networks: "any", EgressCertificates: "/none"}.Policy(":80")
+	_, err := Egress{Networks: "any", EgressCertificates: "/none"}.Policy("relay", ":80")
 	require.ErrorContains(t, err, `egress-certificates: "/none" is not a folder`)
 }
 

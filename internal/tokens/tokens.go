@@ -16,8 +16,11 @@ func Same(a, b string) bool {
 }
 
 // Subject returns an ID as one token of a subject, which may also be part of a key. Letters, digits, - and _ are unchanged. Any other byte becomes =
-// and two hex digits. The caller must handle the empty ID.
+// and two hex digits. The empty ID is "=".
 func Subject(id string) string {
+	if id == "" {
+		return "="
+	}
 	plain := 0
 	for plain < len(id) && isPlain(id[plain]) {
 		plain++
@@ -39,6 +42,9 @@ func Subject(id string) string {
 
 // ParseSubject is the inverse of [Subject]. It refuses a token that Subject cannot return.
 func ParseSubject(token string) (string, error) {
+	if token == "=" {
+		return "", nil
+	}
 	id, err := url.PathUnescape(strings.ReplaceAll(token, "=", "%"))
 	if err != nil || token == "" || Subject(id) != token {
 		return "", fmt.Errorf("token %q: it is not made of letters, digits, - and _, and = with two hex digits", token)

@@ -2,12 +2,12 @@
 // engine. It is the only internal package of the client that holds a connection.
 //
 // All inboxes deliver into one channel, and one goroutine at a time reads it: the caller at the head, so that a
-// message wakes only the goroutine that wants it. When that caller has its messages, it passes the reading on to the
-// next caller that waits. If none waits and frames can still arrive, the background reader reads.
+// message wakes only the goroutine that wants it. When that caller has its messages, the next caller that waits
+// becomes the reader. If none waits and frames can still arrive, the background reader reads.
 //
 // The driver's lock is never held over a channel operation that can block, a callback or I/O; DESIGN.md has the
-// lock order. Effects are carried out without it, in order, by one goroutine at a time. A method whose name ends in Locked is called
-// with the lock held. One whose name ends in Releasing is too, and releases the lock while it carries out effects or waits.
+// lock order. Effects are carried out without the lock, in order, by one goroutine at a time. A method whose name ends in Locked or
+// Releasing is called with the lock held. A Releasing method releases it while it carries out effects or waits.
 package transport
 
 import (
@@ -26,16 +26,17 @@ import (
 
 // Hooks connect the driver with messages and the consumer.
 type Hooks struct {
-	// Wrap makes a message from a frame. It is called for each message in the order of arrival, with the driver's lock held.
+	// Wrap makes a message of a frame. It is called for each message in the order of their arrival, with the driver's lock
+	// held.
 	Wrap func(raw *nats.Msg, size int) pull.Message
 	// Pin reports that the pin id of a group was gained or lost.
 	Pin func(pull.Pin)
-	// Doubt must make its owner read the consumer, which may have changed or be gone. It is called again while the engine is Proving. Each answer
-	// must be reported with Answered.
+	// Doubt starts a reading of the consumer, which may have changed or be gone. The reading is repeated while the engine is Proving, and
+	// each answer is reported as Answered.
 	Doubt func()
 }
 
-// Sink receives the messages and problems of a standing demand, whose Ref it is, in order, from one goroutine at a time and
+// Sink is the Ref of a standing demand, and receives its messages and problems: in order, from one goroutine at a time, and
 // without a lock. Deliver must not keep ms.
 type Sink interface {
 	Deliver(ms []pull.Message, done bool, err error)
@@ -55,7 +56,7 @@ type Driver struct {
 	mu      sync.Mutex
 	engine  *pull.Engine
 	in      chan *nats.Msg
-	nudged  bool // a nudge has not been handled yet
+	nudged  bool // the reader was nudged, and has not reacted yet
 	acting  bool // a goroutine carries out effects
 	reader  reader
 	boxes   inboxes
@@ -63,7 +64,8 @@ type Driver struct {
 	refused error // the connection's last error before the last pull was sent
 }
 
-// New returns a driver for a consumer whose pulls have subject. Its windows may have up to onOrder messages on order. It calls no hook before Start.
+// New returns a driver for a consumer. It publishes pulls to subject. onOrder is the maximum number of messages that windows have on order.
+// The driver calls no hook before Start.
 func New(nc *nats.Conn, subject string, lim pull.Limits, onOrder int, inboxes *Inboxes, hooks Hooks) *Driver {
 	d := &Driver{
 		nc: nc, subject: subject, hooks: hooks, epoch: epoch(nc), in: make(chan *nats.Msg, slots(onOrder)),
@@ -81,7 +83,7 @@ func New(nc *nats.Conn, subject string, lim pull.Limits, onOrder int, inboxes *I
 	return d
 }
 
-// Start starts following the connection.
+// Start begins to watch the connection.
 func (d *Driver) Start() {
 	changes := d.nc.StatusChanged(nats.CONNECTED, nats.DISCONNECTED, nats.RECONNECTING, nats.DRAINING_SUBS, nats.CLOSED)
 	seen := d.nc.Stats().Reconnects
@@ -89,8 +91,8 @@ func (d *Driver) Start() {
 	d.group.Go(func(ctx context.Context) { d.watch(ctx, changes, seen) })
 }
 
-// epoch returns the start of the engine's time: the last multiple of pull.StandingHeartbeat, so that the idle Subscriptions of a connection are in
-// step. Each connection adds an offset by its number on the server. Otherwise all clients would pull at the same time.
+// epoch returns the start of the engine's time: the last multiple of pull.StandingHeartbeat, so that the idle Subscriptions of a
+// connection are in step. Each connection adds an offset, by its number on the server. Otherwise all clients would pull at once.
 func epoch(nc *nats.Conn) time.Time {
 	id, _ := nc.GetClientID() // 0 if the server is too old to report it
 	now := time.Now()
@@ -98,10 +100,11 @@ func epoch(nc *nats.Conn) time.Time {
 	return now.Add(-(time.Duration(now.UnixNano()) + phase) % pull.StandingHeartbeat)
 }
 
-// Now returns the time since the driver's epoch, as the engine counts it.
+// Now returns the time since the driver's epoch, which is the engine's time.
 func (d *Driver) Now() pull.At { return time.Since(d.epoch) }
 
-// Do calls f with the engine, and carries out the effects. If f posts a standing demand, the background reader reads for it, unless a caller reads.
+// Do runs f with the engine, and carries out the effects. If f posts a standing demand, the background reader reads for it,
+// unless a caller does.
 func (d *Driver) Do(f func(e *pull.Engine, now pull.At)) {
 	d.mu.Lock()
 	f(d.engine, d.Now())
@@ -173,15 +176,15 @@ func (d *Driver) send(f *pull.Effect) {
 	_ = d.nc.PublishRequest(d.subject, f.Reply, f.Pull.JSON())
 }
 
-// Close ends all calls with err, hands back messages on the wire, and waits until that is done. If ctx ends first, the rest continues in the
-// background, for at most as long as an inbox may take to drain.
+// Close ends all calls with err, hands back messages in flight, and waits until that is done. If ctx ends first, the rest continues
+// in the background, at most until all inboxes have drained.
 func (d *Driver) Close(ctx context.Context, err error) error {
 	d.Do(func(e *pull.Engine, now pull.At) {
 		d.end(err)
 		e.Close(now, err)
 	})
 	d.AwaitQuiet(ctx)
-	d.reader.timer.Stop() // otherwise it would keep the driver in memory until it fires
+	d.reader.timer.Stop() // otherwise it keeps the driver in memory until it fires
 	if ctx.Err() == nil {
 		return nil
 	}
@@ -192,14 +195,14 @@ func (d *Driver) Close(ctx context.Context, err error) error {
 	return fmt.Errorf("jetpull: close: what is on the wire has not been handed back: %w", ctx.Err())
 }
 
-// quiet is a wait until nothing is on the wire of the first n inboxes that were given up, and everything that arrived is carried out.
+// quiet closes reached when nothing more can arrive on the first n inboxes that were given up, and all effects were carried out.
 type quiet struct {
 	n       uint64
 	reached chan struct{}
 }
 
-// AwaitQuiet waits until nothing is on the wire of the inboxes that have been given up, and everything that arrived is handed back. It does not wait
-// for inboxes that other calls give up meanwhile.
+// AwaitQuiet waits until nothing more can arrive on the inboxes that have been given up, and their messages are handed back. Inboxes
+// that other calls give up meanwhile do not count.
 func (d *Driver) AwaitQuiet(ctx context.Context) {
 	d.mu.Lock()
 	q := quiet{d.engine.Retired(), make(chan struct{})}
@@ -225,5 +228,5 @@ func (d *Driver) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Go runs f on a goroutine of the driver. See lifecycle.Group.
+// Go runs f on a goroutine of the driver; see lifecycle.Group.
 func (d *Driver) Go(f func(ctx context.Context)) bool { return d.group.Go(f) }

@@ -39,7 +39,7 @@ func TestHooksMayUseTheDriver(t *testing.T) {
 	})
 }
 
-// A connection that is lost before the driver watches it ends calls too.
+// If the connection is lost before the driver watches it, calls end too.
 func TestADriverOnAClosedConnection(t *testing.T) {
 	stage.Run(t, stage.Config{}, func(s *stage.Stage) {
 		ctx, cancel := context.WithTimeout(s.T.Context(), time.Second)
@@ -61,7 +61,7 @@ type noSink struct{}
 func (noSink) Deliver([]pull.Message, bool, error) {}
 func (noSink) Problem(error)                       {}
 
-// Effects are carried out in order: a demand that leaves at once has its inbox subscribed before it is drained, so that no
+// Effects are carried out in order: the inbox of a demand that leaves at once is subscribed before it is drained, so that no
 // subscription is left.
 func TestEffectsAreCarriedOutInOrder(t *testing.T) {
 	stage.Run(t, stage.Config{}, func(s *stage.Stage) {

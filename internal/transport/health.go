@@ -21,7 +21,7 @@ func (d *Driver) watch(ctx context.Context, changes chan nats.Status, seen uint6
 		case <-ctx.Done():
 			return
 		case _, open = <-changes:
-			back := d.nc.Stats().Reconnects // read before the status: if the connection comes back in between, another change follows
+			back := d.nc.Stats().Reconnects // before the status: a reconnect in between causes another change
 			d.connectionIs(d.nc.Status(), back != seen)
 			seen = back
 		}
@@ -49,9 +49,10 @@ func (d *Driver) connectionIs(s nats.Status, again bool) {
 	})
 }
 
-// Refusal returns the server's refusal of a message or subscription to one of the subjects, which may have wildcards, or nil. before was the
-// connection's last error before that. The server reports a refusal on the connection and never answers the request. nats.go keeps returning the last
-// one, long after the permission was granted. It creates an error for each refusal, so a different error is a new refusal.
+// Refusal returns the server's refusal of a publish or subscription to one of the subjects, which may have wildcards, or nil if there was
+// none. before is the connection's last error before that. The server sends a refusal on the connection and never answers the request.
+// nats.go returns the last refusal even long after the permission was granted. But each refusal has its own error value, so a value other
+// than before is a new refusal.
 func Refusal(nc *nats.Conn, before error, subjects ...string) error {
 	err := nc.LastError()
 	if err == before || !errors.Is(err, nats.ErrPermissionViolation) { //nolint:errorlint // which error it is counts, not of what kind

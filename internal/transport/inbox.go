@@ -11,30 +11,30 @@ import (
 )
 
 const (
-	// statusSlots is the number of slots that are reserved for statuses and for frames on the wire of inboxes that drain.
+	// statusSlots is the number of slots in the channel that are reserved for statuses, and for frames of inboxes that drain.
 	statusSlots = 32
 
-	// flushMost is how long one ping waits for its answer.
+	// flushMost is how long a PING waits for its PONG.
 	flushMost = 10 * time.Second
 )
 
 // MaxOnOrder is the maximum number of messages that a window may have on order.
 const MaxOnOrder = 1792
 
-// slots returns the capacity of the channel into which all inboxes deliver: a full window, an eighth of it for other calls, and statuses. nats.go
-// drops a message if the channel is full, and the scheduler can delay the reader for any time, so the channel can hold all messages that may be on
-// order.
+// slots returns the capacity of the channel into which all inboxes deliver: a full window, an eighth of it for calls while it is
+// full, and statuses. nats.go drops a message if the channel is full, and the scheduler can delay the reader for any time, so the
+// channel holds all messages that may be on order.
 func slots(onOrder int) int { return onOrder + onOrder/8 + statusSlots }
 
-// inboxes holds the subscriptions of the engine's inboxes. The driver's lock guards it.
+// inboxes are the subscriptions of the engine's inboxes. The driver's lock guards them.
 type inboxes struct {
 	known   map[*nats.Subscription]*pull.Inbox
-	lastSub *nats.Subscription // of the last frame, and its inbox
+	lastSub *nats.Subscription // the subscription of the last frame; last is its inbox
 	last    *pull.Inbox
 	drained []*pull.Inbox
 }
 
-// of returns the inbox of a subscription. A dropped one has an empty inbox.
+// of returns the inbox of a subscription, or an empty inbox if it was dropped.
 func (b *inboxes) of(sub *nats.Subscription) *pull.Inbox {
 	if sub != b.lastSub {
 		if b.lastSub, b.last = sub, b.known[sub]; b.last == nil {
@@ -53,12 +53,13 @@ func (b *inboxes) forget(ib *pull.Inbox) {
 
 // Inboxes is the result of CheckInboxes.
 type Inboxes struct {
-	base string // of the subjects of all inboxes
-	// Trip is how long the server took to answer.
+	base string // prefix of the subjects of all inboxes
+	// Trip is the round trip to the server.
 	Trip time.Duration
 }
 
-// CheckInboxes subscribes an inbox and waits until the server has accepted it, so that a missing permission is an error here instead of a timeout.
+// CheckInboxes subscribes to an inbox, and waits until the server has accepted that, so that a missing permission shows here and
+// not as a timeout.
 func CheckInboxes(ctx context.Context, nc *nats.Conn) (*Inboxes, error) {
 	f, before := &Inboxes{base: nc.NewInbox()}, nc.LastError()
 	sub, err := nc.ChanSubscribe(f.base+".0.*", make(chan *nats.Msg, 1))
@@ -78,7 +79,7 @@ func CheckInboxes(ctx context.Context, nc *nats.Conn) (*Inboxes, error) {
 	return f, err
 }
 
-// subscribe subscribes an inbox. It returns false if the connection is closed.
+// subscribe reports false if the connection is closed.
 func (d *Driver) subscribe(ib *pull.Inbox) bool {
 	sub, err := d.nc.ChanSubscribe(ib.Subject, d.in)
 	if err != nil {
@@ -100,7 +101,7 @@ func (d *Driver) unsubscribe(ib *pull.Inbox) {
 	d.mu.Unlock()
 }
 
-// drain unsubscribes ib and, a round trip later, reports that all frames on the wire have arrived.
+// drain unsubscribes ib. A round trip later, it reports that all frames in flight have arrived.
 func (d *Driver) drain(ib *pull.Inbox) {
 	sub, _ := ib.Ref.(*nats.Subscription)
 	if sub == nil || sub.Drain() != nil {
@@ -109,8 +110,8 @@ func (d *Driver) drain(ib *pull.Inbox) {
 	}
 	started := d.group.Go(func(ctx context.Context) {
 		if !d.roundTrip(ctx) {
-			// The connection is lost, and nothing is on its wire any more. The inbox must be dropped before the next
-			// connection: nats.go subscribes a draining subscription again and then forgets it without an UNSUB.
+			// The connection is lost, so nothing more can arrive. The inbox must be dropped before the next connection:
+			// nats.go subscribes a draining subscription again, and then forgets it without an UNSUB.
 			_ = sub.Unsubscribe()
 		}
 		d.wasDrained(ib)
@@ -120,8 +121,8 @@ func (d *Driver) drain(ib *pull.Inbox) {
 	}
 }
 
-// roundTrip waits until the server has answered a ping. It returns false if there will be no answer, because the connection is lost or the driver
-// ends.
+// roundTrip waits until the server has answered a PING. It reports false if the connection is lost or the driver
+// ends first.
 func (d *Driver) roundTrip(ctx context.Context) bool {
 	for ctx.Err() == nil && d.nc.IsConnected() {
 		once, cancel := context.WithTimeout(ctx, flushMost)

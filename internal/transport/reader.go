@@ -16,16 +16,16 @@ import (
 const readAtOnce = 128
 
 // nudgeFrame wakes the reader, so that it checks its timer, the drained inboxes, and whether another goroutine
-// has ended its own demand. It arrives like any other frame, so that the reader waits on one channel.
+// has ended the reader's demand. It arrives like any other frame, so that the reader waits on one channel.
 var nudgeFrame = &nats.Msg{}
 
 // reader is the state of reading. The driver's lock guards it.
 type reader struct {
 	reading bool        // a goroutine reads
-	call    *Call       // of the caller that reads; nil for the background reader
+	call    *Call       // the call of the reader; nil for the background reader
 	waiting []*Call     // calls that wait, in order
-	armed   pull.At     // when the timer fires; 0 if it does not
-	timer   *time.Timer // of the engine's next tick
+	armed   pull.At     // when timer fires; 0: it is stopped
+	timer   *time.Timer // for the engine's next tick
 	frames  []*nats.Msg // memory for frames that are read together; the goroutine that reads owns it
 }
 
@@ -37,8 +37,8 @@ func (d *Driver) checkReaderLocked() {
 	}
 }
 
-// armLocked sets the timer to when the engine is next due. A timer that fires too early is harmless and is left alone:
-// setting it for each message costs more.
+// armLocked sets the timer to the engine's next tick. A timer that fires too early is harmless, and stays as it is: to set
+// it for each message costs more.
 func (d *Driver) armLocked() {
 	r, due := &d.reader, d.engine.NextTick()
 	if due == 0 || r.armed != 0 && r.armed <= due && due <= r.armed+time.Second {
@@ -58,15 +58,15 @@ func (d *Driver) nudgeLocked() {
 	d.nudged = true
 	select {
 	case d.in <- nudgeFrame:
-	default: // the reader has frames to take, and looks for nudges after those
+	default: // the channel is full: the reader checks nudged after it has taken those frames
 	}
 }
 
 // Call is a call that waits for its demand. Got and Err are its results.
 type Call struct {
 	pull.Demand
-	ready chan struct{}   // has an element when its demand is done or it must read; nil if the call does not wait
-	reads bool            // it must read; guarded by the driver's lock
+	ready chan struct{}   // has an element when the demand is done, or when the call must read; nil: the call does not wait
+	reads bool            // the call must read. Under the driver's lock
 	one   [1]pull.Message // memory for Got
 }
 
@@ -78,7 +78,7 @@ func (w *Call) wake() {
 	}
 }
 
-// Get gets messages. The call's error is the engine's. If ctx ends first, it is also a *pull.Timeout.
+// Get gets messages. The error of the call is the engine's. If ctx ends first, it is a *pull.Timeout, as after the deadline.
 func (d *Driver) Get(ctx context.Context, ask pull.Ask) *Call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -121,7 +121,7 @@ func (d *Driver) awaitReleasing(ctx context.Context, w *Call) {
 	d.reader.waiting = slices.DeleteFunc(d.reader.waiting, func(o *Call) bool { return o == w })
 }
 
-// readReleasing reads until w is done, and then passes the reading on. Without w, it reads until nothing can arrive any more, or ctx ends.
+// readReleasing reads until w is done, and then passes the reading on. If w is nil, it reads until nothing more can arrive, or ctx ends.
 func (d *Driver) readReleasing(ctx context.Context, w *Call) {
 	d.reader.call = w
 	for w == nil && (d.engine.Busy() || len(d.boxes.drained) > 0) || w != nil && !w.Done {
@@ -145,7 +145,7 @@ func (d *Driver) readReleasing(ctx context.Context, w *Call) {
 	d.passReadingLocked()
 }
 
-// passReadingLocked makes the call that has waited longest read, or else the background reader, if frames can still arrive.
+// passReadingLocked makes the call that has waited longest the reader, or else the background reader if frames can still arrive.
 func (d *Driver) passReadingLocked() {
 	for _, w := range d.reader.waiting {
 		if !w.Done {
@@ -186,7 +186,7 @@ func (d *Driver) ensureReaderLocked() {
 	})
 }
 
-// takeAllLocked passes frames that have arrived to the engine. After a nudge, it checks the timer, and closes the drained inboxes.
+// takeAllLocked passes frames to the engine. After a nudge, it checks the timer and reports the drained inboxes to the engine.
 func (d *Driver) takeAllLocked(some []*nats.Msg) {
 	now := d.Now()
 	for _, m := range some {
@@ -233,7 +233,7 @@ func (d *Driver) takeLocked(now pull.At, raw *nats.Msg) {
 	size, pin := raw.Size(), ""
 	if d.engine.PinnedPolicy() && len(raw.Header) > 0 {
 		if pin = wire.PinID(raw.Header); pin != "" {
-			// The server adds the pin id, and a header for it, after it has counted.
+			// The server adds the header with the pin id after it has counted the bytes.
 			size -= len(wire.HeaderPinID) + len(": ") + len(pin) + len("\r\n")
 			if len(raw.Header) == 1 {
 				size -= len("NATS/1.0\r\n\r\n")

@@ -14,16 +14,16 @@ const AckPrefix = "$JS.ACK."
 //	$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>
 //	$JS.ACK.<domain>.<account hash>.<stream>.<consumer>.<delivered>. … .<pending>[.<token>]
 type Ack struct {
-	Delivered   uint64 // the number of deliveries of this message, including this one
-	StreamSeq   uint64 // of the message in the stream
-	ConsumerSeq uint64 // of this delivery in the consumer
+	Delivered   uint64 // number of deliveries of this message, this one included
+	StreamSeq   uint64 // sequence of the message in the stream
+	ConsumerSeq uint64 // sequence of this delivery in the consumer
 	Timestamp   int64  // when the stream stored the message, in nanoseconds since 1970 UTC
-	Pending     uint64 // messages that the consumer had left to deliver; 0 if the number is not decimal or over 18 digits
+	Pending     uint64 // messages that the consumer still had to deliver; 0 if the number is not decimal or over 18 digits
 }
 
-// ParseAck parses the reply subject of a delivered message. prefix is the likely prefix: AckPrefix followed by stream and consumer. ParseAck returns
-// false for a subject of another form, with an empty name, or with a number that is empty, not decimal or longer than 19 digits. The server writes no
-// such number.
+// ParseAck parses the reply subject of a delivered message. It is fastest if the subject begins with prefix: AckPrefix followed by
+// stream and consumer. It reports false for a subject of another form, with an empty name, or with a number that is empty, not
+// decimal or over 19 digits. The server writes no such number.
 func ParseAck(prefix, subject string) (a Ack, ok bool) {
 	if rest, found := strings.CutPrefix(subject, prefix); found && prefix != "" && a.parse(rest) {
 		return a, true
@@ -48,7 +48,7 @@ func ParseAck(prefix, subject string) (a Ack, ok bool) {
 	return a, true
 }
 
-// parse parses the numbers at the start of s.
+// parse parses the numbers at the beginning of s.
 func (a *Ack) parse(s string) (ok bool) {
 	if a.Delivered, s, ok = number(s); !ok {
 		return false
@@ -67,7 +67,7 @@ func (a *Ack) parse(s string) (ok bool) {
 	return ok && a.Timestamp >= 0
 }
 
-// number parses the decimal number at the start of s, and the dot after it.
+// number parses a decimal number at the beginning of s, and the dot after it.
 func number(s string) (n uint64, rest string, ok bool) {
 	n, i := digits(s)
 	if i == 0 || i > 19 || i == len(s) || s[i] != '.' {
@@ -76,7 +76,7 @@ func number(s string) (n uint64, rest string, ok bool) {
 	return n, s[i+1:], true
 }
 
-// digits parses the decimal number at the start of s, and returns its length. A number with more than 19 digits is wrong.
+// digits parses a decimal number at the beginning of s, and returns its length. With more than 19 digits, n is wrong.
 func digits(s string) (n uint64, length int) {
 	for ; length < len(s) && s[length]-'0' <= 9; length++ {
 		n = n*10 + uint64(s[length]-'0')
@@ -98,5 +98,5 @@ func Nak(delay time.Duration) []byte {
 	return fmt.Appendf(nil, `%s {"delay":%d}`, VerbNak, int64(delay))
 }
 
-// Term returns the payload that settles a message without redelivery. The server puts the reason into its advisory.
+// Term returns the payload that terminates a message. The server puts the reason into its advisory.
 func Term(reason string) []byte { return fmt.Appendf(nil, "%s %s", VerbTerm, reason) }

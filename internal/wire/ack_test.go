@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// replies are reply subjects of both forms, and others that come near them.
+// replies are reply subjects of both forms, and similar ones.
 var replies = []string{
 	"$JS.ACK.ORDERS.worker.2.1234.56.1700000000123456789.7", "$JS.ACK.hub.AbCdEf12.ORDERS.worker.2.1234.56.1700000000123456789.7",
 	"$JS.ACK.hub.AbCdEf12.ORDERS.worker.2.1234.56.1700000000123456789.7.xyz", "$JS.ACK._.AbCdEf12.ORDERS.worker.2.1234.56.1700000000123456789.7",
@@ -36,9 +36,9 @@ func TestParseAckDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// FuzzParseAck compares ParseAck with nats.go, which reads each subject that ParseAck accepts in the same way. The reverse is not
-// so, on purpose: nats.go reads a bad number as zero, wraps around on overflow and lets names be empty, where ParseAck refuses.
-// Such a subject did not come from a server, and an ack sent to it would be lost.
+// FuzzParseAck compares ParseAck with nats.go, which parses each subject that ParseAck accepts in the same way. The reverse is
+// intentionally not true: nats.go parses a bad number as zero, wraps around on overflow and accepts empty names. ParseAck refuses
+// these subjects, because no server sends them, and an ack to such a subject would be lost.
 func FuzzParseAck(f *testing.F) {
 	for _, subject := range replies {
 		f.Add(subject)
@@ -63,7 +63,7 @@ func FuzzParseAck(f *testing.F) {
 	})
 }
 
-// wellFormed says, in another way than ParseAck does, whether a subject that nats.go accepts has names and numbers in the right places.
+// wellFormed reports, independently of ParseAck, whether a subject that nats.go accepts has names and numbers in the right places.
 func wellFormed(subject string) bool {
 	tokens := strings.Split(subject, ".")[2:]
 	names := 2

@@ -2,7 +2,8 @@ package wire
 
 import "strings"
 
-// Condition is the meaning of a status frame, according to its code and description. The rules are those of nats-server 2.15 (consumer.go).
+// Condition is the meaning of a status frame, by its code and description. The rules are
+// those of nats-server 2.15 (consumer.go).
 type Condition uint8
 
 // The conditions.
@@ -10,8 +11,8 @@ const (
 	NoCondition      Condition = iota
 	Heartbeat                  // 100
 	NoMessages                 // 404
-	RequestsPending            // 408: other pulls wait for what is pending
-	Expired                    // 408: the pull ran into its own expiry
+	RequestsPending            // 408: other pulls wait for the pending messages
+	Expired                    // 408: the pull has expired
 	InterestExpired            // 408: a cross-account reply lost interest
 	BatchCompleted             // 409: filled, with bytes of max_bytes left
 	MaxBytes                   // 409: the next message does not fit max_bytes
@@ -24,21 +25,21 @@ const (
 	BadRequest                 // 400 and 412
 	PinMismatch                // 423
 	NoResponders               // 503
-	OtherStatus                // a status of a newer server
+	OtherStatus                // one of a newer server
 )
 
-// Class is the meaning of a condition for the pull that it answers.
+// Class is the effect of a condition on the pull that it answers.
 type Class uint8
 
 // The classes.
 const (
 	NoClass  Class = iota
-	Alive          // the pull continues
+	Alive          // the pull stays open
 	Empty          // nothing to deliver now: send a long pull
 	Over           // the pull has ended normally
 	Retry          // the server cannot serve the pull now: back off, pull again
 	Pin            // the pin id is stale: pull again without it
-	Config         // the terms of the pull are refused: end the call
+	Config         // the terms of the pull are refused: a call ends
 	Terminal       // the consumer is gone or cannot be pulled from
 )
 
@@ -50,11 +51,11 @@ var classes = [...]Class{
 	PinMismatch: Pin,
 }
 
-// Class returns what c means for a pull.
+// Class returns the class of c.
 func (c Condition) Class() Class { return classes[c] }
 
-// conditions are identified by code and the prefix of the description, ignoring case, because some descriptions end with values. The first match
-// counts.
+// conditions maps a code and the beginning of a description, without case, to a condition. Some descriptions end with
+// values. The first match counts.
 var conditions = [...]struct {
 	code   int
 	prefix string

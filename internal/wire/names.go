@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// APIPrefix returns the prefix of the API subjects, including the trailing dot, for the user's own prefix, which takes precedence, a JetStream
-// domain, or neither.
+// APIPrefix returns the prefix of the API subjects, with a dot at its end: prefix, or else that of the JetStream
+// domain, or else the default.
 func APIPrefix(prefix, domain string) string {
 	switch {
 	case prefix != "":
@@ -18,13 +18,13 @@ func APIPrefix(prefix, domain string) string {
 	return "$JS.API."
 }
 
-// ConsumerSubject returns the subject of a request about a consumer: MSG.NEXT for a pull, INFO for its configuration and state, and UNPIN to remove
-// the pin of the group in the body. prefix is one that APIPrefix returns.
+// ConsumerSubject returns the subject of a request that concerns a consumer. request is MSG.NEXT for a pull, INFO for the configuration and the
+// state, and UNPIN to remove the pin of the group in the body. APIPrefix returns prefix.
 func ConsumerSubject(prefix, request, stream, consumer string) string {
 	return prefix + "CONSUMER." + request + "." + stream + "." + consumer
 }
 
-// groupName is the server's own check (ADR-42).
+// groupName is the server's check of a name (ADR-42).
 var groupName = regexp.MustCompile(`^[a-zA-Z0-9/_=-]{1,16}$`)
 
 // ValidGroup returns an error unless name can name a priority group.
@@ -50,14 +50,14 @@ func Matches(filter, subject string) bool {
 }
 
 const (
-	// MaxSubject is the maximum length of a subject to publish to that others may have chosen. If a line with a reply subject reaches 4 KiB, the
-	// server closes the connection for good.
+	// MaxSubject is the maximum length of a subject to publish to, if others may have chosen it. If the protocol line, with a reply subject, exceeds
+	// 4 KiB, the server closes the connection for good.
 	MaxSubject = 3 << 10
-	// MaxName is the maximum length of the name of a stream or consumer.
+	// MaxName is the length of the longest name of a stream or consumer that the server allows.
 	MaxName = 255
 )
 
-// Publishable reports whether a message can be published to subject: it has tokens between dots, no spaces or wildcards, and is not too long.
+// Publishable reports whether subject can be published to: tokens between dots, without spaces and wildcards, and not too long.
 func Publishable(subject string) bool {
 	if len(subject) > MaxSubject {
 		return false
@@ -70,8 +70,8 @@ func Publishable(subject string) bool {
 	return true
 }
 
-// IsOld reports whether a server's version is before 2.11, which applies no_wait before expires and has no priority groups. An unreadable version
-// belongs to a development build, or to a connection that is down.
+// IsOld reports whether a server's version is before 2.11. Such a server ignores expires if no_wait is set, and has no priority
+// groups. A version that cannot be parsed is not old: it is that of a development build, or the connection is down.
 func IsOld(version string) bool {
 	var major, minor int
 	n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor)

@@ -2,15 +2,16 @@ package wire
 
 import "strconv"
 
-// Headers that the server sets on status frames and on data. nats.go keeps the case of a header as the server writes it, which is this.
+// Headers that the server sets on status frames and on messages. nats.go keeps
+// the case of a header, so these have the case that the server uses.
 const (
 	// HeaderStatus and HeaderDescription hold the first line of a status frame, as nats.go decodes it.
 	HeaderStatus      = "Status"
 	HeaderDescription = "Description"
-	// HeaderPendingMsgs and HeaderPendingBytes are the rest of the batch and of max_bytes when a pull ended.
+	// HeaderPendingMsgs and HeaderPendingBytes are the unused rest of an ended pull's batch and max_bytes.
 	HeaderPendingMsgs  = "Nats-Pending-Messages"
 	HeaderPendingBytes = "Nats-Pending-Bytes"
-	// HeaderPinID is set on messages that are delivered under a pin.
+	// HeaderPinID is a header of messages that are delivered under a pin.
 	HeaderPinID = "Nats-Pin-Id"
 )
 
@@ -19,13 +20,13 @@ type Status struct {
 	Code        int       // three digits, 100 to 999
 	Description string    // the text after the code, empty for a bare 503
 	Condition   Condition // the meaning of both
-	// The rest of the pull when it ended: requested less delivered. Both are zero unless HasPending reports that the frame had valid numbers.
+	// The unused rest of the pull when it ended: requested less delivered. Both are zero unless HasPending: then the frame had valid numbers.
 	PendingMsgs, PendingBytes int64
 	HasPending                bool
 }
 
-// ParseStatus parses the header of a status frame. It returns false if there is no three-digit code. The caller knows from the frame's subject that
-// it is a status, because a stored message may have any header.
+// ParseStatus parses the header of a status frame. It reports false if there is no three-digit code. The caller
+// must recognize a status by the frame's subject, because a stored message may have any header.
 func ParseStatus(h map[string][]string) (Status, bool) {
 	code, ok := parseCode(last(h, HeaderStatus))
 	if !ok {
@@ -46,8 +47,8 @@ func PinID(h map[string][]string) string {
 	return last(h, HeaderPinID)
 }
 
-// last returns the last value of a header, which is the server's: nats.go adds the status line after the headers, and the server adds its own headers
-// after those that a user stored.
+// last returns the last value of a header. That is the server's value: nats.go adds the status line after the
+// headers, and the server adds its own headers after those that a user stored.
 func last(h map[string][]string, key string) string {
 	values := h[key]
 	if len(values) == 0 {
@@ -62,7 +63,7 @@ func parseCode(s string) (int, bool) {
 	return int(n), err == nil && len(s) == 3 && n >= 100
 }
 
-// parseCount parses a number that is not negative and fits into an int64.
+// parseCount parses a number that fits an int64 and is not negative.
 func parseCount(s string) (int64, bool) {
 	n, err := strconv.ParseUint(s, 10, 63)
 	return int64(n), err == nil

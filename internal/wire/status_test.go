@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// decode reads a raw header block in the way that nats.go does for a frame.
+// decode parses a raw header block as nats.go does.
 func decode(t *testing.T, raw string) nats.Header {
 	t.Helper()
 	h, err := nats.DecodeHeadersMsg([]byte(raw))
@@ -51,7 +51,7 @@ func TestParseStatus(t *testing.T) {
 	require.False(t, ok, "a frame without a header")
 }
 
-// On data the server appends its pin id behind whatever the user stored.
+// The server appends its pin id after the headers that the user stored.
 func TestPinIDIsTheServers(t *testing.T) {
 	require.Equal(t, "real", PinID(decode(t, "NATS/1.0\r\nNats-Pin-Id: forged\r\nNats-Pin-Id: real\r\n\r\n")))
 	require.Empty(t, PinID(nil))

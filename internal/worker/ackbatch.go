@@ -6,11 +6,11 @@ import (
 )
 
 // ackBatch gathers the acknowledgements of handlers that run at the same time. If each were sent when its handler ends, each
-// would cost a write and a wake-up of the server, which is more than all other costs of a message with a short handler.
+// would cost a write and a wake-up of the server. For a message with a short handler, that is more than all other costs.
 type ackBatch[M any] struct {
 	ack     func(M) error
 	report  func(error)
-	sending sync.Mutex // held while some are sent, so that close waits for them
+	sending sync.Mutex // held while acknowledgements are sent, so that close waits for them
 	spare   []M        // memory of the last batch; guarded by sending
 
 	mu     sync.Mutex
@@ -32,7 +32,7 @@ func newAckBatch[M any](ack func(M) error, report func(error)) *ackBatch[M] {
 	return a
 }
 
-// add acknowledges m: together with later ones if more messages are handled, else at once.
+// add acknowledges m: together with later messages if more are handled, and otherwise at once.
 func (a *ackBatch[M]) add(m M, more bool) {
 	a.mu.Lock()
 	a.due = append(a.due, m)

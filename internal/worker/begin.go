@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// ask asks whether e may begin, by one of Ops.Checks, and returns the context of its handler. One that has to wait is held, without a worker.
+// ask asks one of Ops.Checks whether e may begin, and returns the context of the handler. If e must wait, it is held without a worker.
 func (p *Pool[M]) ask(ctx context.Context, e *entry[M], may Check[M]) context.Context {
 	checked, end, err := decide(ctx, e.msg, may)
 	if err == nil {
@@ -27,7 +27,7 @@ func (p *Pool[M]) ask(ctx context.Context, e *entry[M], may Check[M]) context.Co
 	return ctx
 }
 
-// decide calls a check, and makes an error of a panic: the functions that decide whether a message begins are the user's.
+// decide calls a check, and returns a panic as an error, because checks call functions of the user.
 func decide[M any](ctx context.Context, m M, may Check[M]) (checked context.Context, end func(), err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -37,7 +37,7 @@ func decide[M any](ctx context.Context, m M, may Check[M]) (checked context.Cont
 	return may(ctx, m)
 }
 
-// hold keeps a message that cannot begin yet, without a worker. At the end of the call it is handed back, unless it has to be handled in the drain.
+// hold keeps a message that cannot begin yet, without a worker. At the end of the call it hands the message back, unless the drain must handle it.
 func (p *Pool[M]) hold(e *entry[M], w *Wait) {
 	p.ops.Report.Error(w.Err)
 	q, until := &p.queue, p.open

@@ -7,8 +7,8 @@ import (
 	"github.com/jetpull/jetpull/internal/pull"
 )
 
-// Deliver takes messages that arrived, and keeps no reference to ms. It must not run twice at the same time. The function of OrderedBy is the
-// user's, so it is called where callbacks are, in a queue of its own, and holds up neither the deliveries of other calls nor their callers.
+// Deliver takes messages that have arrived, and keeps no reference to ms. It must not run twice at the same time. The function of OrderedBy is
+// the user's, so a separate Notifier calls it. It does not delay the deliveries of other calls, or their callers.
 func (p *Pool[M]) Deliver(ms []pull.Message) {
 	if p.ops.Key == nil {
 		p.take(ms, nil)
@@ -37,10 +37,10 @@ func (p *Pool[M]) keyOf(m M) (key string) {
 	return p.ops.Key(m)
 }
 
-// take takes messages, with their keys if they have some.
+// take takes messages. keys are their keys, or nil.
 func (p *Pool[M]) take(ms []pull.Message, keys []string) {
 	q := &p.queue
-	var settle []func() error // of messages that make no entry
+	var settle []func() error // for messages without an entry
 	q.mu.Lock()
 	now, before := p.ops.Now(), q.ready.n
 	for i, arrived := range ms {
@@ -87,9 +87,9 @@ func (p *Pool[M]) take(ms []pull.Message, keys []string) {
 	}
 }
 
-// known returns the held entry of a message, or else how it is remembered to be settled. A message that its handler, or
-// the loop of Messages, has settled itself is held until the handler returns. A redelivery of one that it handed back is a
-// message like any other. The lock is held.
+// known returns the held entry of a message, or how the message was settled, if that is remembered. A message that its
+// handler, or the loop of Messages, has settled itself is held until the handler returns. If that handed it back, a
+// redelivery is a message like any other. The lock is held.
 func (p *Pool[M]) known(id ID) (*entry[M], Settlement) {
 	q := &p.queue
 	if id.Seq > q.history.highest || id.Seq == 0 {
@@ -114,8 +114,8 @@ func (p *Pool[M]) known(id ID) (*entry[M], Settlement) {
 	return e, Undecided
 }
 
-// replace replaces e's delivery by a redelivery. A worker keeps the delivery that it has: an acknowledgement of any
-// delivery settles the message.
+// replace replaces e's delivery by a redelivery. A worker keeps the delivery that it has, because an acknowledgement of
+// any delivery settles the message.
 func (e *entry[M]) replace(m M, delivered uint64) {
 	e.latest, e.delivered = m, max(e.delivered, delivered) // a server that crashed counts from 1 again
 	if e.worker == nil {

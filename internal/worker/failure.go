@@ -17,27 +17,27 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("jetpull: %s\n%s", e.text, e.stack) }
 
-// recovered is the error of a panic with value v, made where it is recovered.
+// recovered returns the error of a panic with value v. It must be called where the panic is recovered.
 func recovered(what string, v any) *PanicError {
 	return &PanicError{fmt.Sprintf("%s panicked: %v", what, v), debug.Stack()}
 }
 
-// ErrFinal matches the error of a handler where no other attempt can succeed.
+// ErrFinal matches an error after which no other attempt can succeed.
 var ErrFinal = errors.New("no other attempt can succeed")
 
 var (
 	errGoexit = errors.New("jetpull: the handler ended its goroutine")
-	// ErrHandlerTimeout is the cause with which the context of a handler ends that has run for its timeout.
+	// ErrHandlerTimeout is the cause with which a handler's context ends when the handler has run for its timeout.
 	ErrHandlerTimeout = fmt.Errorf("jetpull: the handler ran for longer than HandlerTimeout: %w", context.DeadlineExceeded)
 )
 
-// Wait is the error of a message that cannot begin yet. It is tried again, and that is no attempt.
+// Wait is the error of a message that cannot begin yet. The message is tried again, which does not count as an attempt.
 type Wait struct {
-	Until func(context.Context) // returns when it is to be tried again, and when the context ends
-	Err   error                 // what went wrong; nil: nothing
+	Until func(context.Context) // returns when the message should be tried again, or when the context ends
+	Err   error                 // the problem; nil: there is none
 }
 
-// For is the Until of a message that is tried again after a time.
+// For returns the Until of a message that is tried again after d.
 func For(d time.Duration) func(context.Context) {
 	return func(ctx context.Context) {
 		timer := time.NewTimer(d)
@@ -49,7 +49,7 @@ func For(d time.Duration) func(context.Context) {
 	}
 }
 
-// Error says why.
+// Error returns the reason.
 func (w *Wait) Error() string { return fmt.Sprintf("cannot begin yet: %v", w.Err) }
 
 // Unwrap returns Err.
@@ -58,13 +58,13 @@ func (w *Wait) Unwrap() error { return w.Err }
 // Refusal is the error of a message that is given up before its handler begins.
 type Refusal struct{ Reason string }
 
-// Error is the reason.
+// Error returns the reason.
 func (r *Refusal) Error() string { return r.Reason }
 
-// Is says that no other attempt can succeed.
+// Is reports that a Refusal matches ErrFinal.
 func (r *Refusal) Is(target error) bool { return target == ErrFinal }
 
-// readable returns err, or another in its place whose methods do not panic, as those of a nil pointer do.
+// readable returns err, or a replacement if its methods panic, as those of a nil pointer do.
 func readable(err error) (readable error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -76,7 +76,7 @@ func readable(err error) (readable error) {
 	return err
 }
 
-// GivenUp is the reason in the server's advisory of a message that is given up after so many attempts, or before the next one begins.
+// GivenUp returns the reason for the server's advisory of a message that is given up after a number of attempts, or before the next begins.
 func GivenUp(attempts int, err error) string {
 	if r, ok := errors.AsType[*Refusal](err); ok {
 		return deadReason(r)
@@ -84,8 +84,8 @@ func GivenUp(attempts int, err error) string {
 	return fmt.Sprintf("failed %d times: %s", attempts, deadReason(err))
 }
 
-// deadReason is the text for the dead letter and the server's advisory of the error for which a message is given up.
-// The text of a panic has no stack.
+// deadReason returns the text of err for a dead letter and for the server's advisory. The text of a panic has no
+// stack.
 func deadReason(err error) string {
 	if p, ok := errors.AsType[*PanicError](err); ok {
 		return Line(p.text)
@@ -93,7 +93,7 @@ func deadReason(err error) string {
 	return Line(fmt.Sprint(err)) // Sprint survives an Error method that panics
 }
 
-// maxReason is the length of the longest reason.
+// maxReason is the maximum length of a reason, in bytes.
 const maxReason = 1024
 
 // Line makes s fit for a header and for the server's advisory: one line of at most 1,024 bytes.

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// Verdict is what the error of a handler asks for. Without any, the message is handled again after a delay of the call's.
+// Verdict is what the error of a handler asks for. The zero Verdict means a retry after a delay of the call.
 type Verdict struct {
 	Terminate bool // the message is never delivered again, for the Reason
 	Reason    string
-	Retry     bool // the message is handled again After a time of its own
+	Retry     bool // the message is handled again After its own delay
 	After     time.Duration
 }
 
-// handle runs the handler for those of a worker's messages that may begin, and settles each by its own result.
+// handle runs the handler for those of a worker's messages that may begin, and settles each message by its own result.
 func (p *Pool[M]) handle(s *slot[M]) {
-	ctx := p.handlers // what ends the context of one message ends that of its batch
+	ctx := p.handlers // a batch has one context: its end for one message is its end for all
 	for _, check := range p.ops.Checks {
 		for _, e := range s.es {
 			if e.begins() {
@@ -38,10 +38,10 @@ func (p *Pool[M]) handle(s *slot[M]) {
 	}
 }
 
-// begins reports whether nothing is known that keeps the message of a worker from its handler.
+// begins reports whether the message of a worker may begin, as far as is known.
 func (e *entry[M]) begins() bool { return e != nil && e.err == nil && !e.back }
 
-// call calls the handler, and then settle with its result, even if the handler panics or ends its goroutine. A handler that has run for
+// call calls the handler, and then settle with the result, even if the handler panics or ends its goroutine. A handler that has run for
 // HandlerTimeout has failed, whatever it returns.
 func (p *Pool[M]) call(ctx context.Context, s *slot[M]) {
 	cancel := func() {}
@@ -69,7 +69,7 @@ func (p *Pool[M]) call(ctx context.Context, s *slot[M]) {
 	}
 }
 
-// settle settles the messages of a worker whose handler has returned err. Those that failed come last, because dead letters can take long.
+// settle settles the messages of a worker whose handler has returned err. It settles failed messages last, because dead letters can take long.
 func (p *Pool[M]) settle(s *slot[M], err error) {
 	for _, e := range s.es {
 		if !e.begins() {
@@ -105,7 +105,7 @@ func (p *Pool[M]) conclude(e *entry[M], err error) {
 	switch {
 	case p.ackNone:
 	case how == Naked:
-		p.removeEntry(e) // before its redelivery comes: see known
+		p.removeEntry(e) // before its redelivery arrives: see known
 	case how != Undecided:
 		e.how = how
 	case err != nil:
@@ -119,7 +119,7 @@ func (p *Pool[M]) conclude(e *entry[M], err error) {
 
 // fail settles a message whose handler failed.
 func (p *Pool[M]) fail(e *entry[M], err error) {
-	byEnd, verdict := p.cancelled(err), p.ops.Verdict(err) // before the reading, which the end can overtake
+	byEnd, verdict := p.cancelled(err), p.ops.Verdict(err) // before the call of Fresh, in which the call can end
 	q := &p.queue
 	if !byEnd && !verdict.Terminate {
 		q.mu.Lock()
@@ -131,7 +131,7 @@ func (p *Pool[M]) fail(e *entry[M], err error) {
 	q.mu.Lock()
 	consumer := q.consumer
 	try := attempt{int(e.delivered) + e.retries, err, consumer.Alone && p.ops.Key != nil}
-	if try.alone { // deliveries before were taken over or handed back: no handler may have seen them
+	if try.alone { // earlier deliveries went to a former owner or were handed back: perhaps no handler had them
 		try.number -= max(0, int(e.first)-1)
 	}
 	q.mu.Unlock()
@@ -159,9 +159,9 @@ func (p *Pool[M]) fail(e *entry[M], err error) {
 	p.again(e, try, delay)
 }
 
-// cancelled reports whether a handler's error follows from the end of its call, which has cancelled the handlers' context. Such an error is no
-// attempt, so MaxAttempts, events, counters and dead letters do not see it. The handler's own time limit, and an error that says that no attempt can
-// succeed, count.
+// cancelled reports whether a handler's error follows from the end of its call, which has cancelled the handlers' context. Such an error is not an
+// attempt, so MaxAttempts, events, counters and dead letters ignore it. Errors of HandlerTimeout, and errors that match ErrFinal, count as attempts
+// nevertheless.
 func (p *Pool[M]) cancelled(err error) bool {
 	return p.handlers.Err() != nil && !errors.Is(err, ErrHandlerTimeout) && !errors.Is(err, ErrFinal)
 }

@@ -17,25 +17,25 @@ const (
 	Naked                        // handed back by its handler
 )
 
-// history is what a pool knows of the messages that were delivered to it, and that it may not hold any more.
+// history records deliveries to a pool, including messages that the pool does not hold any more.
 type history struct {
-	highest uint64 // stream sequence
+	highest uint64 // highest stream sequence
 	checked uint64 // highest at the last check
-	number  uint64 // the consumer's, of the last delivery
+	number  uint64 // consumer sequence of the last delivery
 
-	// The messages that were settled last. A server redelivers a message whose acknowledgement was lost with a connection, or whose
-	// delivery it forgot in a crash. Such a message is settled again, without a handler.
+	// The messages that were settled last. A server redelivers a message if its acknowledgement was lost with a connection, or if the
+	// server forgot the delivery in a crash. Such a message is settled again, without a handler.
 	ids         []ID
 	settlements []Settlement
-	oldest      int     // once the memory is full
+	oldest      int     // index of the oldest, when the memory is full
 	lastAt      pull.At // when something was last added
 }
 
-// delivered takes in how often a message was delivered, and the consumer's number of this delivery. If the consumer was reset, to deliver its
-// messages again, it forgets those that were settled. Messages that are held then are handled after the reset. Numbers grow. One that does not
-// is of a server that crashed and has forgotten deliveries, or of a consumer that was reset, or on three servers it was overtaken by a
-// redelivery. After a reset all counts and numbers start again at 1, and a crash forgets the last deliveries alone. So a message that was here
-// before, counts as delivered once and has a number of at most half was delivered after a reset. A crash right after the consumer was created
+// delivered records a delivery: the message's delivery count, and the consumer's number of the delivery. If the consumer was reset, so that it
+// delivers its messages again, delivered forgets the settled messages. Messages that are held at that time are handled after the reset. Numbers
+// grow. There are three reasons for a lower one: a server crashed and forgot deliveries, the consumer was reset, or on three servers a redelivery
+// overtook the delivery. After a reset all counts and numbers start again at 1, whereas a crash forgets only the last deliveries. So a message
+// that was here before, has the count 1 and a number of at most half was delivered after a reset. A crash soon after the consumer was created
 // looks the same.
 func (h *history) delivered(id ID, count, number uint64) {
 	if number > 0 && number <= (h.number+1)/2 && count <= 1 && id.Seq <= h.highest {
@@ -44,7 +44,7 @@ func (h *history) delivered(id ID, count, number uint64) {
 	h.number = number
 }
 
-// add remembers a settlement, and drops the oldest beyond most.
+// add remembers a settlement. If there are more than most, it drops the oldest.
 func (h *history) add(now pull.At, id ID, how Settlement, most int) {
 	if how != Acked && how != Terminated || most == 0 {
 		return
@@ -58,7 +58,7 @@ func (h *history) add(now pull.At, id ID, how Settlement, most int) {
 	h.oldest = (h.oldest + 1) % len(h.ids)
 }
 
-// settlement returns how a message was settled; Undecided if it is not known.
+// settlement returns how a message was settled, or Undecided if that is not known.
 func (h *history) settlement(id ID) Settlement {
 	if i := slices.Index(h.ids, id); i >= 0 {
 		return h.settlements[i]
@@ -66,5 +66,5 @@ func (h *history) settlement(id ID) Settlement {
 	return Undecided
 }
 
-// forget forgets all messages that were settled.
+// forget forgets all settled messages.
 func (h *history) forget() { h.ids, h.settlements, h.oldest = nil, nil, 0 }

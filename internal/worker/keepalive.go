@@ -6,7 +6,7 @@ import (
 	"github.com/jetpull/jetpull/internal/pull"
 )
 
-// checkWithin has check called after d at the latest. The queue's lock is held.
+// checkWithin schedules a call of check in d at the latest. The queue's lock is held.
 func (p *Pool[M]) checkWithin(now pull.At, d time.Duration) {
 	if at := now + d; !p.closed && (p.checkAt == 0 || at < p.checkAt) {
 		p.checkAt = at
@@ -14,19 +14,19 @@ func (p *Pool[M]) checkWithin(now pull.At, d time.Duration) {
 	}
 }
 
-// checkSoon has check called within a quarter of AckWait. The queue's lock is held.
+// checkSoon schedules a call of check within a quarter of AckWait. The queue's lock is held.
 func (p *Pool[M]) checkSoon(now pull.At) {
 	if wait := p.queue.consumer.Shortest; wait > 0 {
 		p.checkWithin(now, max(time.Millisecond, wait/4))
 	}
 }
 
-// check is called each quarter of AckWait while something is held or remembered, and when a handler has failed.
-// If acknowledgements are refused it ends the call, before the server redelivers what was handled.
+// check is called every quarter of AckWait while a message is held or remembered, and when a handler has failed.
+// If the server refuses acknowledgements, it ends the call before the server redelivers handled messages.
 func (p *Pool[M]) check() {
 	q, disturbed := &p.queue, p.ops.Report.Disturbed()
 	q.mu.Lock()
-	if p.closed { // the timer had fired by then
+	if p.closed { // the timer fired before Close stopped it
 		q.mu.Unlock()
 		return
 	}
@@ -46,8 +46,8 @@ func (p *Pool[M]) check() {
 	}
 }
 
-// toKeep returns the messages that have been held for half of AckWait and are to be reported in progress. Those whose handler has failed
-// are even without KeepAlive: no other client may get them until the outcome is at the server. The queue's lock is held.
+// toKeep returns the messages that must be reported in progress, because they have been held for half of AckWait. Messages whose handler has
+// failed are reported even without KeepAlive: no other client may get them before the outcome reaches the server. The queue's lock is held.
 func (p *Pool[M]) toKeep(now pull.At) (ms []M) {
 	half := p.queue.consumer.Shortest / 2
 	for e := p.queue.held.next; e != &p.queue.held; e = e.next {
@@ -59,11 +59,11 @@ func (p *Pool[M]) toKeep(now pull.At) (ms []M) {
 	return ms
 }
 
-// lateMost is how long after AckWait the server may redeliver a message.
+// lateMost is how late after AckWait the server may redeliver a message.
 const lateMost = 5 * time.Second
 
-// age releases memory when nothing is held and no message has come since the last check, and resets the window.
-// Settled messages are forgotten when all messages whose acknowledgement was lost must have been redelivered, but not during a disturbance.
+// age releases memory and resets the window when nothing is held and no message has arrived since the last check.
+// It forgets settled messages when those whose acknowledgement was lost must have been redelivered, but not during a disturbance.
 func (q *queue[M]) age(now pull.At, disturbed bool) {
 	h := &q.history
 	idle := q.n == 0 && h.highest == h.checked

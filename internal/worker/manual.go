@@ -1,6 +1,6 @@
 package worker
 
-// park holds e, which its handler has left unsettled, until Vacate.
+// park keeps e, which its handler has left unsettled, until Vacate.
 func (p *Pool[M]) park(e *entry[M]) {
 	q := &p.queue
 	q.mu.Lock()
@@ -19,7 +19,7 @@ func (p *Pool[M]) park(e *entry[M]) {
 	}
 }
 
-// Vacate removes a parked message that was settled. If it was handed back, its redelivery may have arrived: that stays.
+// Vacate removes a parked message that was settled. If it was handed back, and its redelivery has already arrived, that stays.
 func (p *Pool[M]) Vacate(m M, id ID) {
 	q := &p.queue
 	q.mu.Lock()
@@ -38,7 +38,7 @@ func (p *Pool[M]) Vacate(m M, id ID) {
 	}
 }
 
-// abandon removes parked messages, and the last one of the loop of Messages: the call has ended, and
+// abandon removes parked messages, and the last message of the loop of Messages, because the call has ended and
 // unsettled messages must not be kept in progress.
 func (p *Pool[M]) abandon() {
 	q := &p.queue

@@ -9,18 +9,18 @@ import (
 	"sync/atomic"
 )
 
-// Notifier calls the user's callbacks in order, on a goroutine that lives as long as there are any, so that
-// none delays the delivery of messages.
+// Notifier calls the user's callbacks in order, on a goroutine that lives while there are any, so that they do
+// not delay the delivery of messages.
 type Notifier struct {
-	Start func(func(context.Context)) bool // starts the goroutine; false: it cannot
+	Start func(func(context.Context)) bool // starts the goroutine, or reports false
 
 	mu      sync.Mutex
 	queue   []func()
 	calling bool
 }
 
-// Post calls f after the callbacks that were posted before, never on the caller's goroutine. After the Subscription was closed handlers may still
-// run, and nothing waits for the goroutine of their callbacks. It ends when they have returned.
+// Post calls f after the callbacks that were posted before, never on the caller's goroutine. Handlers may still run after the Subscription was
+// closed. Then nothing waits for the goroutine of their callbacks, which ends when these have returned.
 func (n *Notifier) Post(f func()) {
 	n.mu.Lock()
 	n.queue = append(n.queue, f)
@@ -48,7 +48,7 @@ func (n *Notifier) callQueued(context.Context) {
 }
 
 // Reporter logs the events of one call, each change of state once, and passes problems to OnError. At most
-// problemsMost of them wait, so that a callback that blocks does not fill the memory. Those beyond that are dropped, and one line of the log says so.
+// problemsMost problems wait, so that a callback that blocks does not fill the memory. Further ones are dropped, and one line of the log says so.
 type Reporter struct {
 	Log      *slog.Logger
 	OnError  func(error) // nil: none
@@ -60,7 +60,7 @@ type Reporter struct {
 	missed    atomic.Bool
 }
 
-// problemsMost is how many problems may wait for OnError. All handlers may fail at once.
+// problemsMost is the number of problems that may wait for OnError. All handlers may fail at once.
 const problemsMost = 4096
 
 // Later logs on the goroutine of the callbacks. It is for events that occur while messages are delivered, or under a lock,
@@ -71,14 +71,14 @@ func (r *Reporter) Later(level slog.Level, text string, args ...any) {
 	})
 }
 
-// Error passes err to OnError, unless it is nil, as that of an acknowledgement that was sent.
+// Error passes err to OnError. A nil err, such as that of an acknowledgement that was sent, is ignored.
 func (r *Reporter) Error(err error) {
 	if err != nil && r.OnError != nil {
 		r.Call(func() { r.OnError(err) })
 	}
 }
 
-// Call calls a callback of the user on the goroutine of the callbacks. If too many wait, it does not.
+// Call calls a callback of the user on the goroutine of the callbacks. If too many wait, f is dropped.
 func (r *Reporter) Call(f func()) {
 	if r.waiting.Load() >= problemsMost {
 		if !r.missed.Swap(true) {
@@ -96,7 +96,7 @@ func (r *Reporter) Call(f func()) {
 	})
 }
 
-// Problem reports that a pull failed, or with nil that pulls are answered again. The beginning and the end of a disturbance are logged.
+// Problem reports that a pull failed, or if err is nil that pulls are answered again. It logs the beginning and the end of a disturbance.
 func (r *Reporter) Problem(err error) {
 	switch before := r.disturbed.Swap(err != nil); {
 	case err != nil && !before:
@@ -122,7 +122,7 @@ func (r *Reporter) Failed(seq uint64, err error, outcome string, event bool) {
 	}
 }
 
-// LastDeliveries reports messages that are handed back and will not be delivered again. An event reports one that failed.
+// LastDeliveries reports messages that are handed back and will not be delivered again. If failed, an event may report them instead of OnError.
 func (r *Reporter) LastDeliveries(failed bool, seqs ...uint64) {
 	r.Later(slog.LevelWarn, "jetpull: messages were handed back at their last delivery; the server delivers them no more: MaxDeliver counts each stop",
 		"messages", len(seqs), "sequences", seqs[:min(len(seqs), sequencesMost)])
@@ -135,5 +135,5 @@ func (r *Reporter) LastDeliveries(failed bool, seqs ...uint64) {
 	}
 }
 
-// sequencesMost bounds the sequences in a line of the log.
+// sequencesMost is the maximum number of sequences in a line of the log.
 const sequencesMost = 20

@@ -27,7 +27,7 @@ func TestOnError(t *testing.T) {
 			all[i] = errors.New("problem")
 			r.Error(all[i])
 			if i == 0 {
-				synctest.Wait() // it is called, and does not wait any more
+				synctest.Wait() // it is called, and waits no longer
 			}
 		}
 		close(release)

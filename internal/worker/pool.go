@@ -14,25 +14,25 @@ import (
 // with the queue's lock held, and do no I/O. The others are called without it.
 type Ops[M any] struct {
 	Now      func() pull.At
-	Paused   func() bool                               // nil: never. While it is true no message is begun; Resume follows its end
-	Identify func(M) (id ID, delivered, number uint64) // number counts the consumer's deliveries
+	Paused   func() bool                               // while it returns true, no message begins; Resume must follow. nil: never
+	Identify func(M) (id ID, delivered, number uint64) // number is the consumer sequence
 	Size     func(M) int
 	Key      func(M) string // nil: messages are not ordered by key
 
 	Redelivered *atomic.Uint64 // counts deliveries that are not the first of their message
 
 	Checks []Check[M]
-	Handle func(context.Context, M) error // nil: the caller settles what it takes
-	// HandleBatch handles a batch, in the place of Handle, and Failure is the part of its error that one message has. Confirm acknowledges messages and
-	// waits until that is confirmed. Its error matches ErrFinal if nothing can be sent any more.
+	Handle func(context.Context, M) error // nil: the caller settles the messages
+	// HandleBatch handles a batch, instead of Handle. Failure returns the error of one message from that of its batch. Confirm acknowledges messages
+	// and waits for the confirmations. Its error matches ErrFinal if nothing can be sent any more.
 	HandleBatch func(context.Context, []M) error
 	Failure     func(error, M) error
 	Confirm     func(context.Context, []M) error
 
 	Verdict func(error) Verdict // what the error of a handler asks for
-	Settled func(M) Settlement  // how its handler has settled it
-	// The acknowledgements of a message; AckAgain is for those that were acknowledged and are delivered again, HandBack for those that no
-	// handler has started.
+	Settled func(M) Settlement  // how the handler has settled the message
+	// The acknowledgements of a message. AckAgain is for a redelivery of an acknowledged message, and HandBack for a message that no handler
+	// has started.
 	Ack        func(M) error
 	AckAgain   func(M) error
 	Nak        func(M, time.Duration) error
@@ -42,36 +42,36 @@ type Ops[M any] struct {
 
 	// DeadLetter stores a dead letter, and logs the result; nil: there are none. Its error matches ErrFinal if nothing can be sent any more.
 	DeadLetter func(ctx context.Context, m M, reason string, attempts int) error
-	// Fresh has the consumer's configuration read, and followed, unless that was done lately, and reports whether it is known now.
+	// Fresh reads the consumer's configuration, unless it was read lately, and applies it. It reports whether the configuration is known.
 	Fresh func(context.Context) bool
-	// Failed takes a failed attempt that settled its message, its number from 1, and its outcome.
+	// Failed reports a failed attempt that settled its message, with its number from 1 and its outcome.
 	Failed func(m M, attempt int, outcome string, after time.Duration, err error)
 
 	Credit  func(pull.Credit)
 	Halt    func()          // ends pulling
-	Refused func() error    // why the server refuses acknowledgements; nil: it does not
+	Refused func() error    // returns why the server refuses acknowledgements, or nil
 	Over    context.Context // ends when no pool can follow; its cause is the reason
 	Report  *Reporter
 }
 
-// Check says whether a message may begin. All messages of a batch pass one before the next, so one that takes a turn follows those that can take
-// long. A check returns the handler's context, and what is called when the handler has returned; nil: nothing. Its error is a [Wait], or that of a
-// failed attempt. After one that makes a context of its own, none has an error.
+// Check decides whether a message may begin. All messages of a batch pass one check before the next, so a check that takes a turn comes after checks
+// that can take long. A check returns the handler's context, and a function to call when the handler has returned, or nil. Its error is a [Wait], or
+// that of a failed attempt. No check after one that derives a context returns an error.
 type Check[M any] func(context.Context, M) (begun context.Context, end func(), err error)
 
-// Settings are those of one call.
+// Settings are the settings of one call.
 type Settings struct {
 	Workers        int
 	Prefetch       int // 0: adaptive
 	PrefetchBytes  int // 0: no bound
 	KeepAlive      bool
-	RetryDelays    []time.Duration // nil: the consumer's BackOff, else the default
+	RetryDelays    []time.Duration // nil: the consumer's BackOff, or else the default
 	MaxAttempts    int             // 0: no limit
 	ManualAck      bool            // messages are held until they are settled, whatever handlers return
-	StopAfter      int             // messages; 0: the call goes on
+	StopAfter      int             // messages; 0: no limit
 	HandlerTimeout time.Duration   // 0: none
 	Batch          int             // messages that are handled together; 0: each alone
-	BatchDelay     time.Duration   // how long the first of them waits for the others
+	BatchDelay     time.Duration   // how long the first message of a batch waits for the others
 	DrainTimeout   time.Duration
 	DrainBuffered  bool // messages that were read ahead are handled, not handed back
 }
@@ -83,38 +83,38 @@ type Consumer struct {
 	Longest    time.Duration // the longest
 	BackOff    []time.Duration
 	MaxDeliver uint64 // 0: no limit
-	WindowMost int    // the most messages that may be held or on order
-	Remembers  int    // settled messages that are remembered
-	Alone      bool   // no other client gets its messages, and deliveries have no limit: ordered messages are retried here alone
+	WindowMost int    // maximum number of messages that may be held or on order
+	Remembers  int    // number of settled messages that are remembered
+	Alone      bool   // no other client gets messages, and deliveries have no limit: ordered messages are retried only here
 }
 
-// ErrReconfigured is the reason for which a pool ends when its consumer is another one. Running handlers finish
-// without a time limit, and another pool follows, unless the call's context or Ops.Over ends first.
+// ErrReconfigured is the reason for the end of a pool whose consumer was replaced. Running handlers finish without a
+// time limit, and another pool follows, unless the call's context or Ops.Over ends first.
 var ErrReconfigured = errors.New("the consumer is another one")
 
-// Pool holds the messages of one call, as long as the consumer is the same.
+// Pool holds the messages of one call for as long as the consumer stays the same.
 type Pool[M any] struct {
 	ops     Ops[M]
 	set     Settings
 	ackNone bool // nothing is acknowledged or redelivered
 	queue   queue[M]
-	keyless Notifier // of messages that have arrived and have no key yet
+	keyless Notifier // computes the keys of messages that have arrived
 
-	handlers context.Context // of Run's handlers
+	handlers context.Context // the context of Run's handlers
 
 	// Owned by the pool, and stopped by Close.
 	acks    *ackBatch[M]   // nil: each message is acknowledged at once
-	timer   *time.Timer    // of check
-	checkAt pull.At        // when it fires; 0: it does not. Under the queue's lock
-	workers sync.WaitGroup // and messages that are parked
+	timer   *time.Timer    // calls check
+	checkAt pull.At        // when timer fires; 0: it is stopped. Under the queue's lock
+	workers sync.WaitGroup // workers, and parked messages
 	closed  bool           // under the queue's lock
 
-	// Its end. End stops the queue: messages that arrive are handed back, and workers get no more when the queue is over. Then it ends
-	// open. After Close the pool is closed: nothing is kept in progress or parked. Ops.Over says that no other pool can follow.
+	// The end of the pool. End stops the queue: messages that arrive are handed back, and workers get no more when the queue is over. Then it
+	// ends open. After Close the pool is closed: nothing is kept in progress or parked. Ops.Over says that no other pool can follow.
 	halt    sync.Once
-	open    context.Context // until the call is to end, and messages that were not started are handed back
+	open    context.Context // ends when the call ends and messages that were not started are handed back
 	closing context.CancelFunc
-	err     error // why it ended by itself; read after open
+	err     error // why the pool ended by itself; read after open
 	endedAt pull.At
 }
 
@@ -125,8 +125,8 @@ func (p *Pool[M]) Holds() bool {
 	return p.queue.n > 0
 }
 
-// Size returns how many messages wait, how many are with workers, and how many may be held or on order. Those that are parked
-// neither wait nor run.
+// Size returns how many messages wait, how many workers have, and how many may be held or on order. Parked messages neither wait
+// nor run.
 func (p *Pool[M]) Size() (waiting, running, window int) {
 	q := &p.queue
 	q.mu.Lock()
@@ -137,11 +137,11 @@ func (p *Pool[M]) Size() (waiting, running, window int) {
 // Resume lets workers begin messages, after Paused.
 func (p *Pool[M]) Resume() { p.queue.wakeAll() }
 
-// Err returns why the call ended by itself; nil: it did not. It may be called when Run or Next has reported the end.
+// Err returns why the call ended by itself, or nil if it did not. It may be called when Run or Next has reported the end.
 func (p *Pool[M]) Err() error { return p.err }
 
-// End ends the call, by itself unless err is nil, and hands back messages that were not started. Workers go on with
-// the messages that they handle, and with messages at their last delivery, which no other client would get.
+// End ends the call, and hands back messages that were not started. If err is not nil, the call ended by itself.
+// Workers continue with the messages that they handle, and with messages at their last delivery, which no other client would get.
 func (p *Pool[M]) End(err error) {
 	p.halt.Do(func() {
 		p.err, p.endedAt = err, p.ops.Now()
@@ -166,7 +166,7 @@ func (p *Pool[M]) handBackUnstarted(keep func(*entry[M]) bool) (unstarted, parke
 	return len(back), parked
 }
 
-// isLast reports whether the server does not deliver a message again that it has delivered so often.
+// isLast reports whether the server does not deliver a message again after a number of deliveries.
 func (c Consumer) isLast(delivered uint64) bool { return c.MaxDeliver > 0 && delivered >= c.MaxDeliver }
 
 // handBack hands back messages that are not held any more.

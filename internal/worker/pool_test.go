@@ -112,7 +112,7 @@ func TestManualAck(t *testing.T) {
 	})
 }
 
-// A message that may not begin yet waits in place without a worker, and that is no attempt.
+// A message that may not begin yet waits in place without a worker, which is not an attempt.
 func TestMessagesThatMayNotBegin(t *testing.T) {
 	playAll(t, map[string]string{
 		"others go on, and it is handled once": `
@@ -134,7 +134,7 @@ func TestMessagesThatMayNotBegin(t *testing.T) {
 	})
 }
 
-// Messages go back where no worker is left to handle them.
+// Messages are handed back if no worker is left to handle them.
 func TestNothingIsLeftBehind(t *testing.T) {
 	playAll(t, map[string]string{
 		"by StopAfter and DrainBuffered":  `pool stopafter=1 buffered; in 1 2 -> h1; ack1; back2; run`,
@@ -257,7 +257,7 @@ func TestKeepAlive(t *testing.T) {
 	})
 }
 
-// The end of the call cancels a handler: that is no attempt, whatever the handler makes of it.
+// The end of the call cancels a handler. That is not an attempt, whatever the handler returns.
 func TestCancellationIsNoAttempt(t *testing.T) {
 	const ran = "@2s run: 1 ran, 0 left, 0 unstarted, 0 unsettled"
 	for name, pool := range map[string]string{
@@ -297,7 +297,7 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// Batches that wait, and where something fails, may not begin, or ends.
+// Batches that wait, and batches in which a message fails, may not begin, or ends.
 func TestBatches(t *testing.T) {
 	playAll(t, map[string]string{
 		"the next one fills meanwhile, and its delay counts from its first message": `

@@ -9,58 +9,58 @@ import (
 	"github.com/jetpull/jetpull/internal/pull"
 )
 
-// ID identifies a message, also in a stream that was recreated.
+// ID identifies a message, even if the stream was recreated.
 type ID struct {
 	Seq    uint64 // in the stream
 	Stored int64  // nanoseconds since 1970
 }
 
-// entry is a message that is held. There is one for each ID: a redelivery of a held message replaces its
+// entry is a held message. There is one entry for each ID: a redelivery of a held message replaces its
 // delivery.
 type entry[M any] struct {
 	msg       M // the delivery that is handled; not changed while a worker has it
 	latest    M // the newest delivery
 	id        ID
-	delivered uint64 // by the server, of the newest delivery
-	first     uint64 // the same of the first delivery here
+	delivered uint64 // delivery count of the newest delivery
+	first     uint64 // delivery count of the first delivery here
 	size      int
 	key       string
 
 	arrived pull.At
 	since   pull.At  // when it arrived, or was last reported in progress
-	retries int      // in place
-	waits   *Wait    // for its retry, or to begin; nil: it is ready, or was not tried
-	worker  *slot[M] // that has it, or had it when it was parked; nil: it waits
+	retries int      // retries in place
+	waits   *Wait    // the wait for its retry, or to begin; nil: it is ready, or was not tried
+	worker  *slot[M] // the worker that has it, or had it when it was parked; nil: it waits
 	parked  bool     // its handler has returned without settling it
-	failed  bool     // a handler of it has failed, so it is retried, handed back or given up here
+	failed  bool     // its handler has failed, so it is retried, handed back or given up here
 	gone    bool     // it is not held any more, and only its worker has it
 
-	// Its worker's.
+	// Owned by its worker.
 	end  func() // called when the handler has returned; nil: nothing
-	back bool   // it could not begin at the end of the call, and was handed back
+	back bool   // it could not begin before the end of the call, and was handed back
 	err  error  // why it may not begin, or why its handler failed
 	how  Settlement
 
-	prev, next *entry[M] // in the list of all that are held
+	prev, next *entry[M] // in the list of all held messages
 	behind     *entry[M] // the next in the ready queue, or in the line of its key
 }
 
-// line is the queue of one key. Its head is ready, with a worker, or waits for its retry; the others wait behind it.
+// line is the queue of one key. Its head is ready, has a worker, or waits for its retry. The others wait behind it.
 type line[M any] struct {
 	head    *entry[M]
 	waiting fifo[M]
 }
 
-// slot is what a worker has.
+// slot is the state of a worker.
 type slot[M any] struct {
-	es    []*entry[M] // that are handled together; nil in the place of one that it has left
-	ms    []M         // of those, the ones whose handler begins
-	acked []M         // those that it is to confirm
+	es    []*entry[M] // entries that are handled together; nil in the place of an entry that has left the worker
+	ms    []M         // messages of those whose handler begins
+	acked []M         // messages whose acknowledgement must be confirmed
 	n     int         // messages handled in this sample
 	since pull.At     // when the sample began; 0: there was none
 }
 
-// queue is between the reader and the workers.
+// queue is the queue between the reader and the workers.
 type queue[M any] struct {
 	ops      *Ops[M]
 	consumer Consumer
@@ -69,35 +69,35 @@ type queue[M any] struct {
 	some sync.Cond // a message is ready, or the queue is stopped
 
 	// The messages that are held, under mu.
-	held   entry[M] // root of the list of all
-	n      int      // how many
+	held   entry[M] // root of the list of all held messages
+	n      int      // their number
 	ready  fifo[M]
 	lines  map[string]*line[M]
 	free   []*entry[M]
-	parked int // messages that their handlers have left unsettled
-	waits  int // messages that wait for their retry, or could not begin, and are not tried again yet
+	parked int // messages whose handlers have left them unsettled
+	waits  int // messages that wait for their retry, or to begin
 
 	// The workers, under mu.
 	slots   []slot[M]
 	begin   func(*slot[M]) // starts a worker; nil: the caller is the only one
-	started int            // how many were: one at the beginning, and others when there are messages for them
-	waiting int            // those that wait for a message
+	started int            // workers that were started: one at the beginning, and others when there are messages for them
+	waiting int            // workers that wait for a message
 	batch   int            // messages that a worker takes at a time
 	filling *slot[M]       // the worker that takes the next messages, until its batch is full; nil: any
 	running int            // messages that workers have
-	quota   int            // messages that are still to be handled, with those that run or are parked; math.MaxInt without StopAfter
+	quota   int            // messages to be handled yet, including those that run or are parked; math.MaxInt without StopAfter
 	stopped bool
 
 	// The state that is reported to the pull engine, under mu.
 	window   window
-	credit   pull.Credit // of messages that are no longer held, not yet returned
-	starving bool        // it knows that a worker waits
+	credit   pull.Credit // of messages that are no longer held; not returned yet
+	starving bool        // the engine knows that a worker waits
 	serial   uint64      // of the last pull.Credit
 
 	history history // under mu
 }
 
-// startWorker starts a worker if more messages are ready than workers wait. It starts the next one when it takes its message.
+// startWorker starts a worker if more messages are ready than workers wait. When that worker takes its message, it starts the next one.
 func (q *queue[M]) startWorker() {
 	if q.begin != nil && q.started < len(q.slots) && q.available() > q.waiting {
 		q.started++
@@ -105,7 +105,7 @@ func (q *queue[M]) startWorker() {
 	}
 }
 
-// hasIdleWorker reports whether one more message could begin at once.
+// hasIdleWorker reports whether another message could begin at once.
 func (q *queue[M]) hasIdleWorker() bool {
 	return q.waiting > 0 || q.begin != nil && q.started < len(q.slots)
 }
@@ -149,7 +149,7 @@ func (q *queue[M]) remove(e *entry[M]) {
 	q.countCredit(e.size)
 }
 
-// countCredit counts the credit of a message that is not held.
+// countCredit adds the credit of a message that is not held.
 func (q *queue[M]) countCredit(bytes int) {
 	q.credit.N++
 	q.credit.Bytes += bytes
@@ -196,13 +196,13 @@ func (q *queue[M]) all(keep func(*entry[M]) bool) (es []*entry[M]) {
 	return es
 }
 
-// prefetch is how many messages may be held or on order. StopAfter limits it.
+// prefetch returns how many messages may be held or on order. StopAfter limits it.
 func (q *queue[M]) prefetch() int { return min(q.window.size, q.quota) }
 
-// paused reports whether ready messages have to wait.
+// paused reports whether ready messages must wait.
 func (q *queue[M]) paused() bool { return q.ops.Paused != nil && q.ready.n > 0 && q.ops.Paused() }
 
-// available is how many messages a worker may take.
+// available returns how many messages workers may take.
 func (q *queue[M]) available() int {
 	if q.paused() {
 		return 0
@@ -215,9 +215,9 @@ func (q *queue[M]) over() bool {
 	return q.stopped && q.parked+q.waits == 0 && !q.paused() || q.quota == 0
 }
 
-// next returns the next message of a worker that has handled its last ones; nil when the queue is stopped, or
-// StopAfter is reached. Unless until is 0, the message is handled with those that the worker has, and next does not wait beyond until, or for one
-// that is held when the queue is stopped. A worker that has to wait first returns credit, without the lock.
+// next returns the next message of a worker that has handled its last ones, or nil when the queue is stopped or
+// StopAfter is reached. Unless until is 0, the message joins those that the worker has: then next waits until that time at most, and not at
+// all when the queue is stopped. A worker that must wait first returns credit, without the lock.
 func (q *queue[M]) next(s *slot[M], until pull.At) *entry[M] {
 	q.mu.Lock()
 	if until == 0 {
@@ -276,7 +276,7 @@ func (q *queue[M]) next(s *slot[M], until pull.At) *entry[M] {
 	return e
 }
 
-// signal has as many waiting workers look as there are new messages, or all while a batch fills.
+// signal wakes as many waiting workers as there are new messages, or all of them while a batch fills.
 func (q *queue[M]) signal(news int) {
 	if q.filling != nil {
 		news = q.waiting
@@ -286,7 +286,7 @@ func (q *queue[M]) signal(news int) {
 	}
 }
 
-// wakeAll has all workers look again.
+// wakeAll makes all workers look again.
 func (q *queue[M]) wakeAll() {
 	q.mu.Lock()
 	q.some.Broadcast()
@@ -294,7 +294,7 @@ func (q *queue[M]) wakeAll() {
 	q.mu.Unlock()
 }
 
-// empty reports whether a worker would have to wait for a message.
+// empty reports whether a worker would wait for a message.
 func (q *queue[M]) empty() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -337,7 +337,7 @@ func (q *queue[M]) done(e *entry[M], now pull.At) {
 	}
 }
 
-// creditDue returns all credit once it is half of the window, or at once if a worker waits.
+// creditDue returns all credit if it is half of the window or a worker waits, and otherwise none.
 func (q *queue[M]) creditDue() (c pull.Credit) {
 	if !q.starving && 2*q.credit.N < q.window.size && (q.window.bytes == 0 || 2*q.credit.Bytes < q.window.bytes) {
 		return c
@@ -348,7 +348,7 @@ func (q *queue[M]) creditDue() (c pull.Credit) {
 	return c
 }
 
-// unstarted removes and returns the messages that no worker has begun, except those for which keep returns true.
+// unstarted removes and returns the messages that no worker has begun, in stream order, except those for which keep returns true.
 func (q *queue[M]) unstarted(keep func(*entry[M]) bool) (out []*entry[M]) {
 	waiting := q.all(func(e *entry[M]) bool { return e.worker == nil })
 	slices.SortStableFunc(waiting, func(a, b *entry[M]) int { return cmp.Compare(a.id.Seq, b.id.Seq) })

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// New returns a pool that has no messages.
+// New returns an empty pool.
 func New[M any](ops Ops[M], set Settings, consumer Consumer) *Pool[M] {
 	p := &Pool[M]{ops: ops, set: set, ackNone: consumer.AckNone}
 	p.open, p.closing = context.WithCancel(context.Background())
@@ -30,7 +30,7 @@ func New[M any](ops Ops[M], set Settings, consumer Consumer) *Pool[M] {
 	return p
 }
 
-// Follow makes the pool go by another configuration of its consumer, also for the messages that it holds: the server does.
+// Follow applies another configuration of the consumer, also to the messages that the pool holds, as the server does.
 func (p *Pool[M]) Follow(c Consumer) {
 	q := &p.queue
 	q.mu.Lock()
@@ -67,7 +67,7 @@ func (p *Pool[M]) Run(ctx context.Context) error {
 		p.workers.Wait()
 		close(done)
 	}()
-	if errors.Is(p.err, ErrReconfigured) { // handlers are not cancelled for that
+	if errors.Is(p.err, ErrReconfigured) { // which does not cancel handlers
 		select {
 		case <-done:
 		case <-ctx.Done():
@@ -79,8 +79,8 @@ func (p *Pool[M]) Run(ctx context.Context) error {
 	return p.drain(done, cancel)
 }
 
-// drain waits until the running handlers are done, and cancels them after DrainTimeout. Its error counts them, those that go on
-// although they are cancelled, and the messages that were not settled or not started.
+// drain waits until the running handlers have returned, and cancels them after DrainTimeout. Its error counts the cancelled handlers,
+// those that continue nevertheless, and the messages that were not settled or not started.
 func (p *Pool[M]) drain(done <-chan struct{}, cancel context.CancelFunc) error {
 	none := func(*entry[M]) bool { return false }
 	timer := time.NewTimer(p.set.DrainTimeout)
@@ -111,19 +111,19 @@ func (p *Pool[M]) drain(done <-chan struct{}, cancel context.CancelFunc) error {
 		running, p.set.DrainTimeout, left, unsettled, unstarted)
 }
 
-// Quota is how many messages StopAfter leaves to be handled.
+// Quota returns how many more messages StopAfter allows.
 func (p *Pool[M]) Quota() int {
 	p.queue.mu.Lock()
 	defer p.queue.mu.Unlock()
 	return max(0, p.queue.quota)
 }
 
-// Left is the rest of DrainTimeout and its grace.
+// Left returns the rest of DrainTimeout and DrainGrace, at least 1 ms.
 func (p *Pool[M]) Left() time.Duration {
 	return max(time.Millisecond, p.endedAt+p.set.DrainTimeout+DrainGrace-p.ops.Now())
 }
 
-// Next returns the next message for a caller that settles it itself. The last one counts as handled. It
+// Next returns the next message for a caller that settles it itself. The message before counts as handled. Next
 // reports false when the call has ended.
 func (p *Pool[M]) Next(ctx context.Context) (m M, ok bool) {
 	if s := &p.queue.slots[0]; p.fill(ctx, s) {
@@ -133,8 +133,8 @@ func (p *Pool[M]) Next(ctx context.Context) (m M, ok bool) {
 	return m, false
 }
 
-// work handles messages until the queue is stopped and empty. If a handler ends its goroutine (runtime.Goexit), another takes
-// the worker's place.
+// work handles messages until the queue is stopped and empty. If a handler ends its goroutine (runtime.Goexit), another goroutine
+// replaces it.
 func (p *Pool[M]) work(ctx context.Context, s *slot[M]) {
 	clean := false
 	defer func() {
@@ -149,8 +149,8 @@ func (p *Pool[M]) work(ctx context.Context, s *slot[M]) {
 	p.End(nil)
 }
 
-// fill gives a worker its next message, or its next batch: when it is full, when its first message has waited for BatchDelay, or when there are no
-// more messages. It reports false if there is none. No message is begun after the end of ctx, which is that of the call.
+// fill gives a worker its next message or batch. A batch is complete when it is full, when its first message has waited for BatchDelay, or when there
+// are no more messages. fill reports false if there is no message. No message begins after the end of ctx, the call's context.
 func (p *Pool[M]) fill(ctx context.Context, s *slot[M]) bool {
 	if ctx.Err() != nil {
 		p.End(nil)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// acknowledge acknowledges e, perhaps with others. It is removed, and remembered, when its worker asks for the next message.
+// acknowledge acknowledges e, perhaps with others. e is removed, and remembered, when its worker asks for the next message.
 func (p *Pool[M]) acknowledge(e *entry[M]) {
 	e.how = Acked
 	switch {
@@ -21,11 +21,11 @@ func (p *Pool[M]) acknowledge(e *entry[M]) {
 	}
 }
 
-// confirmPause is how long after acknowledgements that were not confirmed they are sent again.
+// confirmPause is the pause before unconfirmed acknowledgements are sent again.
 const confirmPause = 100 * time.Millisecond
 
-// confirm acknowledges the messages of a batch, and repeats that until each is confirmed, the handlers' context ends, or nothing can be sent any
-// more. When the call has ended for an error, such as the consumer's end, it repeats nothing.
+// confirm acknowledges the messages of a batch. It repeats that until each is confirmed, the handlers' context ends, or nothing can be sent any
+// more. If the call has ended with an error, for example because the consumer was deleted, it repeats nothing.
 func (p *Pool[M]) confirm(s *slot[M]) {
 	ms := s.acked
 	s.acked = nil
@@ -44,7 +44,7 @@ func (p *Pool[M]) confirm(s *slot[M]) {
 	}
 }
 
-// removeEntry removes e before the server can redeliver it, and returns its newest delivery, which is handed back.
+// removeEntry removes e before the server can redeliver it, and returns the newest delivery, to be handed back.
 func (p *Pool[M]) removeEntry(e *entry[M]) M {
 	p.queue.mu.Lock()
 	defer p.queue.mu.Unlock()
@@ -64,13 +64,13 @@ const (
 type attempt struct {
 	number int // from 1
 	err    error
-	alone  bool // of an ordered message that no other client gets
+	alone  bool // the message is ordered, and no other client gets it
 }
 
-// again retries e after a delay: in place if messages are ordered by key, else by the server, which does not if this was its last delivery. A client
-// that has the consumer alone hands it back at the end without a delay: with one, the next client would get later messages of its key before it.
+// again retries e after a delay: in place if messages are ordered by key, and otherwise by a NAK, unless this was the last delivery. At the end of a
+// call that has the consumer alone, the NAK has no delay: otherwise the next client would get later messages of the key first.
 func (p *Pool[M]) again(e *entry[M], try attempt, delay time.Duration) {
-	m, id, last := e.msg, e.id, p.isLast(e) // once it waits for its retry, e is another worker's
+	m, id, last := e.msg, e.id, p.isLast(e) // read now, because another worker can own e once it waits for its retry
 	if p.ops.Key == nil || last || !p.retryInPlace(e, delay) {
 		if try.alone {
 			delay = 0
@@ -85,14 +85,14 @@ func (p *Pool[M]) again(e *entry[M], try attempt, delay time.Duration) {
 	p.ops.Report.LastDeliveries(true, id.Seq)
 }
 
-// isLast reports whether the server does not deliver the message again, as far as is known: an edit can change it at any time.
+// isLast reports whether the server will not deliver the message again, as far as is known: an edit can change that at any time.
 func (p *Pool[M]) isLast(e *entry[M]) bool {
 	p.queue.mu.Lock()
 	defer p.queue.mu.Unlock()
 	return p.queue.consumer.isLast(e.delivered)
 }
 
-// terminate ends a message for good.
+// terminate ends a message by a TERM.
 func (p *Pool[M]) terminate(e *entry[M], try attempt, outcome, reason string) {
 	e.how = Terminated
 	p.ops.Report.Error(p.ops.Term(e.msg, reason))
@@ -100,12 +100,12 @@ func (p *Pool[M]) terminate(e *entry[M], try attempt, outcome, reason string) {
 }
 
 const (
-	// firstDelay and lastDelay are the default delays of a retry: the first, which doubles, and the longest.
+	// firstDelay and lastDelay are the first and the longest default delay of a retry. Delays double.
 	firstDelay = time.Second
 	lastDelay  = time.Minute
 )
 
-// delay is the delay before the next attempt, by the number of attempts: from the user's delays, the consumer's
+// delay returns the delay before the next attempt, by the number of attempts: from RetryDelays, the consumer's
 // BackOff, or the default.
 func (p *Pool[M]) delay(c Consumer, attempts int) time.Duration {
 	delays := p.set.RetryDelays
@@ -119,7 +119,7 @@ func (p *Pool[M]) delay(c Consumer, attempts int) time.Duration {
 	return d + time.Duration((rand.Float64()*2-1)*float64(d)/5)
 }
 
-// wait takes e from its worker, and makes it ready when it can be tried again, unless it was handed back meanwhile. The queue's lock is held.
+// wait takes e from its worker. It makes e ready when it can be tried again, unless e was handed back meanwhile. The queue's lock is held.
 func (p *Pool[M]) wait(ctx context.Context, e *entry[M], w *Wait) {
 	q := &p.queue
 	q.leave(e)
@@ -137,7 +137,7 @@ func (p *Pool[M]) wait(ctx context.Context, e *entry[M], w *Wait) {
 	})
 }
 
-// giveBack hands back a message that its worker has.
+// giveBack hands back a message that a worker has.
 func (p *Pool[M]) giveBack(e *entry[M]) {
 	p.queue.mu.Lock()
 	p.queue.remove(e)
@@ -146,7 +146,7 @@ func (p *Pool[M]) giveBack(e *entry[M]) {
 	p.handBack(consumer, e)
 }
 
-// retryInPlace keeps e, first of its key, until its delay is over. It reports false if the call has ended.
+// retryInPlace keeps e, as the first of its key, until the delay is over. It reports false if the call has ended.
 func (p *Pool[M]) retryInPlace(e *entry[M], delay time.Duration) bool {
 	q := &p.queue
 	q.mu.Lock()
@@ -159,16 +159,16 @@ func (p *Pool[M]) retryInPlace(e *entry[M], delay time.Duration) bool {
 	return true
 }
 
-// deadLetterPause is how long after a failed try for a dead letter the next one follows, at first; it doubles up to
+// deadLetterPause is the first pause after a failed attempt to store a dead letter. The pause doubles up to
 // deadLetterPauseMost.
 const (
 	deadLetterPause     = time.Second
 	deadLetterPauseMost = 10 * time.Second
 )
 
-// giveUp ends a message that has failed for the last time. With a dead letter the original is terminated only
-// when the copy is stored; until then it is retried. After the last delivery that MaxDeliver allows there is no other, and while the consumer
-// cannot be read each may be the last: the worker keeps the message in progress and tries until the copy is stored, the handlers' context ends, or
+// giveUp ends a message that has failed for the last time. With DeadLetter, the original is terminated only when
+// the copy is stored; until then it is retried. No other delivery follows the last one that MaxDeliver allows, and while the consumer cannot be
+// read, each may be the last. Then the worker keeps the message in progress, and tries until the copy is stored, the handlers' context ends, or
 // the connection is closed for good. So a stream of dead letters that is down stops the call.
 func (p *Pool[M]) giveUp(e *entry[M], try attempt, delay time.Duration) {
 	reason := deadReason(try.err)
@@ -186,7 +186,7 @@ func (p *Pool[M]) giveUp(e *entry[M], try attempt, delay time.Duration) {
 		}
 		p.ops.Report.Error(err)
 		known := try.alone || p.ops.Fresh(p.handlers) // alone: another client may have all by now, and no delivery is the last
-		last = last || p.isLast(e)                    // before MaxDeliver was raised, the server may have ended the message
+		last = last || p.isLast(e)                    // the server may have ended the message before MaxDeliver was raised
 		if known && !last || p.handlers.Err() != nil || errors.Is(err, ErrFinal) {
 			p.again(e, try, delay)
 			return

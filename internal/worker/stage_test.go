@@ -31,11 +31,11 @@ type msg struct {
 	settled   atomic.Uint32 // a Settlement, by its handler
 }
 
-// Sequence and Nak make a pull.Message of it.
+// Sequence and Nak make it a pull.Message.
 func (m *msg) Sequence() uint64 { return m.id.Seq }
 func (m *msg) Nak() error       { return nil }
 
-// stage is a pool and a server that only takes notes. It is also the pool's log.
+// stage is a pool, and a server that only records. It is also the pool's log.
 type stage struct {
 	t      *testing.T
 	mark   time.Time // when the last event of the script began
@@ -48,7 +48,7 @@ type stage struct {
 	mu                sync.Mutex
 	log               []string
 	plan              map[uint64][]string // what the handler does with a message, attempt by attempt
-	had               map[uint64]*msg     // what handlers have had
+	had               map[uint64]*msg     // messages that handlers have had
 	returned, arrived pull.Credit
 	deadLetterErr     error
 	deaf              bool // acknowledgements of batches are not confirmed
@@ -97,7 +97,7 @@ type failures map[*msg]error
 
 func (failures) Error() string { return "some failed" }
 
-// handleBatch goes by the plan of each of its messages, one after the other.
+// handleBatch follows the plan of each of its messages, one after the other.
 func (s *stage) handleBatch(ctx context.Context, ms []*msg) error {
 	var seqs []string
 	for _, m := range ms {
@@ -172,7 +172,7 @@ func (s *stage) do(ctx context.Context, m *msg) error {
 	return errors.New(do)
 }
 
-// check goes by the plan too: wait=5s, refuse or oops (a panic). Else the message begins.
+// check follows the plan too: wait=5s, refuse or oops (a panic). Otherwise the message begins.
 func (s *stage) check(ctx context.Context, m *msg) (context.Context, func(), error) {
 	s.mu.Lock()
 	do := ""

@@ -25,7 +25,7 @@ type Env struct {
 	Stream, Consumer string
 }
 
-// setupMost bounds how long the server may take for the stream and the consumer.
+// setupMost bounds the start of the server and the creation of the stream and the consumer.
 const setupMost = time.Minute
 
 // Start starts a server that only this process can reach. It creates a stream with the given subjects, or test.> if there are

@@ -168,7 +168,10 @@ func (c *Client) Call(ctx context.Context, method, path string, body, answer any
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	if resp.StatusCode >= http.StatusMultipleChoices {
-		return refusal(resp.StatusCode, data)
+		var refused struct{ Error Error }
+		_ = json.Unmarshal(data, &refused) // what is not the relay's answer has no code
+		refused.Error.Status = resp.StatusCode
+		return &refused.Error
 	}
 	switch into := answer.(type) {
 	case nil:
@@ -181,11 +184,4 @@ func (c *Client) Call(ctx context.Context, method, path string, body, answer any
 		return fmt.Errorf("relay: read the answer to %s %s: %w", method, path, err)
 	}
 	return nil
-}
-
-func refusal(status int, data []byte) error {
-	var answer struct{ Error Error }
-	_ = json.Unmarshal(data, &answer) // what is not the relay's answer has no code
-	answer.Error.Status = status
-	return &answer.Error
 }

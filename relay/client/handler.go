@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
 // maxBody bounds the body of a request from the relay, in bytes.
@@ -120,13 +122,7 @@ func (h *Receiver) status(w http.ResponseWriter, r *http.Request) {
 	case response == nil:
 		w.WriteHeader(http.StatusAccepted)
 	default:
-		data, err := json.Marshal(response)
-		if err != nil {
-			http.Error(w, "the response cannot be written", http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(data)
+		httpserve.WriteJSON(w, http.StatusOK, response)
 	}
 }
 

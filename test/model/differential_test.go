@@ -41,7 +41,7 @@ func runOnModel(t *testing.T, stream string, sc *script, cfg model.Config) []sna
 		deleted := false
 		s := newSide(m.Connect(t), stream)
 		s.publish = func(subject string, body []byte) { m.Publish(subject, nil, body) }
-		s.unpin, s.update = c.Unpin, c.Update
+		s.unpin, s.update, s.queued = c.Unpin, c.Update, c.Queued
 		s.remove = func() { c.Delete(); deleted = true }
 		s.state = func() (model.State, error) {
 			if deleted {

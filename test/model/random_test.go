@@ -83,7 +83,7 @@ func (d *drawn) next(s *side) []step {
 		return pull(box, d.pull())
 	case n < 18:
 		if acked := len(s.inboxes[box].data); acked > 0 {
-			return d.ack(box, acked)
+			return d.ack(s, box, acked)
 		}
 	case n < 19 && d.left > 0:
 		if d.subbed[box] = !d.subbed[box]; d.subbed[box] {
@@ -121,16 +121,19 @@ func (d *drawn) pull() string {
 	return body + "}"
 }
 
-func (d *drawn) ack(box string, n int) []step {
+func (d *drawn) ack(s *side, box string, n int) []step {
 	i := d.rng.IntN(n)
-	switch d.rng.IntN(6) {
-	case 0:
+	// Whenever the server is signaled, it takes the first message of its queue for redelivery, and puts it behind the others if no waiting pull may have
+	// it. Signals that come together are one, so the order of two messages in the queue is a matter of time.
+	skips := d.policy == jetstream.PriorityPolicyPinned || d.policy == jetstream.PriorityPolicyOverflow
+	switch verb := d.rng.IntN(6); {
+	case verb == 0 && !(skips && s.queued() > 0):
 		return ack(box, i, "-NAK")
-	case 1:
+	case verb == 1:
 		return ack(box, i, "+TERM")
-	case 2:
+	case verb == 2:
 		return confirm(box, i, "+WPI")
-	case 3:
+	case verb == 3:
 		return confirm(box, i, "+ACK")
 	}
 	return ack(box, i, "+ACK")

@@ -115,6 +115,7 @@ type side struct {
 	update   func(change func(*jetstream.ConsumerConfig))
 	remove   func()
 	restart  func()
+	queued   func() int // on the model: how many messages wait for redelivery
 	inboxes  map[string]*inbox
 	pinNames map[string]string
 }

@@ -186,7 +186,7 @@ func (k *Kind[T]) Save(ctx context.Context, t T) (T, error) {
 	} else if next := before.Truncate(time.Second).Add(time.Second); s.ChangedAt.Before(next) {
 		s.ChangedAt = next
 	}
-	revision, err := k.table.Put(ctx, k.id(&t), t, s.Revision)
+	revision, err := k.table.Put(ctx, k.id(&t), t, s.Revision, 0)
 	if errors.Is(err, domain.ErrTooLarge) {
 		err = fmt.Errorf("%w: shorten its name, token, URL or event types", err)
 	}

@@ -249,7 +249,7 @@ var hashEncoding = base32.HexEncoding.WithPadding(base32.NoPadding)
 func SubjectToken(id string) string {
 	token := tokens.Subject(id)
 	switch {
-	case token == "":
+	case id == "":
 		return "=="
 	case len(token) > maxTokenLen:
 		sum := sha256.Sum256([]byte(id))

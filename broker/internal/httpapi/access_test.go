@@ -169,6 +169,10 @@ func TestPutKeepsFields(t *testing.T) {
 	for _, form := range []string{"", "&headers=", "&signingSecret="} { // another server would get what nobody may read
 		s.expect(400, "", "PUT", path+"?keep=true", change, "callbackUrl=http://other/b"+form)
 	}
+	for _, to := range []string{"", "http:other", "/b"} { // which is no server at all
+		a := s.expect(400, "", "PUT", path+"?keep=true", change, "callbackUrl="+to)
+		require.Contains(t, a.body, "is not absolute")
+	}
 	require.Equal(t, "kt Kept http://h/b pull 3 2.5 true 1order.*,x", put("?keep=true", ""))
 	require.Equal(t, "kt kept http://h/b push 0 0 false 0", put("?keep=true", "name=&type=&concurrency=&rateLimit=&signingSecret=&headers=&eventTypes="))
 	require.Regexp(t, `^\S{26} kept http://h/b push 0 0 false 0$`, put("?keep=false", "callbackUrl=http://h/b"))

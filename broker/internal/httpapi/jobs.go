@@ -131,7 +131,7 @@ func (a workers) poll(find func(ctx context.Context, r *http.Request, k domain.C
 		if err != nil {
 			return nil, err
 		}
-		wait, err := httpserve.QueryDuration(r, "wait")
+		wait, err := httpserve.QueryDuration(r, "wait", 0)
 		if err != nil {
 			return nil, err
 		}
@@ -158,12 +158,9 @@ func (a workers) queuedJobs(ctx context.Context, r *http.Request, k domain.Consu
 }
 
 func (a workers) claim(ctx context.Context, r *http.Request, k domain.Consumer, limit int, wait time.Duration) ([]work.Work, error) {
-	timeout, err := httpserve.QueryDuration(r, "timeout")
+	timeout, err := httpserve.QueryDuration(r, "timeout", maxIncrement*time.Second)
 	if err != nil {
 		return nil, err
-	}
-	if timeout > maxIncrement*time.Second {
-		return nil, httpserve.BadQuery(r, "timeout", fmt.Sprintf("%d seconds at most", maxIncrement))
 	}
 	return a.b.Jobs.ClaimJobs(ctx, k, limit, timeout.Truncate(time.Second), wait)
 }

@@ -343,14 +343,15 @@ func fillStakeholder(f form, id string, s *domain.Stakeholder) error {
 
 func (a *API) fillConsumer(r *http.Request, f form, c *domain.Consumer) (err error) {
 	c.Channel = r.PathValue("channel")
-	kept := len(c.Headers) > 0 && !f.sets("headers") || c.SigningSecret != "" && !f.sets("signingSecret")
-	if to := f.Get("callbackUrl"); f.sets("callbackUrl") {
-		if kept && origin(to) != origin(c.CallbackURL) {
-			return badField("callbackUrl", fmt.Errorf("%s is another server: give headers and signingSecret, too, which nobody can read", mask.URL(to)))
-		}
-		c.CallbackURL = to
+	was, kept := c.CallbackURL, len(c.Headers) > 0 && !f.sets("headers") || c.SigningSecret != "" && !f.sets("signingSecret")
+	if f.sets("callbackUrl") {
+		c.CallbackURL = f.Get("callbackUrl")
 	}
 	if err := webhook.CheckURL(c.CallbackURL); err != nil {
+		return badField("callbackUrl", err)
+	}
+	if kept && origin(c.CallbackURL) != origin(was) {
+		err := fmt.Errorf("%s is another server: give headers and signingSecret, too, which nobody can read", mask.URL(c.CallbackURL))
 		return badField("callbackUrl", err)
 	}
 	if f.sets("type") {

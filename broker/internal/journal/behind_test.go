@@ -180,7 +180,7 @@ func TestAStartReadsUpToTheLeader(t *testing.T) {
 		run, stop := context.WithCancel(t.Context())
 		f, seen := s.messageFeed, jsstream.NewProgress()
 		f.Seen, f.Known, f.See = seen, nil, func(*nats.Msg, *nats.MsgMetadata) {}
-		require.NoError(t, s.follows(jsstream.Follow(t.Context(), run, f)))
+		require.NoError(t, jsstream.Follow(t.Context(), run, &s.running, f))
 		require.EqualValues(t, 3, seen.Reached())
 
 		if next.last > 0 {
@@ -192,7 +192,7 @@ func TestAStartReadsUpToTheLeader(t *testing.T) {
 					<-ended
 				}
 			}
-			err := s.follows(jsstream.Follow(ctx, run, f))
+			err := jsstream.Follow(ctx, run, &s.running, f)
 			close(ended)
 			require.ErrorIs(t, err, context.Canceled, "it does not wait for the last message")
 		}

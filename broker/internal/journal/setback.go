@@ -26,11 +26,7 @@ func (s *Store) checkMarks(ctx, run context.Context) error {
 			{Stream: s.registryStream, Subject: "$KV." + s.cfg.registry() + ".seen"}, {Stream: s.attemptStream, Subject: s.cfg.Name + ".a.seen"},
 		},
 	}
-	if err := marks.Check(ctx); err != nil {
-		return err
-	}
-	s.running.Go(func() { marks.Run(run) }) // after the check, because it overwrites the marks that the check reads
-	return nil
+	return marks.Follow(ctx, run, &s.running)
 }
 
 // known returns the highest sequence of a message that this process has read or stored, or to which a record or a consumer refers.

@@ -157,7 +157,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	s.Replays.Table = s.replayTable
 	err := s.syncStored(ctx)
 	if err == nil {
-		err = s.follows(jsstream.FollowClock(ctx, run, js, s.cfg.messages(), s.Index.Clock))
+		err = jsstream.FollowClock(ctx, run, &s.running, js, s.cfg.messages(), s.Index.Clock)
 	}
 	if err == nil {
 		err = s.load(ctx, run)
@@ -277,30 +277,22 @@ func (s *Store) load(ctx, run context.Context) error {
 	if err := s.checkMarks(ctx, run); err != nil {
 		return err
 	}
-	if err := s.follows(s.reg.Open(ctx, run, s.reader)); err != nil {
+	if err := s.reg.Open(ctx, run, &s.running, s.reader); err != nil {
 		return err
 	}
 	if err := s.Messages.listen(run); err != nil {
 		return err
 	}
-	if err := s.follows(jsstream.Follow(ctx, run, s.messageFeed)); err != nil {
+	if err := jsstream.Follow(ctx, run, &s.running, s.messageFeed); err != nil {
 		return err
 	}
-	if err := s.follows(jsstream.Follow(ctx, run, s.jobFeed)); err != nil {
+	if err := jsstream.Follow(ctx, run, &s.running, s.jobFeed); err != nil {
 		return err
 	}
 	return s.refill(ctx)
 }
 
-// follows makes Close wait for a reader that has started.
-func (s *Store) follows(wait func(), err error) error {
-	if wait != nil {
-		s.running.Go(wait)
-	}
-	return err
-}
-
-// Close stops following the streams. Writes that are not sent yet fail. Own must have returned before.
+// Close stops following the streams. Unsent writes fail. Own must have returned before.
 func (s *Store) Close() {
 	for _, w := range []*Writer{s.registryWrites, s.messageWrites, s.jobWrites, s.attemptWrites} {
 		w.close()

@@ -183,7 +183,7 @@ func (u clicks) search(text string)     { fillField(u.tab, "q", text) }
 // keys uses a tab by keyboard alone.
 type keys struct{ *tab }
 
-func (u keys) press(label string)     { u.focus(label); u.keys("\r") }
+func (u keys) press(label string)     { u.focus(label); u.enter() }
 func (u keys) fill(name, text string) { u.focusField(name); u.keys(text) }
 func (u keys) search(text string)     { u.slash(); u.keys(text) }
 

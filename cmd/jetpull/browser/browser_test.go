@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
@@ -166,6 +164,16 @@ func evaluate[T any](b *tab, script string) T {
 	return run(b, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
 }
 
+// try evaluates a script in a tab that may be on the way to another page. Then there is no value.
+func try[T any](b *tab, script string) (value T, ok bool) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, waitMost)
+	defer cancel()
+	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](script))
+	require.NoError(b.t, b.ctx.Err())
+	return value, err == nil
+}
+
 // command runs a command of the browser's protocol.
 func command[P, R any](b *tab, c cdp.Command[P, R], params P) {
 	b.t.Helper()
@@ -211,13 +219,7 @@ func (b *tab) noScript() {
 // text is the text of the page that is visible; empty: the tab is on the way to another page.
 func (b *tab) text() string {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, waitMost)
-	defer cancel()
-	text, err := chromedp.Run(ctx, chromedp.Evaluate[string](`document.body?.innerText ?? ""`))
-	if err != nil {
-		require.NoError(b.t, b.ctx.Err())
-		return ""
-	}
+	text, _ := try[string](b, `document.body?.innerText ?? ""`)
 	return text
 }
 
@@ -249,30 +251,6 @@ func (b *tab) eventually(texts ...string) {
 func (b *tab) gone(text string) {
 	b.t.Helper()
 	b.until(fmt.Sprintf("no %q", text), func(now string) bool { return now != "" && !strings.Contains(now, text) })
-}
-
-// click clicks on what is visible and matches a selector.
-func (b *tab) click(selector string) {
-	b.t.Helper()
-	b.clickOn(selector)
-}
-
-// buttonOf is the XPath of a button or link by its text.
-func (b *tab) press(label string) {
-	b.t.Helper()
-	b.clickOn(fmt.Sprintf(`//main//*[self::button or self::a][normalize-space()=%q]`, label))
-}
-
-// clickOn clicks on what is visible. If a live change replaces it before the click, it looks for it again.
-func (b *tab) clickOn(selector string) {
-	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, waitMost)
-	defer cancel()
-	err := chromedp.Do(ctx, chromedp.Click(selector, chromedp.NodeVisible))
-	for errors.Is(err, chromedp.ErrInvalidDimensions) {
-		err = chromedp.Do(ctx, chromedp.Click(selector, chromedp.NodeVisible))
-	}
-	require.NoError(b.t, err)
 }
 
 // looks are those in which an audit looks at a page, and allLooks those in which it does where tests may take long.
@@ -316,50 +294,6 @@ func (b *tab) fits() {
 	})
 }
 
-// keys types into what has the focus.
-func (b *tab) keys(text string) {
-	b.t.Helper()
-	run(b, chromedp.KeyEvent(text))
-}
-
-// slash presses the key that leads to the search, as a keyboard does: the character belongs to the key, so the page can keep it from the field.
-func (b *tab) slash() {
-	b.t.Helper()
-	command(b, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Key: "/", Code: "Slash", Text: "/"})
-}
-
-// focus moves the focus with the tab key until it is on a link or button with a label.
-func (b *tab) focus(label string) {
-	b.t.Helper()
-	b.tabTo(fmt.Sprintf(`e.matches("a, button") && e.textContent.trim() === %q`, label))
-}
-
-// focusField moves the focus with the tab key until it is on a field.
-func (b *tab) focusField(name string) {
-	b.t.Helper()
-	b.tabTo(fmt.Sprintf(`e.name === %q`, name))
-}
-
-// tabTo presses the tab key until a script is true for the element e that has the focus. It presses it as often as there seem to be elements
-// before, and looks then.
-func (b *tab) tabTo(script string) {
-	b.t.Helper()
-	for range 30 {
-		presses := evaluate[int](b, `(() => {
-			const is = e => `+script+`;
-			if (document.activeElement && is(document.activeElement)) return 0;
-			const all = [...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex='0']")].filter(e => e.checkVisibility());
-			const here = all.indexOf(document.activeElement);
-			return Math.max(1, all.findIndex((e, i) => i > here && is(e)) - here);
-		})()`)
-		if presses == 0 {
-			return
-		}
-		b.keys(strings.Repeat("\t", presses))
-	}
-	b.t.Fatalf("the tab key leads to no element e with %s", script)
-}
-
 // shoot writes a picture of the page where a folder is given, to be looked at by a person.
 func (b *tab) shoot(name string) {
 	b.t.Helper()
@@ -393,10 +327,4 @@ func serve(t testing.TB, cfg console.Config) string {
 func (b *tab) url() string {
 	b.t.Helper()
 	return run(b, chromedp.Location())
-}
-
-// typeInto types into the field that a selector matches.
-func (b *tab) typeInto(selector, text string) {
-	b.t.Helper()
-	run(b, chromedp.SendKeys(selector, text, chromedp.NodeVisible))
 }

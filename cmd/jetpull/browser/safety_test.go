@@ -288,7 +288,7 @@ func TestSignInAndOut(t *testing.T) {
 		u.eventually("7 messages wait")
 		if name == "keys" {
 			b.focus("Sign out")
-			b.keys("\r")
+			b.enter()
 		} else {
 			b.click(".who button")
 		}

@@ -344,7 +344,7 @@ channel=orders
 	require.NoError(t, err)
 	b.open("channel?name=orders")
 	b.eventually("Scheduled\n1")
-	b.clickOn(`//main//div[dt="Scheduled"]//a`)
+	b.click(`//main//div[dt="Scheduled"]//a`)
 	b.eventually("1 message shown", "Scheduled messages")
 	b.audit()
 	b.press("later")

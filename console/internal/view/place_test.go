@@ -31,4 +31,7 @@ func TestTitleOfAPlace(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, string(page), want)
 	}
+	page, err := Render("layout", &Layout{})
+	require.NoError(t, err)
+	require.NotContains(t, string(page), `class="where"`, "nothing is known of the place")
 }

@@ -67,7 +67,7 @@ func startStored(e *Engine, part []*attempt) {
 }
 
 // storedStarts starts handlers whose begins are stored. An item whose begin is not, because the lease is lost, another program has written the item
-// or locked the partition, or the database fails, is read again.
+// or locked the partition, or the database fails, is read again, before the pass ends: until then begins are stored.
 func storedStarts(e *Engine, part []*attempt, stored []bool, err error) {
 	if err != nil && sqlstore.Refused(err) && len(part) > 1 { // one of them keeps the others from being stored
 		startStored(e, part[:len(part)/2])
@@ -76,15 +76,15 @@ func storedStarts(e *Engine, part []*attempt, stored []bool, err error) {
 	}
 	e.saves.note(err)
 	now := time.Now()
-	if e.failing("begin", err) {
-		e.timers.fetch = now.Add(e.pause)
+	if e.failing("begin", err) || slices.Contains(stored, false) {
+		e.timers.fetch = now.Add(max(e.pause, errorPause))
 	}
 	for i, a := range part {
 		switch {
 		case err != nil && sqlstore.Refused(err): // nothing can be stored of this item
 			runAttempt(e, a)
 		case err != nil || !stored[i]:
-			a.abandoned = true
+			a.abandoned, a.h.redo = true, true
 			e.saved([]*attempt{a})
 		case now.After(a.until): // too late to begin
 			a.item.Version++

@@ -17,6 +17,13 @@ const (
 // toRedeliver says whether a message is queued for redelivery.
 func (c *Consumer) toRedeliver(seq uint64) bool { return slices.Contains(c.redeliver, seq) }
 
+// Queued is how many messages are queued for redelivery.
+func (c *Consumer) Queued() int {
+	c.model.mu.Lock()
+	defer c.model.mu.Unlock()
+	return len(c.redeliver)
+}
+
 // unqueue takes a message out of the redelivery queue.
 func (c *Consumer) unqueue(seq uint64) {
 	c.redeliver = slices.DeleteFunc(c.redeliver, func(s uint64) bool { return s == seq })

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -102,8 +103,9 @@ func BadQuery(r *http.Request, name, give string) error {
 	return BadRequest("invalid query parameter: %s %q: give %s", name, r.URL.Query().Get(name), give)
 }
 
-// QueryDuration parses a parameter that is a duration such as 20s, or a number of seconds. It returns 0 if there is none.
-func QueryDuration(r *http.Request, name string) (time.Duration, error) {
+// QueryDuration parses a parameter that is a duration such as 20s, or a number of seconds, of at most most. A most of 0 means no limit. It returns 0
+// if there is no parameter.
+func QueryDuration(r *http.Request, name string, most time.Duration) (time.Duration, error) {
 	s := r.URL.Query().Get(name)
 	if s == "" {
 		return 0, nil
@@ -114,6 +116,9 @@ func QueryDuration(r *http.Request, name string) (time.Duration, error) {
 	d, err := time.ParseDuration(s)
 	if err != nil || d < 0 {
 		return 0, BadQuery(r, name, "a time such as 20s, or a whole number of seconds, 0 or more")
+	}
+	if most > 0 && d > most {
+		return 0, BadQuery(r, name, fmt.Sprintf("%.0f seconds at most", most.Seconds()))
 	}
 	return d, nil
 }

@@ -175,7 +175,7 @@ func (a *API) viewWithState(ctx context.Context, r store.Receiver, backlog uint6
 	oldest, err := a.store.Oldest(ctx, store.ToReceiver, r.Name, backlog)
 	view.State = &receiverState{
 		State: a.work.State(r), Disabled: r.Disabled, Backlog: backlog, Oldest: oldest.Seconds(),
-		Seen: a.work.Metrics().Seen(r.Name), Failed: failed,
+		Seen: a.work.Metrics.Seen(r.Name), Failed: failed,
 	}
 	return view, err
 }
@@ -282,11 +282,7 @@ func (a *API) getSender(r *http.Request) (any, error) {
 }
 
 func (a *API) listSenders(_ *http.Request) (any, error) {
-	items := []senderView{}
-	for _, s := range a.store.Senders.All() {
-		items = append(items, viewSender(s))
-	}
-	return map[string]any{"items": items}, nil
+	return listOf(a.store.Senders.All(), viewSender), nil
 }
 
 func (a *API) deleteSender(w http.ResponseWriter, r *http.Request) error {

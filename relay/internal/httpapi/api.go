@@ -2,12 +2,15 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
 	"log/slog"
 	"net/http"
 
+	"github.com/jetpull/jetpull/internal/bulk"
+	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/tokens"
 	"github.com/jetpull/jetpull/relay/internal/store"
@@ -22,17 +25,9 @@ const maxAdminBody = 4 << 20
 
 // Options configure the interface.
 type Options struct {
-	// AdminToken is required by the routes of the administration. Empty means that no route needs a token.
-	AdminToken string
-	// FailedLogins is how many wrong tokens are accepted from an address per minute. 0 means any number.
-	FailedLogins int
-	// OpenMetrics serves the metrics without a token.
-	OpenMetrics bool
-	// Loopback says that only this machine can reach the listener.
-	Loopback bool
-	// MaxBody is the largest body of a message, in bytes.
-	MaxBody int
-	Logger  *slog.Logger
+	HTTP   service.HTTP
+	Admin  service.Admin
+	Logger *slog.Logger
 	// Stopping ends when waits are to end.
 	Stopping context.Context
 	// Permitted returns which permission of the NATS server is missing, or nil.
@@ -57,12 +52,13 @@ const (
 
 // New returns the handler.
 func New(s *store.Store, w *work.Workers, opts Options) http.Handler {
-	a := &API{store: s, work: w, opts: opts}
-	a.logins = httpserve.NewLogins(opts.FailedLogins, opts.Logger, w.Metrics().LoginFailed)
+	opts.HTTP.MaxBodyBytes = min(opts.HTTP.MaxBodyBytes, s.MaxPayload())
+	a := &API{store: s, work: w, opts: opts, logins: httpserve.NewLogins(opts.Admin.MaxFailed, opts.Logger, w.Metrics.LoginFailed)}
+	loopback, _ := service.Loopback(opts.HTTP.Listener) // the configuration is valid
 	return httpserve.NewFrame(httpserve.System{
-		Log: opts.Logger, OpenMetrics: opts.OpenMetrics, Unguarded: opts.AdminToken == "", Loopback: opts.Loopback, Private: httpserve.AdminToken,
-		Observe: w.Metrics().Request, Check: a.check, Describe: describe,
-	}, append(a.routes(), httpserve.Common(admin, w.Metrics().Handler(), openAPI, a.ready)...))
+		Log: opts.Logger, OpenMetrics: opts.HTTP.OpenMetrics, Unguarded: opts.Admin.Token == "", Loopback: loopback, Private: httpserve.AdminToken,
+		Observe: w.Metrics.Request, Check: a.check, Describe: describe,
+	}, append(a.routes(), httpserve.Common(admin, w.Metrics.Handler(), openAPI, a.ready)...))
 }
 
 func (a *API) routes() []httpserve.Route {
@@ -82,7 +78,7 @@ func (a *API) routes() []httpserve.Route {
 		on("POST", "/v1/messages", sender, a.postMessage, "wait"),
 		on("POST", "/v1/messages:batch", sender, a.postBatch),
 		on("GET", "/v1/messages", admin, httpserve.Show(a.listMessages), "receiver", "source", "message", "status", "since", "until", "limit", "cursor"),
-		on("GET", "/v1/messages/{source}/{id}/request", admin, httpserve.ShowOf(a.findMessage, getRequest(a.store))),
+		on("GET", "/v1/messages/{source}/{id}/request", admin, httpserve.ShowOf(a.findMessage, a.getRequest)),
 		on("GET", "/v1/messages/{source}/{id}", sender, httpserve.ShowOf(a.findMessage, a.getMessage)),
 		on("GET", "/v1/messages/{source}/{id}/response", sender, a.getResponse, "wait"),
 
@@ -92,8 +88,8 @@ func (a *API) routes() []httpserve.Route {
 		on("POST", "/v1/failed:skip", admin, a.operate(store.Skip)),
 		on("POST", "/v1/failed:purge", admin, a.operate(store.Purge)),
 		on("GET", "/v1/operations", admin, httpserve.Show(a.listOperations)),
-		on("GET", "/v1/operations/{id}", admin, httpserve.Show(a.getOperation)),
-		on("DELETE", "/v1/operations/{id}", admin, httpserve.Show(a.cancelOperation)),
+		on("GET", "/v1/operations/{id}", admin, a.showOperation((*bulk.Runner).Get)),
+		on("DELETE", "/v1/operations/{id}", admin, a.showOperation((*bulk.Runner).Cancel)),
 	}
 }
 
@@ -112,12 +108,7 @@ func (a *API) check(w http.ResponseWriter, r *http.Request, route httpserve.Rout
 		// The routes of senders have limits of their own.
 		r.Body = http.MaxBytesReader(w, r.Body, int64(min(maxAdminBody, a.store.MaxPayload())))
 	}
-	if route.Access != open {
-		if err := a.authorize(r, route.Access); err != nil {
-			return err
-		}
-	}
-	return checkNames(r)
+	return cmp.Or(a.authorize(r, route.Access), checkNames(r))
 }
 
 // checkNames refuses a name that a PUT cannot give. It answers 404 for another name that is longer than any valid name. The store would
@@ -137,22 +128,19 @@ func checkNames(r *http.Request) error {
 }
 
 func (a *API) isAdmin(r *http.Request) bool {
-	if a.opts.AdminToken == "" {
+	if a.opts.Admin.Token == "" {
 		return httpserve.Bearer(r) == ""
 	}
-	return tokens.Same(a.opts.AdminToken, httpserve.Bearer(r))
+	return tokens.Same(a.opts.Admin.Token, httpserve.Bearer(r))
 }
 
-var errUnauthorized = httpserve.Refuse(http.StatusUnauthorized, "unauthorized", "give a valid token as Authorization: Bearer")
-
 func (a *API) authorize(r *http.Request, needed int) error {
+	token := httpserve.Bearer(r)
 	switch {
-	case a.isAdmin(r), needed == admin && a.opts.AdminToken == "":
-		return nil
-	case needed == sender && a.store.KnowsToken(httpserve.Bearer(r)):
+	case needed == open, a.isAdmin(r), needed == admin && a.opts.Admin.Token == "", needed == sender && a.store.KnowsToken(token):
 		return nil
 	}
-	return a.logins.Refuse(r, httpserve.Bearer(r), errUnauthorized)
+	return a.logins.Refuse(r, token, httpserve.Refuse(http.StatusUnauthorized, "unauthorized", "give a valid token as Authorization: Bearer"))
 }
 
 // senderOf returns the sender for which a request may use a source.

@@ -29,7 +29,7 @@ type batchResult struct {
 // postBatch stores up to 1,000 messages, in their order. A batch that is refused as a whole may be stored in part. If it is sent
 // again, the stored messages are duplicates.
 func (a *API) postBatch(w http.ResponseWriter, r *http.Request) error {
-	results, err := a.storeLines(r, newLineReader(http.MaxBytesReader(w, r.Body, maxBatchBody), r.ContentLength, a.opts.MaxBody))
+	results, err := a.storeLines(r, newLineReader(http.MaxBytesReader(w, r.Body, maxBatchBody), r.ContentLength, a.opts.HTTP.MaxBodyBytes))
 	if err != nil {
 		return err
 	}
@@ -51,8 +51,8 @@ func (a *API) storeLines(r *http.Request, lines lineReader) ([]batchResult, erro
 	var offers []work.Offer
 	var numbers []int // their line numbers
 	flush := func() {
-		for i, verdict := range a.work.Submit(r.Context(), offers) {
-			_, body, err := answer(offers[i], verdict)
+		for i, in := range a.work.Submit(r.Context(), offers) {
+			_, body, err := answer(offers[i], in)
 			results[numbers[i]] = batchResult{Source: body.Source, ID: body.ID, Status: body.Status}
 			if err != nil {
 				results[numbers[i]] = batchResult{Error: describe(err)}
@@ -76,7 +76,7 @@ func (a *API) storeLines(r *http.Request, lines lineReader) ([]batchResult, erro
 		case len(results) == maxBatch:
 			return nil, httpserve.Refuse(http.StatusRequestEntityTooLarge, "too_large", "the batch has more than 1,000 messages")
 		case err != nil:
-			err = &http.MaxBytesError{Limit: int64(a.opts.MaxBody)}
+			err = &http.MaxBytesError{Limit: int64(a.opts.HTTP.MaxBodyBytes)}
 		}
 		var o work.Offer
 		if err == nil {

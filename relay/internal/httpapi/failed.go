@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -42,13 +43,13 @@ func parseSeq(text string) uint64 {
 	return seq
 }
 
-// page is a page of a list. The cursor is empty on the last one.
-func page(items any, next uint64) map[string]any {
-	cursor := ""
-	if next > 0 {
-		cursor = strconv.FormatUint(next, 10)
+// listOf is a list as answers have it.
+func listOf[T, V any](all []T, view func(T) V) map[string]any {
+	items := make([]V, len(all))
+	for i, one := range all {
+		items[i] = view(one)
 	}
-	return map[string]any{"items": items, "cursor": cursor}
+	return map[string]any{"items": items}
 }
 
 // moment parses the time of a field, or a duration that counts back from now. An empty value is the zero time.
@@ -117,15 +118,11 @@ func (a *API) listFailed(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	items, next := []failedView{}, uint64(0)
-	for _, i := range found {
-		items = append(items, failedView(i))
-	}
+	answer := listOf(found, func(i store.Item) failedView { return failedView(i) })
+	answer["total"], answer["cursor"] = a.store.CountFailed(), ""
 	if len(found) == limit {
-		next = found[limit-1].Seq
+		answer["cursor"] = strconv.FormatUint(found[limit-1].Seq, 10)
 	}
-	answer := page(items, next)
-	answer["total"] = a.store.CountFailed()
 	return answer, nil
 }
 
@@ -177,13 +174,12 @@ func (a *API) operate(verb string) func(http.ResponseWriter, *http.Request) erro
 		if err != nil {
 			return err
 		}
+		var n int
 		if body.DryRun {
-			return httpserve.Show(func(r *http.Request) (any, error) {
-				n, err := a.work.Operations.Count(r.Context(), o)
-				return map[string]int{"matched": n}, err
-			})(w, r)
-		}
-		if o, err = a.work.Operations.Begin(r.Context(), o); err == nil {
+			if n, err = a.work.Operations.Count(r.Context(), o); err == nil {
+				httpserve.WriteJSON(w, http.StatusOK, map[string]int{"matched": n})
+			}
+		} else if o, err = a.work.Operations.Begin(r.Context(), o); err == nil {
 			httpserve.WriteJSON(w, http.StatusAccepted, viewOperation(o))
 		}
 		return err
@@ -215,21 +211,18 @@ func viewOperation(o bulk.Operation) operationView {
 	}
 }
 
-func shown(o bulk.Operation, err error) (any, error) { return viewOperation(o), err }
-
 func (a *API) listOperations(*http.Request) (any, error) {
-	items := []operationView{}
-	for _, o := range a.store.Operations.All() {
-		items = append(items, viewOperation(o))
-	}
-	slices.SortFunc(items, func(x, y operationView) int { return cmp.Or(y.Began.Compare(x.Began), cmp.Compare(x.ID, y.ID)) })
-	return map[string]any{"items": items}, nil
+	all := a.store.Operations.All()
+	slices.SortFunc(all, func(x, y bulk.Operation) int {
+		return cmp.Or(y.CreatedAt.Compare(x.CreatedAt), cmp.Compare(x.ID, y.ID))
+	})
+	return listOf(all, viewOperation), nil
 }
 
-func (a *API) getOperation(r *http.Request) (any, error) {
-	return shown(a.work.Operations.Get(r.Context(), r.PathValue("id")))
-}
-
-func (a *API) cancelOperation(r *http.Request) (any, error) {
-	return shown(a.work.Operations.Cancel(r.Context(), r.PathValue("id")))
+// showOperation answers with an operation, which do reads or cancels.
+func (a *API) showOperation(do func(*bulk.Runner, context.Context, string) (bulk.Operation, error)) httpserve.Handler {
+	return httpserve.Show(func(r *http.Request) (any, error) {
+		o, err := do(a.work.Operations, r.Context(), r.PathValue("id"))
+		return viewOperation(o), err
+	})
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/jetpull/jetpull/internal/bulk"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
+	"github.com/jetpull/jetpull/internal/tokens"
 	"github.com/jetpull/jetpull/relay/internal/store"
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
@@ -46,7 +47,7 @@ func FuzzParseMessage(f *testing.F) {
 		require.True(t, json.Valid(m.Payload))
 		for _, id := range []string{m.Source, m.ID, m.Receiver} {
 			require.NoError(t, work.CheckID("id", id))
-			back, err := store.ParseToken(store.Token(id))
+			back, err := tokens.ParseSubject(tokens.Subject(id))
 			require.NoError(t, err)
 			require.Equal(t, id, back)
 		}
@@ -122,7 +123,7 @@ func FuzzOperation(f *testing.F) {
 		}
 		r := request(nil)
 		r.URL.RawQuery = url.Values{"wait": {wait}}.Encode()
-		if d, err := parseWait(r); err != nil {
+		if d, err := httpserve.QueryDuration(r, "wait", maxWait); err != nil {
 			refused(t, err)
 		} else {
 			require.True(t, d >= 0 && d <= maxWait)

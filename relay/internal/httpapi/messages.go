@@ -4,14 +4,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/service/webhook/gate"
+	"github.com/jetpull/jetpull/relay/client"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 	"github.com/jetpull/jetpull/relay/internal/work"
@@ -52,28 +53,29 @@ func (a *API) offer(r *http.Request, data []byte) (work.Offer, error) {
 }
 
 // answer returns the answer to a message that was submitted.
-func answer(o work.Offer, v work.Verdict) (int, work.Result, error) {
-	body := work.Result{Source: o.Source, ID: o.ID, Status: string(v.Status)}
+func answer(o work.Offer, in *work.Intake) (int, client.Result, error) {
+	body := client.Result{Source: o.Source, ID: o.ID, Status: string(in.Status)}
 	switch {
-	case v.Err != nil:
-		return 0, body, v.Err
-	case v.Outcome == work.Conflict:
+	case in.Err != nil:
+		return 0, body, in.Err
+	case in.Outcome == work.Conflict:
 		return 0, body, httpserve.Refuse(http.StatusConflict, "conflict", "message %q of source %q is there with another payload or receiver", o.ID,
 			o.Source)
-	case v.Outcome == work.Duplicate:
+	case in.Outcome == work.Duplicate:
 		return http.StatusOK, body, nil
 	}
 	return http.StatusAccepted, body, nil
 }
 
 func (a *API) postMessage(w http.ResponseWriter, r *http.Request) error {
-	wait, err := parseWait(r)
+	wait, err := httpserve.QueryDuration(r, "wait", maxWait)
 	if err != nil {
 		return err
 	}
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(a.opts.MaxBody)))
+	r.Body = http.MaxBytesReader(w, r.Body, int64(a.opts.HTTP.MaxBodyBytes))
+	data, err := httpserve.ReadBody(r)
 	if err != nil {
-		return httpserve.ReadError(err)
+		return err
 	}
 	o, err := a.offer(r, data)
 	if err != nil {
@@ -90,17 +92,8 @@ func (a *API) postMessage(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// parseWait parses ?wait=. It returns 0 if there is none.
-func parseWait(r *http.Request) (time.Duration, error) {
-	d, err := httpserve.QueryDuration(r, "wait")
-	if err == nil && d > maxWait {
-		err = httpserve.BadQuery(r, "wait", "a time up to "+maxWait.String()+", such as 30s")
-	}
-	return d, err
-}
-
 // await answers with the response of a message, or with 202 when the wait ends first. known is the answer to the stored message.
-func (a *API) await(w http.ResponseWriter, r *http.Request, known work.Result, wait time.Duration) error {
+func (a *API) await(w http.ResponseWriter, r *http.Request, known client.Result, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
 	defer context.AfterFunc(a.opts.Stopping, cancel)()
@@ -117,8 +110,8 @@ func (a *API) await(w http.ResponseWriter, r *http.Request, known work.Result, w
 }
 
 // present is the answer about a message that has no response yet.
-func present(r *machine.Record) work.Result {
-	return work.Result{Source: r.Source, ID: r.ID, Status: string(r.Status)}
+func present(r *machine.Record) client.Result {
+	return client.Result{Source: r.Source, ID: r.ID, Status: string(r.Status)}
 }
 
 func writeResult(w http.ResponseWriter, r *machine.Record) error {
@@ -131,7 +124,7 @@ func writeResult(w http.ResponseWriter, r *machine.Record) error {
 }
 
 type messageView struct {
-	work.Result
+	client.Result
 	Receiver string        `json:"receiver"`
 	Attempt  int           `json:"attempt"`
 	Attempts []attemptView `json:"attempts"`
@@ -146,35 +139,27 @@ type messageView struct {
 }
 
 type attemptView struct {
-	Number   int       `json:"number"`
-	Time     time.Time `json:"time"`
-	Code     int       `json:"code,omitempty"`
-	Error    string    `json:"error,omitempty"`
-	Duration float64   `json:"duration"`
-	// Answer is for operators.
-	Answer *machine.Answer `json:"answer,omitempty"`
+	machine.Attempt         // with the answer for operators only
+	Duration        float64 `json:"duration"` // in seconds
 }
 
 // viewMessage returns the view of a message for an operator, or for its sender. A sender's view has no addresses.
 func viewMessage(r *machine.Record, operator bool) messageView {
-	shown := mask.Addresses
 	v := messageView{
 		Result: work.Body(r), Receiver: r.Receiver, Attempt: r.Attempt, Attempts: []attemptView{}, Arrived: r.ArrivedAt, Ended: r.EndedAt,
 		Redrives: r.Generation,
 	}
 	if operator {
-		shown = func(text string) string { return text }
 		v.Sender, v.Reported = r.Sender, r.Reported
 		if v.Error != nil {
 			v.Error.Message = r.Failure.Error
 		}
 	}
 	for _, at := range r.Attempts {
-		one := attemptView{at.Number, at.Time, at.Code, shown(at.Error), at.Duration.Seconds(), nil}
-		if operator {
-			one.Answer = at.Answer
+		if !operator {
+			at.Error, at.Answer = mask.Addresses(at.Error), nil
 		}
-		v.Attempts = append(v.Attempts, one)
+		v.Attempts = append(v.Attempts, attemptView{at, at.Duration.Seconds()})
 	}
 	return v
 }
@@ -196,7 +181,7 @@ func (a *API) getMessage(r *http.Request, record store.Versioned) (any, error) {
 }
 
 func (a *API) getResponse(w http.ResponseWriter, r *http.Request) error {
-	wait, err := parseWait(r)
+	wait, err := httpserve.QueryDuration(r, "wait", maxWait)
 	if err != nil {
 		return err
 	}
@@ -236,13 +221,11 @@ func (a *API) listMessages(r *http.Request) (any, error) {
 		item := store.Item{Receiver: l.Receiver, Source: l.Source, ID: l.ID, Time: l.Changed}
 		return (status == "" || status == l.Status) && f.Match(&item)
 	})
-	items := []listedView{}
-	for _, l := range found {
-		items = append(items, listedView{l.Source, l.ID, l.Receiver, l.Status, l.Attempt, l.ArrivedAt, l.Changed})
-	}
-	answer := page(items, next)
-	if next == 0 {
-		delete(answer, "cursor") // as the OpenAPI document says
+	answer := listOf(found, func(l store.Listed) listedView {
+		return listedView{l.Source, l.ID, l.Receiver, l.Status, l.Attempt, l.ArrivedAt, l.Changed}
+	})
+	if next > 0 {
+		answer["cursor"] = strconv.FormatUint(next, 10)
 	}
 	return answer, err
 }
@@ -254,13 +237,7 @@ type requestView struct {
 }
 
 // getRequest shows the request of a message that waits or is on the list of failed messages. Later the relay does not keep it.
-func getRequest(s *store.Store) func(*http.Request, store.Versioned) (any, error) {
-	return func(r *http.Request, record store.Versioned) (any, error) {
-		find := s.Request
-		if record.Status == machine.Failed {
-			find = s.FailedRequest
-		}
-		e, err := find(r.Context(), &store.Entry{Versioned: record})
-		return requestView{e.Headers, e.Payload}, err
-	}
+func (a *API) getRequest(r *http.Request, record store.Versioned) (any, error) {
+	e, err := a.store.Request(r.Context(), &store.Entry{Versioned: record})
+	return requestView{e.Headers, e.Payload}, err
 }

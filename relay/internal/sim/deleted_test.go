@@ -116,7 +116,7 @@ func TestMessageOfAForgottenReceiverFails(t *testing.T) {
 		w.add(newReceiver("r0"), 0)
 		<-time.After(time.Second)
 		work.OnCrashpoint(func(node, point string) {
-			if node == p.workers.Node() && point == "after-create" {
+			if node == p.workers.Node && point == "after-create" {
 				w.kill(p)
 				runtime.Goexit()
 			}

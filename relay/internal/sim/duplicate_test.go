@@ -66,7 +66,7 @@ func TestSentAgainAfterACrash(t *testing.T) {
 		w.processes = []*process{first}
 		w.add(newReceiver("r0"), 0)
 		work.OnCrashpoint(func(node, point string) {
-			if node == first.workers.Node() && point == "after-create" {
+			if node == first.workers.Node && point == "after-create" {
 				w.kill(first)
 				runtime.Goexit()
 			}

@@ -131,7 +131,7 @@ func (s *single) start() {
 	})
 	require.NoError(s.t, err)
 	s.workers = work.Start(s.t.Context(), s.store, work.Config{
-		Rules: s.cfg, Client: s.peers, Logger: log, Reporter: silent{}, Metrics: work.NewMetrics(),
+		Rules: s.cfg, Client: s.peers, Logger: log, Reporter: silent{},
 	})
 }
 
@@ -160,7 +160,7 @@ func (s *single) receiver(change func(*store.Receiver)) {
 
 func withStatus(r *store.Receiver) { r.StatusEndpoint = statusURL }
 
-func (s *single) submit(id string) work.Verdict {
+func (s *single) submit(id string) *work.Intake {
 	s.t.Helper()
 	v := s.workers.Submit(s.t.Context(), []work.Offer{{Source: "a", ID: id, Receiver: "ci", Sender: "git", Payload: []byte(`{"n":1}`)}})[0]
 	require.NoError(s.t, v.Err)
@@ -212,11 +212,15 @@ func TestTombstone(t *testing.T) {
 		s.awaitEnd("failed", machine.Failed, time.Minute)
 
 		<-time.After(time.Until(done.EndedAt.Add(tombstone - time.Minute)))
-		require.Equal(t, work.Verdict{Outcome: work.Duplicate, Status: machine.Done}, s.submit("done"))
+		again := s.submit("done")
+		require.Equal(t, work.Duplicate, again.Outcome)
+		require.Equal(t, machine.Done, again.Status)
 		<-time.After(2 * time.Minute)
 		_, err := s.store.Load(t.Context(), "a", "done")
 		require.ErrorIs(t, err, store.ErrNotFound)
-		require.Equal(t, work.Verdict{Outcome: work.Duplicate, Status: machine.Failed}, s.submit("failed"))
+		again2 := s.submit("failed")
+		require.Equal(t, work.Duplicate, again2.Outcome)
+		require.Equal(t, machine.Failed, again2.Status)
 		require.Len(t, s.times(hookURL), 2)
 		require.Equal(t, work.Accepted, s.submit("done").Outcome)
 		s.awaitEnd("done", machine.Done, time.Minute)
@@ -355,7 +359,7 @@ func TestFailedMessagesAreForgotten(t *testing.T) {
 		return answerOf(http.StatusOK, "")
 	}
 	alone(t, answer, nil, func(t *testing.T, s *single) {
-		failed, err := s.store.JetStream().Stream(t.Context(), s.store.FailedStream())
+		failed, err := s.store.JetStream().Stream(t.Context(), s.store.StreamName(store.FailedMessages))
 		require.NoError(t, err)
 		require.Equal(t, age, failed.CachedInfo().Config.MaxAge)
 		list := func(id string, before time.Duration) {

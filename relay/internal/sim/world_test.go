@@ -128,7 +128,7 @@ func (w *world) start(i int) *process {
 			Concurrency: 4, Takeover: takeover, Drain: 5 * time.Second, MaxResponse: 1000, PollDeadline: calmTime, CallbackDeadline: calmTime,
 			AutoRedrive: w.redrives,
 		},
-		Client: p, Logger: log, Reporter: silent{}, Metrics: work.NewMetrics(),
+		Client: p, Logger: log, Reporter: silent{},
 	})
 	return p
 }
@@ -194,7 +194,7 @@ func (w *world) crashpoint(node, point string) {
 		odds = 3 // it is reached once in a few schedules
 	}
 	for _, p := range processes {
-		if faults && p.workers.Node() == node && w.chance(point).IntN(odds) == 0 {
+		if faults && p.workers.Node == node && w.chance(point).IntN(odds) == 0 {
 			w.note("%s is at %s", p.name, point)
 			w.mu.Lock()
 			w.crashes++
@@ -337,14 +337,17 @@ func (w *world) submit(r *rand.Rand, source, id, receiver string) bool {
 		return false
 	}
 	offer := work.Offer{Source: source, ID: id, Receiver: receiver, Sender: "git", Payload: []byte(`1`)}
-	verdicts := make(chan work.Verdict, 1)
+	intakes := make(chan *work.Intake, 1)
 	w.outside.Go(func() {
-		defer close(verdicts) // also if the process is killed at one of the points
-		verdicts <- p.workers.Submit(context.Background(), []work.Offer{offer})[0]
+		defer close(intakes) // also if the process is killed at one of the points
+		intakes <- p.workers.Submit(context.Background(), []work.Offer{offer})[0]
 	})
-	v, answered := <-verdicts
-	w.note("%s/%s for %s by %s: %+v %v", source, id, receiver, p.name, v, answered)
-	return answered && v.Err == nil && !p.isDead()
+	in, answered := <-intakes
+	if !answered {
+		in = &work.Intake{}
+	}
+	w.note("%s/%s for %s by %s: %q %q %v %v", source, id, receiver, p.name, in.Outcome, in.Status, in.Err, answered)
+	return answered && in.Err == nil && !p.isDead()
 }
 
 // publish submits a message over NATS.

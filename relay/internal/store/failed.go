@@ -19,6 +19,7 @@ import (
 	"github.com/jetpull/jetpull/internal/bulk"
 	"github.com/jetpull/jetpull/internal/jsstream"
 	"github.com/jetpull/jetpull/internal/registry"
+	"github.com/jetpull/jetpull/internal/tokens"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 )
 
@@ -67,7 +68,7 @@ type Failed struct {
 	*base
 	Operations *bulk.Table
 	failed     jetstream.Stream
-	index      *failedIndex
+	index      failedIndex
 	feed       jsstream.Feed // the reader of the list
 }
 
@@ -85,10 +86,7 @@ type listed struct {
 	off     bool // the list
 }
 
-func newFailedIndex() *failedIndex {
-	return &failedIndex{bySubject: map[string]*listed{}, depth: map[string]int{}}
-}
-
+// clear empties the list. The zero list needs that before its first use.
 func (x *failedIndex) clear() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -104,6 +102,7 @@ func (x *failedIndex) drop(l *listed) {
 	}
 }
 
+// add puts an item in the place of the earlier one of its subject; nil: that one is off the list.
 func (x *failedIndex) add(subject string, item *Item) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -162,41 +161,39 @@ func (x *failedIndex) list(f Filter, before uint64, limit int) []Item {
 // followFailed starts to read the list, and waits until it is complete, because an operation must not end before it has seen all
 // messages.
 func (s *Failed) followFailed(ctx, run context.Context) error {
+	s.index.clear()
 	s.feed = jsstream.Feed{
 		JS: s.js, Stream: s.failed, Reader: s.reader, HeadersOnly: true, Shared: !s.Embedded, See: s.failedChanged,
 		Seen: jsstream.NewProgress(), Log: s.Logger, Replaced: s.index.clear,
 		SetBack: func(context.Context) error { s.index.clear(); return nil },
 	}
-	if err := s.follows(jsstream.Follow(ctx, run, s.feed)); err != nil {
+	if err := jsstream.Follow(ctx, run, &s.running, s.feed); err != nil {
 		return fmt.Errorf("read the failed messages: %w", err)
 	}
 	return nil
 }
 
 func (s *Failed) failedChanged(m *nats.Msg, meta *nats.MsgMetadata) {
-	item, ok := ReadItem(m.Header, meta.Sequence.Stream)
-	if !ok {
-		if m.Header.Get(headerSettled) == "" {
-			s.Logger.Warn("a message in the stream of failed messages cannot be decoded, and is ignored", "subject", m.Subject, "sequence",
-				meta.Sequence.Stream)
-		}
-		s.index.add(m.Subject, nil)
-		return
+	item := ReadItem(m.Header, meta.Sequence.Stream)
+	if item == nil && m.Header.Get(headerSettled) == "" {
+		s.Logger.Warn("a message in the stream of failed messages cannot be decoded, and is ignored", "subject", m.Subject, "sequence",
+			meta.Sequence.Stream)
 	}
-	s.index.add(m.Subject, &item)
+	s.index.add(m.Subject, item)
 }
 
-// ReadItem decodes the item of a message. It returns false if the message is off the list.
-func ReadItem(h nats.Header, seq uint64) (Item, bool) {
-	item := Item{Seq: seq}
-	if h.Get(headerSettled) != "" || json.Unmarshal([]byte(h.Get(headerFailed)), &item) != nil {
-		return item, false
+// ReadItem decodes the item of a message. It returns nil if the message is off the list.
+func ReadItem(h nats.Header, seq uint64) *Item {
+	item := &Item{Seq: seq}
+	if h.Get(headerSettled) != "" || json.Unmarshal([]byte(h.Get(headerFailed)), item) != nil || item.Redrives < 0 ||
+		!fits(item.Source, item.ID, item.Receiver) {
+		return nil
 	}
-	return item, item.Redrives >= 0 && fits(item.Source, item.ID, item.Receiver)
+	return item
 }
 
 func (s *Failed) failedSubject(i *Item) string {
-	return s.subject(failedMessages, Token(i.Receiver), Token(i.Source), Token(i.ID))
+	return s.subject(FailedMessages, tokens.Subject(i.Receiver), tokens.Subject(i.Source), tokens.Subject(i.ID))
 }
 
 // PutFailed puts a message whose record says FAILED on the list, with its payload, and on disk.
@@ -214,10 +211,10 @@ func (s *Failed) PutFailed(ctx context.Context, e *Entry) error {
 		return err
 	}
 	m := &nats.Msg{Subject: s.failedSubject(&item), Header: nats.Header{headerFailed: {string(head)}}, Data: data}
-	msgID := Token(e.Source) + "." + Token(e.ID) + "." + strconv.FormatUint(e.Revision, 36)
+	msgID := tokens.Subject(e.Source) + "." + tokens.Subject(e.ID) + "." + strconv.FormatUint(e.Revision, 36)
 	seq, err := s.write(ctx, m, jetstream.WithMsgID(msgID))
 	if err == nil {
-		err = s.durable(ctx, s.FailedStream(), seq)
+		err = s.durable(ctx, s.StreamName(FailedMessages), seq)
 	}
 	if err == nil {
 		s.Logger.Info("message failed", "source", e.Source, "message", e.ID, "receiver", e.Receiver, "stage", item.Stage, "reason", item.Reason, "error",
@@ -288,11 +285,6 @@ func (s *Failed) FailedEntry(ctx context.Context, i *Item) (Entry, error) {
 	return DecodeEntry(m.Data)
 }
 
-// FailedRequest returns the entry of a message on the list, as [Queues.Request] does.
-func (s *Failed) FailedRequest(ctx context.Context, e *Entry) (Entry, error) {
-	return s.FailedEntry(ctx, &Item{Receiver: e.Receiver, Source: e.Source, ID: e.ID})
-}
-
 // readFailed reads the message of an item; without a sequence it is the present one.
 func (s *Failed) readFailed(ctx context.Context, i *Item) (*jetstream.RawStreamMsg, error) {
 	m, err := jsstream.Last(ctx, s.js, s.failed, s.failedSubject(i))
@@ -322,12 +314,6 @@ func (s *Failed) Settle(ctx context.Context, i *Item, how string, keep bool) err
 	return err
 }
 
-// FailedStream returns the name of the stream of failed messages.
-func (s *Failed) FailedStream() string { return s.StreamName(failedMessages) }
-
-// FailedFilter returns the subject of all failed messages.
-func (s *Failed) FailedFilter() string { return s.subject(failedMessages, ">") }
-
 // The kinds of operations on failed messages.
 const (
 	Redrive = "redrive"
@@ -351,7 +337,7 @@ type Selection struct {
 func (s *Failed) openOperations(ctx, run context.Context) error {
 	all := registry.New(registry.Config{JS: s.js, KV: s.stateKV, Stream: s.state, Leader: s.reader, Shared: !s.Embedded, Log: s.Logger})
 	s.Operations = bulk.NewTable(all, keyOperation, maxOperations, nil)
-	return s.follows(all.Open(ctx, run, s.reader))
+	return all.Open(ctx, run, &s.running, s.reader)
 }
 
 // SelectFailed returns at most limit messages of a selection that are on the list, the oldest first, within a range of sequences.

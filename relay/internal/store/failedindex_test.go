@@ -10,7 +10,8 @@ import (
 // A message that the stream has removed because of its age is not on the list, and takes no memory.
 func TestIndexForgetsByAge(t *testing.T) {
 	now := time.Now()
-	s := &Failed{base: &base{}, index: newFailedIndex()}
+	s := &Failed{base: &base{}}
+	s.index.clear()
 	s.clock.Set(now, now)
 	old := now.Add(-failedAge - time.Minute)
 	for seq, at := range []time.Time{old, old, now, now} {

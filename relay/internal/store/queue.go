@@ -81,9 +81,9 @@ func (s *Queues) Enqueue(q Queue, e *Entry) (stored func(context.Context) (seq u
 	if err != nil {
 		return func(context.Context) (uint64, error) { return 0, err }
 	}
-	source, id := Token(e.Source), Token(e.ID)
+	source, id := tokens.Subject(e.Source), tokens.Subject(e.ID)
 	msgID := source + "." + id + "." + strconv.FormatUint(e.Revision, 36)
-	return s.beginWrite(&nats.Msg{Subject: s.subject(q, Token(e.Owner(q)), source, id), Data: data}, jetstream.WithMsgID(msgID))
+	return s.beginWrite(&nats.Msg{Subject: s.subject(q, tokens.Subject(e.Owner(q)), source, id), Data: data}, jetstream.WithMsgID(msgID))
 }
 
 // EntryOnDisk returns once an entry of a queue is on disk. The zero sequence stands for all entries.
@@ -94,11 +94,11 @@ func (s *Queues) EntryOnDisk(ctx context.Context, q Queue, seq uint64) error {
 // Filter returns the subject of a queue's entries for one receiver or sender: all of them, those of one source, or those of one
 // message.
 func (s *Queues) Filter(q Queue, owner string, sourceAndID ...string) string {
-	tokens := []string{Token(owner), "*", "*"}
+	parts := []string{tokens.Subject(owner), "*", "*"}
 	for i, of := range sourceAndID {
-		tokens[i+1] = Token(of)
+		parts[i+1] = tokens.Subject(of)
 	}
-	return s.subject(q, tokens...)
+	return s.subject(q, parts...)
 }
 
 // PartitionFilter returns the subject of the messages from senders in one partition.
@@ -116,8 +116,12 @@ func (s *Queues) First(ctx context.Context, q Queue, filter string) (*jetstream.
 	return m, jsstream.ReadError(err, "an entry")
 }
 
-// Request returns the entry of a message that a queue has, with its headers and payload, or [ErrNotFound]: no queue has a message that ended.
-func (s *Queues) Request(ctx context.Context, e *Entry) (Entry, error) {
+// Request returns the entry of a message with its headers and payload, from the list of failed messages or a queue, or [ErrNotFound]: nothing has
+// that of a message that is DONE.
+func (s *Store) Request(ctx context.Context, e *Entry) (Entry, error) {
+	if e.Status == machine.Failed {
+		return s.FailedEntry(ctx, &Item{Receiver: e.Receiver, Source: e.Source, ID: e.ID})
+	}
 	for _, q := range []Queue{ToReceiver, FromReceiver, ToSender} {
 		m, err := s.First(ctx, q, s.Filter(q, e.Owner(q), e.Source, e.ID))
 		if err != nil {
@@ -130,14 +134,11 @@ func (s *Queues) Request(ctx context.Context, e *Entry) (Entry, error) {
 	return Entry{}, ErrNotFound
 }
 
-// maxDurable is the longest consumer name that the server accepts.
-const maxDurable = 255
-
 // Durable returns the name of the consumer of a queue's entries for one receiver or sender. A name that would be too long is
 // replaced by one with a hash.
 func (s *Queues) Durable(q Queue, owner string) string {
-	name := string(q) + "_" + Token(owner)
-	if len(name) > maxDurable {
+	name := string(q) + "_" + tokens.Subject(owner)
+	if len(name) > wire.MaxName {
 		hash := sha256.Sum256([]byte(owner))
 		name = string(q) + "_=" + hex.EncodeToString(hash[:])
 	}
@@ -183,7 +184,9 @@ func (s *Queues) Backlogs(ctx context.Context, q Queue) (map[string]uint64, erro
 	found := map[string]uint64{}
 	list := s.queues[q].ListConsumers(ctx)
 	for info := range list.Info() {
-		if owner, ok := s.owner(q, info.Config.FilterSubject); ok {
+		rest, own := strings.CutPrefix(info.Config.FilterSubject, s.subject(q)+".")
+		token, _, _ := strings.Cut(rest, ".")
+		if owner, err := tokens.ParseSubject(token); own && err == nil {
 			found[owner] = waiting(info)
 		}
 	}
@@ -191,17 +194,6 @@ func (s *Queues) Backlogs(ctx context.Context, q Queue) (map[string]uint64, erro
 		return nil, fmt.Errorf("%w: count the entries of %s: %w", ErrUnavailable, q, err)
 	}
 	return found, nil
-}
-
-// owner parses a Filter.
-func (s *Queues) owner(q Queue, filter string) (string, bool) {
-	rest, ok := strings.CutPrefix(filter, s.subject(q)+".")
-	if !ok {
-		return "", false
-	}
-	token, _, _ := strings.Cut(rest, ".")
-	owner, err := ParseToken(token)
-	return owner, err == nil
 }
 
 // waiting counts the entries that a consumer has not delivered, or that are not acknowledged.
@@ -231,27 +223,11 @@ func (s *Queues) EnsureConsumer(ctx context.Context, stream string, cfg jetstrea
 	return nil
 }
 
-// Token encodes an ID as one token of a subject, as [tokens.Subject] does. The empty ID is "=".
-func Token(id string) string {
-	if id == "" {
-		return "="
-	}
-	return tokens.Subject(id)
-}
-
-// ParseToken is the inverse of [Token].
-func ParseToken(token string) (string, error) {
-	if token == "=" {
-		return "", nil
-	}
-	return tokens.ParseSubject(token)
-}
-
 // fits reports whether names can be tokens of one subject. Messages of others may have longer ones: the server ends the connection at such a subject.
 func fits(names ...string) bool {
 	length := 0
 	for _, name := range names {
-		length += len(Token(name))
+		length += len(tokens.Subject(name))
 	}
 	return length < wire.MaxSubject-256 // the rest is for the other tokens
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/jsstream"
+	"github.com/jetpull/jetpull/internal/systems"
+	"github.com/jetpull/jetpull/internal/tokens"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 )
 
@@ -32,20 +34,17 @@ type Records struct {
 }
 
 func (s *Records) recordSubject(source, id string) string {
-	return "$KV." + s.recordBucket() + "." + Token(source) + "." + Token(id)
+	return s.kvSubject(systems.RelayRecords, tokens.Subject(source)+"."+tokens.Subject(id))
 }
 
 // Create begins to store the record of a new message. created waits until it is stored. ErrConflict: a record exists.
 func (s *Records) Create(r machine.Record) (created func(context.Context) (Versioned, error)) {
-	return s.swap(Versioned{Record: r}, r)
+	return s.Swap(Versioned{Record: r}, r)
 }
 
-// Swap replaces was by next. ErrConflict: the stored record is not was. A record that has ended is kept for a limited time.
-func (s *Records) Swap(ctx context.Context, was Versioned, next machine.Record) (Versioned, error) {
-	return s.swap(was, next)(ctx)
-}
-
-func (s *Records) swap(was Versioned, next machine.Record) func(context.Context) (Versioned, error) {
+// Swap begins to replace was by next. swapped waits until next is stored. ErrConflict: the stored record is not was. A record that has ended is kept
+// for a limited time.
+func (s *Records) Swap(was Versioned, next machine.Record) (swapped func(context.Context) (Versioned, error)) {
 	data, err := json.Marshal(next)
 	if err != nil {
 		err = fmt.Errorf("write the record of %q %q: %w", next.Source, next.ID, err)
@@ -70,7 +69,7 @@ func (s *Records) swap(was Versioned, next machine.Record) func(context.Context)
 
 // OnDisk returns once a record with a revision is on disk.
 func (s *Records) OnDisk(ctx context.Context, revision uint64) error {
-	return s.durable(ctx, "KV_"+s.recordBucket(), revision)
+	return s.durable(ctx, "KV_"+s.StreamName(systems.RelayRecords), revision)
 }
 
 // Read is Load for a record that is shown to others: if the message has ended, this is on disk.
@@ -161,7 +160,7 @@ func (s *Records) NotifyEnd(r *machine.Record) {
 }
 
 func (s *Records) endSubject(source, id string) string {
-	return s.Name + ".ended." + Token(source) + "." + Token(id)
+	return s.Name + ".ended." + tokens.Subject(source) + "." + tokens.Subject(id)
 }
 
 // waitPoll is how often a waiting request reads the record without a notice.

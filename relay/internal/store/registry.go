@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +19,8 @@ import (
 	"github.com/jetpull/jetpull/internal/jsstream"
 	"github.com/jetpull/jetpull/internal/registry"
 	"github.com/jetpull/jetpull/internal/service/webhook/gate"
+	"github.com/jetpull/jetpull/internal/systems"
+	"github.com/jetpull/jetpull/internal/tokens"
 )
 
 // Order is the order in which a receiver gets messages.
@@ -90,8 +93,7 @@ type Registry struct {
 	configKV  jetstream.KeyValue
 	Receivers Table[Receiver]
 	Senders   Table[Sender]
-	index     atomic.Pointer[senderIndex]
-	changes   atomic.Uint64 // of senders
+	index     atomic.Pointer[func() *senderIndex] // builds it when it is first called after a change of a sender
 	changed   atomic.Pointer[func(q Queue, owner string)]
 }
 
@@ -117,16 +119,15 @@ func (t Table[T]) All() []T {
 }
 
 // Owners returns the names of the receivers or senders that a queue can have entries for, also of those that were deleted.
-func (s *Registry) Owners(q Queue) []Named {
+func (s *Registry) Owners(q Queue) (all []Named) {
 	if q == ToSender {
-		return s.Senders.names()
+		for _, one := range s.Senders.records.All() {
+			all = append(all, one.Named)
+		}
+		return all
 	}
-	return s.Receivers.names()
-}
-
-func (t Table[T]) names() (all []Named) {
-	for _, one := range t.records.All() {
-		all = append(all, *t.base(&one))
+	for _, one := range s.Receivers.records.All() {
+		all = append(all, one.Named)
 	}
 	return all
 }
@@ -160,13 +161,11 @@ const deletedAge = 30 * 24 * time.Hour
 
 // Put replaces the record with r's revision, and returns when this process's memory has the new one, and the disk.
 func (t Table[T]) Put(ctx context.Context, r T) error {
-	n := t.base(&r)
-	var err error
+	n, keep := t.base(&r), time.Duration(0)
 	if n.Deleted {
-		err = t.records.Expire(ctx, registry.ID{Name: n.Name}, r, n.Revision, deletedAge)
-	} else {
-		_, err = t.records.Put(ctx, registry.ID{Name: n.Name}, r, n.Revision)
+		keep = deletedAge
 	}
+	_, err := t.records.Put(ctx, registry.ID{Name: n.Name}, r, n.Revision, keep)
 	return cmp.Or(err, t.s.durable(ctx, t.s.config.CachedInfo().Config.Name, 0))
 }
 
@@ -197,15 +196,16 @@ func (s *Registry) openRegistry(ctx, run context.Context) error {
 	all := registry.New(registry.Config{JS: s.js, KV: s.configKV, Stream: s.config, Leader: s.reader, Shared: true, Log: s.Logger})
 	s.Receivers = addTable(s, all, "receiver.", ToReceiver, func(r *Receiver) *Named { return &r.Named })
 	s.Senders = addTable(s, all, "sender.", ToSender, func(r *Sender) *Named { return &r.Named })
-	return s.follows(all.Open(ctx, run, s.reader))
+	s.newIndex()
+	return all.Open(ctx, run, &s.running, s.reader)
 }
 
 // addTable adds the table of the keys with a prefix, for the owners of a queue.
 func addTable[T any](s *Registry, all *registry.Registry, prefix string, q Queue, base func(*T) *Named) Table[T] {
 	return Table[T]{s: s, prefix: prefix, base: base, records: registry.Add(all, registry.Kind[T]{
-		Prefix: prefix, Key: func(id registry.ID) string { return Token(id.Name) }, Encode: func(r T) any { return r },
+		Prefix: prefix, Key: func(id registry.ID) string { return tokens.Subject(id.Name) }, Encode: func(r T) any { return r },
 		Decode: func(e registry.Entry) (id registry.ID, r T, err error) {
-			if id.Name, err = ParseToken(strings.TrimPrefix(e.Key, prefix)); err == nil {
+			if id.Name, err = tokens.ParseSubject(strings.TrimPrefix(e.Key, prefix)); err == nil {
 				err = json.Unmarshal(e.Value, &r)
 			}
 			if name := base(&r).Name; err == nil && name != id.Name {
@@ -214,22 +214,20 @@ func addTable[T any](s *Registry, all *registry.Registry, prefix string, q Queue
 			base(&r).Revision = e.Revision
 			return id, r, err
 		},
-		Changed: func(was, is *T) { s.announce(q, base(cmp.Or(is, was)).Name) },
+		Changed: func(was, is *T) {
+			if q == ToSender {
+				s.newIndex()
+			}
+			if changed := s.changed.Load(); changed != nil {
+				(*changed)(q, base(cmp.Or(is, was)).Name)
+			}
+		},
 	})}
 }
 
 // OnChange sets a function to be called after each change of a receiver or a sender, with the queue to it. The goroutine that reads the
 // registry calls it, so it must not block.
 func (s *Registry) OnChange(changed func(q Queue, owner string)) { s.changed.Store(&changed) }
-
-func (s *Registry) announce(q Queue, owner string) {
-	if q == ToSender {
-		s.changes.Add(1)
-	}
-	if changed := s.changed.Load(); changed != nil {
-		(*changed)(q, owner)
-	}
-}
 
 // Window is the ownership of a receiver's rate window. A process writes it before its first POST, and owns the window as long as the
 // revision is its own. If it finds that of another, it does not know the times of that process's last POSTs, unless the other has left.
@@ -245,7 +243,7 @@ type Window struct {
 }
 
 func (s *Registry) windowSubject(receiver string) string {
-	return s.stateSubject("window." + Token(receiver))
+	return s.kvSubject(systems.RelayState, "window."+tokens.Subject(receiver))
 }
 
 // Window reads a window. Revision 0 means that there never was one. If the stored value cannot be decoded, it is that of an owner who
@@ -288,10 +286,9 @@ func (s *Registry) DropWindow(ctx context.Context, receiver string) error {
 	return nil
 }
 
-// senderIndex finds senders by prefix and token, however many there are. The first request after a change of a sender builds it. It has hashes of
-// tokens, so that the time of a search reveals nothing about a token.
+// senderIndex finds senders by prefix and token, however many there are. It has hashes of tokens, so that the time of a search reveals nothing
+// about a token.
 type senderIndex struct {
-	changes  uint64             // the number of changes that it includes
 	byPrefix map[string][]owner // by name
 	longest  int                // prefix, in bytes
 	tokens   map[[sha256.Size]byte]bool
@@ -329,15 +326,13 @@ func (x *senderIndex) find(source string, fits func(owner) bool) string {
 	return ""
 }
 
-func (s *Registry) senderIndex() *senderIndex {
-	x, changes := s.index.Load(), s.changes.Load()
-	if x == nil || x.changes != changes {
-		x = newSenderIndex(s.Senders.All())
-		x.changes = changes
-		s.index.Store(x)
-	}
-	return x
+// newIndex has the next search build the index. It is called after each change, so an index has all changes before the first search.
+func (s *Registry) newIndex() {
+	build := sync.OnceValue(func() *senderIndex { return newSenderIndex(s.Senders.All()) })
+	s.index.Store(&build)
 }
+
+func (s *Registry) senderIndex() *senderIndex { return (*s.index.Load())() }
 
 // OwnerOf returns the sender with the longest prefix of a source, the first by name, or "".
 func (s *Registry) OwnerOf(source string) string {

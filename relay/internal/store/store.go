@@ -23,8 +23,6 @@ import (
 )
 
 const (
-	// defaultPartitions is the default of [Config.Partitions].
-	defaultPartitions = 10
 	// maxConsumers is for the streams with a consumer for each receiver or sender. The server's own limit is 1,000.
 	maxConsumers = 100_000
 	// maxPending bounds the writes that wait for the server's answer.
@@ -96,7 +94,7 @@ const (
 	ToReceiver     Queue = systems.RelayToReceiver
 	FromReceiver   Queue = systems.RelayFromReceiver
 	ToSender       Queue = systems.RelayToSender
-	failedMessages Queue = systems.RelayFailed // no queue, but its stream is named as theirs
+	FailedMessages Queue = systems.RelayFailed // no queue, but its stream is named as theirs
 )
 
 // Open creates missing streams, and reads the registry and the list of failed messages.
@@ -109,12 +107,12 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}
-	cfg.Partitions = cmp.Or(cfg.Partitions, defaultPartitions)
+	cfg.Partitions = cmp.Or(cfg.Partitions, 10)
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	b := &base{Config: cfg, nc: nc, js: js, reader: jsstream.NewReader(js, cfg.Replicas, func(context.Context) error { return nil })}
 	s := &Store{
 		base: b, Records: &Records{base: b}, Queues: &Queues{base: b, queues: map[Queue]jetstream.Stream{}},
-		Failed: &Failed{base: b, index: newFailedIndex()}, Registry: &Registry{base: b}, stop: stop,
+		Failed: &Failed{base: b}, Registry: &Registry{base: b}, stop: stop,
 	}
 	for _, step := range []func(ctx, run context.Context) error{
 		s.create, s.syncStored, s.checkMarks, s.followClock, s.openRegistry, s.openOperations, s.followFailed,
@@ -151,13 +149,13 @@ func (s *Store) Close() {
 
 func (s *Store) create(ctx, _ context.Context) (err error) {
 	for _, q := range []Queue{FromSender, ToReceiver, FromReceiver, ToSender} {
-		c := s.streamConfig(string(q), s.subject(q)+".>")
+		c := s.streamConfig(string(q), s.Subjects(q))
 		c.Retention, c.MaxConsumers = jetstream.WorkQueuePolicy, maxConsumers
 		if q == FromSender {
 			// All senders share the IDs that the server compares, so one could have the messages of another dropped.
 			c.Duplicates = leastDuplicates
 			c.SubjectTransform = &jetstream.SubjectTransformConfig{
-				Source:      s.subject(q) + ".>",
+				Source:      s.Subjects(q),
 				Destination: fmt.Sprintf("%s.{{partition(%d)}}.>", s.subject(q), s.Partitions),
 			}
 		}
@@ -165,7 +163,7 @@ func (s *Store) create(ctx, _ context.Context) (err error) {
 			return err
 		}
 	}
-	failed := s.streamConfig(string(failedMessages), s.FailedFilter())
+	failed := s.streamConfig(string(FailedMessages), s.Subjects(FailedMessages))
 	failed.MaxAge, failed.MaxMsgsPerSubject, failed.AllowMsgTTL = failedAge, 1, true
 	records := s.streamConfig(systems.RelayRecords)
 	records.AllowMsgTTL = true
@@ -187,16 +185,13 @@ func (s *Store) checkMarks(ctx, run context.Context) error {
 	if s.Embedded {
 		return nil
 	}
-	config := s.config.CachedInfo().Config.Subjects[0]
 	marks := jsstream.Marks{
 		JS: s.js, Log: s.Logger, Streams: []jetstream.Stream{s.failed, s.config, s.state},
-		Places: []jsstream.Place{{Stream: s.config, Subject: strings.TrimSuffix(config, ">") + "seen"}, {Stream: s.state, Subject: s.stateSubject("seen")}},
+		Places: []jsstream.Place{
+			{Stream: s.config, Subject: s.kvSubject(systems.RelayConfig, "seen")}, {Stream: s.state, Subject: s.kvSubject(systems.RelayState, "seen")},
+		},
 	}
-	if err := marks.Check(ctx); err != nil {
-		return err
-	}
-	s.running.Go(func() { marks.Run(run) }) // after the check, since it replaces what that reads
-	return nil
+	return marks.Follow(ctx, run, &s.running)
 }
 
 func (s *Store) bucketConfig(name string) jetstream.StreamConfig {
@@ -223,17 +218,17 @@ func (s *base) JetStream() jetstream.JetStream { return s.js }
 // StreamName returns the name of a queue's stream.
 func (s *base) StreamName(q Queue) string { return s.Name + "_" + string(q) }
 
-func (s *base) recordBucket() string { return s.StreamName(systems.RelayRecords) }
-
-func (s *base) stateSubject(key string) string { return "$KV." + s.Name + "_state." + key }
+// kvSubject returns the subject of a key in a bucket.
+func (s *base) kvSubject(bucket, key string) string {
+	return "$KV." + s.Name + "_" + bucket + "." + key
+}
 
 func (s *base) subject(q Queue, tokens ...string) string {
-	subject := s.Name + "." + string(q)
-	for _, token := range tokens {
-		subject += "." + token
-	}
-	return subject
+	return strings.Join(append([]string{s.Name, string(q)}, tokens...), ".")
 }
+
+// Subjects returns the subject of all messages of a queue.
+func (s *base) Subjects(q Queue) string { return s.subject(q, ">") }
 
 // streamConfig returns the settings that all streams share.
 func (s *base) streamConfig(name string, subjects ...string) jetstream.StreamConfig {
@@ -284,16 +279,8 @@ func (s *base) MaxPayload() int { return max(1, int(s.nc.MaxPayload())-EntryOver
 // Now returns the time by the clock of the server, whose times are in the streams.
 func (s *base) Now() time.Time { return s.clock.Now() }
 
-// follows has Close wait for the end of a reader that has begun.
-func (s *base) follows(wait func(), err error) error {
-	if wait != nil {
-		s.running.Go(wait)
-	}
-	return err
-}
-
 func (s *base) followClock(ctx, run context.Context) error {
-	return s.follows(jsstream.FollowClock(ctx, run, s.js, "KV_"+s.Name+"_"+systems.RelayState, &s.clock))
+	return jsstream.FollowClock(ctx, run, &s.running, s.js, "KV_"+s.Name+"_"+systems.RelayState, &s.clock)
 }
 
 const (
@@ -319,7 +306,7 @@ func (s *Store) Ready(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
 	defer cancel()
-	_, err := s.write(ctx, &nats.Msg{Subject: s.stateSubject("ready")})
+	_, err := s.write(ctx, &nats.Msg{Subject: s.kvSubject(systems.RelayState, "ready")})
 	if s.Disk != nil {
 		if failure := s.Disk.SyncFailure(); failure != nil {
 			err = fmt.Errorf("%w: %w", ErrUnavailable, failure)

@@ -14,6 +14,7 @@ import (
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/service/webhook"
+	"github.com/jetpull/jetpull/relay/client"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
@@ -59,32 +60,15 @@ func (w *answers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 	return w.apply(ctx, e, event)
 }
 
-// Result is the state of a message in answers and callbacks, as in package client.
-type Result struct {
-	Source    string          `json:"source_id"`
-	ID        string          `json:"message_id"`
-	Status    string          `json:"status"`
-	Response  json.RawMessage `json:"response,omitempty"`
-	Truncated bool            `json:"truncated,omitempty"`
-	Error     *Failure        `json:"error,omitempty"`
-}
-
-// Failure is the reason why a message failed.
-type Failure struct {
-	Code    string `json:"code"`
-	Stage   string `json:"stage"`
-	Message string `json:"message"`
-}
-
 // Body returns what a sender may know of a message, in a callback or the answer to a request that waits. It has no addresses, which are for
 // operators.
-func Body(r *machine.Record) Result {
-	b := Result{Source: r.Source, ID: r.ID, Status: string(r.Status), Response: r.Response, Truncated: r.Truncated}
+func Body(r *machine.Record) client.Result {
+	b := client.Result{Source: r.Source, ID: r.ID, Status: string(r.Status), Response: r.Response, Truncated: r.Truncated}
 	if len(b.Response) == 0 {
 		b.Response = json.RawMessage("null")
 	}
 	if f := r.Failure; f != nil {
-		b.Error = &Failure{Code: string(f.Reason), Stage: string(f.Stage), Message: mask.Addresses(f.Error)}
+		b.Error = &client.Failure{Code: string(f.Reason), Stage: string(f.Stage), Message: mask.Addresses(f.Error)}
 	}
 	return b
 }
@@ -125,7 +109,7 @@ func (w *answers) callBack(ctx context.Context, name string, e *store.Entry, n i
 	if sender.CallbackEndpoint != "" { // a sender that was deleted has none
 		w.crashpoint("before-callback")
 		answer, err := w.callSender(ctx, sender, e)
-		w.cfg.Metrics.calledBack(name, w.store.Receivers.Get(e.Receiver), answer, err, w.store.Now().Sub(e.ArrivedAt))
+		w.Metrics.calledBack(name, w.store.Receivers.Get(e.Receiver), answer, err, w.store.Now().Sub(e.ArrivedAt))
 		w.log.Debug("callback", "source", e.Source, "message", e.ID, "sender", name, "result", result(answer, err), "trace", traceID(e.Trace))
 		switch {
 		case err == nil && answer.Code >= 200 && answer.Code <= 299:

@@ -17,10 +17,10 @@ import (
 // failedMessages is the FailedMessages worker: it redrives messages that failed because their receiver did not work, a limited
 // number of times. The others stay on the list until an operator decides.
 func (w *operator) failedMessages() worker {
-	worker := w.newWorker(w.store.FailedStream(), "failed_messages", w.store.FailedFilter(), true)
+	worker := w.newWorker(store.FailedMessages, "failed_messages", w.store.Subjects(store.FailedMessages), true)
 	worker.handle = func(ctx context.Context, m *jetpull.Msg, meta *jetstream.MsgMetadata) error {
-		item, ok := store.ReadItem(m.Headers(), meta.Sequence.Stream)
-		if !ok {
+		item := store.ReadItem(m.Headers(), meta.Sequence.Stream)
+		if item == nil {
 			return nil // it is off the list
 		}
 		if meta.NumDelivered == 1 {
@@ -32,7 +32,7 @@ func (w *operator) failedMessages() worker {
 		if wait := w.cfg.AutoRedrive[item.Redrives] - w.store.Now().Sub(meta.Timestamp); wait > 0 {
 			return jetpull.Retry(wait, errors.New("its redrive is not due yet"))
 		}
-		err := w.Redrive(ctx, &item)
+		err := w.Redrive(ctx, item)
 		switch {
 		case errors.Is(err, errNotRedriven):
 			return nil
@@ -88,7 +88,7 @@ func (w *operator) Redrive(ctx context.Context, item *store.Item) error {
 }
 
 // redriveRecord moves the record of a message out of FAILED and enqueues the message.
-func (w *operator) redriveRecord(ctx context.Context, e *store.Entry, item *store.Item) error {
+func (w *operator) redriveRecord(ctx context.Context, e *store.Entry, item *store.Item) (err error) {
 	switch {
 	case e.Status == machine.Failed && e.Generation == item.Redrives:
 		policy := w.policy(w.store.Receivers.Get(e.Receiver), e.Sender)
@@ -97,11 +97,9 @@ func (w *operator) redriveRecord(ctx context.Context, e *store.Entry, item *stor
 			return store.ErrConflict
 		}
 		w.crashpoint("before-redriven")
-		v, err := w.store.Swap(ctx, e.Versioned, next)
-		if err != nil {
+		if e.Versioned, err = w.store.Swap(e.Versioned, next)(ctx); err != nil {
 			return err
 		}
-		e.Versioned = v
 		w.crashpoint("after-redriven")
 	case e.Generation == item.Redrives+1 && (e.Status == machine.Arrived || e.Status == machine.Sending) && e.Attempt == 0,
 		e.Generation == item.Redrives+1 && e.Status == machine.Responded && item.Stage == machine.ToSender:
@@ -133,7 +131,7 @@ func newOperator(c *core) operator {
 			store.Skip:    w.operation(func(ctx context.Context, i *store.Item) error { return w.store.Settle(ctx, i, store.Skip, true) }),
 			store.Purge:   w.operation(func(ctx context.Context, i *store.Item) error { return w.store.Settle(ctx, i, store.Purge, false) }),
 		},
-		Process: c.node, Shared: !c.store.Embedded, Lost: c.cfg.Takeover, Now: c.store.Now, Log: c.log,
+		Process: c.Node, Shared: !c.store.Embedded, Lost: c.cfg.Takeover, Now: c.store.Now, Log: c.log,
 	})
 	return w
 }

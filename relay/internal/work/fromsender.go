@@ -54,13 +54,6 @@ const (
 	Conflict  Outcome = "conflict"
 )
 
-// Verdict is the outcome of a submitted message, and its status. With an error it is not known whether the message is stored.
-type Verdict struct {
-	Outcome Outcome
-	Status  machine.Status
-	Err     error
-}
-
 // CheckID returns the reason why an ID is not valid, or nil.
 func CheckID(what, id string) error {
 	switch {
@@ -95,12 +88,14 @@ func hash(receiver string, payload []byte) string {
 // ingest accepts messages from senders.
 type ingest struct{ *core }
 
-// intake is a message that is being accepted. First its record is created, which decides whether it is new. Then its entry for
+// Intake is a message that is being accepted. First its record is created, which decides whether it is new. Then its entry for
 // the receiver is stored, with the payload. The sender gets its answer after both. If the relay dies in between, the sender sends
 // again.
-type intake struct {
-	store.Entry
-	verdict Verdict
+type Intake struct {
+	store.Entry // that of a duplicate has the stored record
+	Outcome     Outcome
+	Err         error // with one it is not known whether the message is stored
+
 	created func(context.Context) (store.Versioned, error)
 	stored  func(context.Context) (seq uint64, err error) // its entry; nil: it needs none
 	entry   uint64                                        // the entry's sequence; 0: it needs none, or had one on disk
@@ -109,10 +104,10 @@ type intake struct {
 
 // Submit stores messages from senders in their order. It stores the messages of a call together, which takes little longer than
 // one.
-func (w *ingest) Submit(ctx context.Context, offers []Offer) []Verdict {
+func (w *ingest) Submit(ctx context.Context, offers []Offer) []*Intake {
 	// If the sender goes away, the record must still get its entry. The store bounds each wait.
 	ctx = context.WithoutCancel(ctx)
-	all, verdicts := make([]*intake, len(offers)), make([]Verdict, len(offers))
+	all := make([]*Intake, len(offers))
 	for i, o := range offers {
 		all[i] = w.create(ctx, o, w.store.Now(), trace.SpanKindProducer)
 	}
@@ -120,16 +115,13 @@ func (w *ingest) Submit(ctx context.Context, offers []Offer) []Verdict {
 		w.route(ctx, in)
 	}
 	w.finish(ctx, all...)
-	for i, in := range all {
-		verdicts[i] = in.verdict
-	}
-	return verdicts
+	return all
 }
 
 // fromSender is the FromSender worker of one partition: it drops duplicates, creates the record of a message and enqueues it for
 // its receiver.
 func (w *ingest) fromSender(partition int) worker {
-	worker := w.newWorker(w.store.StreamName(store.FromSender), fmt.Sprintf("from_sender_%d", partition), w.store.PartitionFilter(partition), true)
+	worker := w.newWorker(store.FromSender, fmt.Sprintf("from_sender_%d", partition), w.store.PartitionFilter(partition), true)
 	worker.opts = append(worker.opts, jetpull.OrderedBy(func(m *jetpull.Msg) string { return m.Subject() }))
 	worker.handle = func(ctx context.Context, m *jetpull.Msg, meta *jetstream.MsgMetadata) error {
 		o, err := parseOffer(m.Subject(), m.Headers(), m.Data())
@@ -137,7 +129,7 @@ func (w *ingest) fromSender(partition int) worker {
 			err = fmt.Errorf("the payload has %d bytes: %d are the most", len(o.Payload), most)
 		}
 		if err != nil {
-			w.cfg.Metrics.ingest.WithLabelValues("malformed").Inc()
+			w.Metrics.ingest.WithLabelValues("malformed").Inc()
 			w.cfg.Reporter.Report(ctx, fmt.Errorf("a message that was published cannot be read: %w", err), "subject", m.Subject())
 			return w.store.Quarantine(ctx, m.Subject(), meta.Sequence.Stream, m.Data(), err)
 		}
@@ -150,7 +142,7 @@ func (w *ingest) fromSender(partition int) worker {
 			in := w.create(ctx, o, meta.Timestamp, trace.SpanKindConsumer)
 			w.route(ctx, in)
 			w.finish(ctx, in)
-			return in.verdict.Err
+			return in.Err
 		})
 	}
 	return worker
@@ -173,8 +165,8 @@ func parseOffer(subject string, h nats.Header, payload []byte) (Offer, error) {
 }
 
 // create begins to store the record of a message.
-func (w *ingest) create(ctx context.Context, o Offer, at time.Time, kind trace.SpanKind) *intake {
-	in := &intake{}
+func (w *ingest) create(ctx context.Context, o Offer, at time.Time, kind trace.SpanKind) *Intake {
+	in := &Intake{}
 	_, o.Trace, in.end = spans.BeginMessage(context.Background(), tracer, "message", o.Trace, trace.WithSpanKind(kind),
 		about(o.Source, o.ID, o.Receiver))
 	in.Entry = store.Entry{Headers: o.Headers, Trace: o.Trace, Payload: o.Payload}
@@ -185,7 +177,7 @@ func (w *ingest) create(ctx context.Context, o Offer, at time.Time, kind trace.S
 	receiver, err := w.store.Receivers.Find(ctx, o.Receiver)
 	switch {
 	case err != nil:
-		in.verdict.Err = err
+		in.Err = err
 		return in
 	case receiver.Gone():
 		in.Record, _ = machine.Next(in.Record, machine.Event{
@@ -203,31 +195,31 @@ func (w *ingest) create(ctx context.Context, o Offer, at time.Time, kind trace.S
 // route waits for the record of a message and begins to enqueue the message for its receiver. It skips a record in a later
 // status, which belongs to a duplicate, or to this worker's message after a crash behind the enqueue. It enqueues an ARRIVED
 // message again only if a process died before the enqueue, so that no entry waits.
-func (w *ingest) route(ctx context.Context, in *intake) {
-	if in.verdict.Err != nil {
+func (w *ingest) route(ctx context.Context, in *Intake) {
+	if in.Err != nil {
 		return
 	}
 	err := w.decideNew(ctx, in)
 	w.crashpoint("after-create")
 	switch {
-	case err != nil || in.verdict.Outcome == Conflict:
+	case err != nil || in.Outcome == Conflict:
 	case in.Status == machine.Failed && in.Failure.Stage == machine.FromSender:
 		err = w.follow(ctx, &in.Entry)
 	case in.Status == machine.Arrived && in.Attempt == 0:
-		if in.verdict.Outcome == Duplicate {
+		if in.Outcome == Duplicate {
 			in.entry, err = w.waits(ctx, &in.Record)
 		}
 		if err == nil && in.entry == 0 {
 			in.stored = w.store.Enqueue(store.ToReceiver, &in.Entry)
 		}
 	}
-	in.verdict.Err = err
+	in.Err = err
 }
 
 // decideNew waits for the record of a message. If there was one already, it takes that one.
-func (w *ingest) decideNew(ctx context.Context, in *intake) (err error) {
+func (w *ingest) decideNew(ctx context.Context, in *Intake) (err error) {
 	ours := in.Record
-	in.verdict.Outcome = Accepted
+	in.Outcome = Accepted
 	in.Versioned, err = in.created(ctx)
 	if errors.Is(err, store.ErrConflict) {
 		in.Versioned, err = w.store.Load(ctx, ours.Source, ours.ID)
@@ -235,18 +227,15 @@ func (w *ingest) decideNew(ctx context.Context, in *intake) (err error) {
 		case errors.Is(err, store.ErrMalformed):
 			// It is not known whether the record belongs to the same message. A retry would block the source for ever.
 			w.cfg.Reporter.Report(ctx, err, "source", ours.Source, "message", ours.ID)
-			in.verdict.Outcome, err = Conflict, nil
+			in.Outcome, err = Conflict, nil
 		case err != nil:
 		case in.Hash != ours.Hash:
-			in.verdict.Outcome = Conflict
+			in.Outcome = Conflict
 		default:
-			in.verdict.Outcome = Duplicate
+			in.Outcome = Duplicate
 		}
 	}
-	if err == nil {
-		in.verdict.Status = in.Status
-	}
-	if err == nil && in.verdict.Outcome == Conflict {
+	if err == nil && in.Outcome == Conflict {
 		w.log.Warn("another message under the same ID is dropped", "source", ours.Source, "message", ours.ID)
 	}
 	return err
@@ -254,15 +243,15 @@ func (w *ingest) decideNew(ctx context.Context, in *intake) (err error) {
 
 // finish waits until messages are in their queue, and on disk with their records. A message that was a duplicate may be one that another
 // request waits for.
-func (w *ingest) finish(ctx context.Context, all ...*intake) {
+func (w *ingest) finish(ctx context.Context, all ...*Intake) {
 	var record, entry uint64
 	for _, in := range all {
 		if in.stored != nil {
-			in.entry, in.verdict.Err = in.stored(ctx)
+			in.entry, in.Err = in.stored(ctx)
 			w.lanes.wake(store.ToReceiver, in.Receiver) // also if the server has not confirmed the entry, which may be stored
 			w.crashpoint("after-route")
 		}
-		if in.verdict.Err == nil && in.verdict.Outcome != Conflict {
+		if in.Err == nil && in.Outcome != Conflict {
 			record, entry = max(record, in.Revision), max(entry, in.entry)
 		}
 	}
@@ -273,12 +262,12 @@ func (w *ingest) finish(ctx context.Context, all ...*intake) {
 		err = cmp.Or(w.store.EntryOnDisk(ctx, store.ToReceiver, entry), <-records)
 	}
 	for _, in := range all {
-		in.verdict.Err = cmp.Or(in.verdict.Err, err)
-		if in.end(in.verdict.Err); in.verdict.Err != nil {
+		in.Err = cmp.Or(in.Err, err)
+		if in.end(in.Err); in.Err != nil {
 			continue
 		}
-		w.cfg.Metrics.ingest.WithLabelValues(string(in.verdict.Outcome)).Inc()
-		w.log.Debug("message from a sender", "source", in.Source, "message", in.ID, "receiver", in.Receiver, "outcome", in.verdict.Outcome, "trace",
+		w.Metrics.ingest.WithLabelValues(string(in.Outcome)).Inc()
+		w.log.Debug("message from a sender", "source", in.Source, "message", in.ID, "receiver", in.Receiver, "outcome", in.Outcome, "trace",
 			traceID(in.Trace))
 	}
 }

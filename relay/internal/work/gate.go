@@ -243,7 +243,8 @@ func (w *Workers) MessageWait(ctx context.Context, m *machine.Record) (*gate.Wai
 		return wait, nil
 	}
 	if r.Order != store.OrderNone {
-		if behind, err := w.behind(ctx, m); behind || err != nil {
+		first, err := w.store.First(ctx, store.ToReceiver, w.store.Filter(store.ToReceiver, m.Receiver, m.Source))
+		if err != nil || first != nil && first.Subject != w.store.Filter(store.ToReceiver, m.Receiver, m.Source, m.ID) {
 			return &gate.Wait{For: ForOrder}, err
 		}
 	}
@@ -252,10 +253,4 @@ func (w *Workers) MessageWait(ctx context.Context, m *machine.Record) (*gate.Wai
 		wait = &gate.Wait{For: ForRetry, Until: m.NextAt}
 	}
 	return wait, nil
-}
-
-// behind reports whether an earlier message of the source waits for the receiver.
-func (w *Workers) behind(ctx context.Context, m *machine.Record) (bool, error) {
-	first, err := w.store.First(ctx, store.ToReceiver, w.store.Filter(store.ToReceiver, m.Receiver, m.Source))
-	return first != nil && first.Subject != w.store.Filter(store.ToReceiver, m.Receiver, m.Source, m.ID), err
 }

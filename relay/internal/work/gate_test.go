@@ -98,7 +98,7 @@ func TestTakeOverOfAWindow(t *testing.T) {
 		now := time.Now()
 		begin := func(found store.Window) time.Duration {
 			g := newTestGate()
-			g.w = &core{cfg: Config{Rules: Rules{Takeover: 4 * time.Second}}, node: "me", log: slog.New(slog.DiscardHandler)}
+			g.w = &core{cfg: Config{Rules: Rules{Takeover: 4 * time.Second}}, Node: "me", log: slog.New(slog.DiscardHandler)}
 			taken := claim("pin", r, found, 4*time.Second)
 			taken.Revision = 2
 			g.takeOver(taken, now)
@@ -124,7 +124,7 @@ func TestLargeWindowIsHandedOver(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close()
 	open := func(node string) *receiverGate {
-		w := &core{ctx: t.Context(), cfg: Config{Rules: Rules{Takeover: time.Minute}}, store: s, log: slog.New(slog.DiscardHandler), node: node}
+		w := &core{ctx: t.Context(), cfg: Config{Rules: Rules{Takeover: time.Minute}}, store: s, log: slog.New(slog.DiscardHandler), Node: node}
 		g := newGate(w, r.Name)
 		g.pin, g.confirm = node, func(context.Context) (string, error) { return node, nil }
 		require.NoError(t, g.ensureOwner(t.Context(), r))

@@ -43,9 +43,8 @@ type laneKey struct {
 // lane is the worker of one receiver or sender. One goroutine runs it, and another ends it when it is idle.
 type lane struct {
 	laneKey
-	gate    *receiverGate // only a lane that sends to a receiver uses it
-	restart func()        // ends the present run, after which the lane begins again with the present configuration of its receiver
-	woken   bool          // guarded by lanes.mu: the queue may have got an entry since this was reset
+	gate  *receiverGate // only a lane that sends to a receiver uses it
+	woken bool          // guarded by lanes.mu: the queue may have got an entry since this was reset
 }
 
 // wake starts the lane of a receiver or sender, or makes it look at its queue again.
@@ -84,8 +83,7 @@ func (w *Workers) startLane(one *lane) {
 func (w *Workers) runLane(one *lane) {
 	run, restart := context.WithCancel(w.ctx)
 	defer restart()
-	one.restart = restart
-	worker := w.laneWorker(one)
+	worker := w.laneWorker(one, restart)
 	worker.consumer.InactiveThreshold = consumerIdle
 	consuming, stop := context.WithCancel(context.WithoutCancel(w.ctx)) // ends after w.ctx: see receiverGate.stop
 	var idle sync.WaitGroup
@@ -98,14 +96,14 @@ func (w *Workers) runLane(one *lane) {
 	idle.Wait()
 }
 
-func (w *Workers) laneWorker(one *lane) worker {
+func (w *Workers) laneWorker(one *lane, restart func()) worker {
 	switch one.queue {
 	case store.FromReceiver:
 		return w.fromReceiverAsync(one.owner)
 	case store.ToSender:
 		return w.toSender(one.owner)
 	default:
-		return w.toReceiver(one)
+		return w.toReceiver(one, restart)
 	}
 }
 
@@ -176,9 +174,9 @@ func (w *Workers) changed(q store.Queue, owner string) {
 func (w *Workers) dropMetrics(q store.Queue, owner string) {
 	switch {
 	case q == store.ToSender && w.store.Senders.Get(owner).Gone():
-		w.cfg.Metrics.forget("sender", owner)
+		w.Metrics.forget("sender", owner)
 	case q != store.ToSender && w.store.Receivers.Get(owner).Gone():
-		w.cfg.Metrics.forget("receiver", owner)
+		w.Metrics.forget("receiver", owner)
 	}
 }
 

@@ -32,9 +32,12 @@ type Metrics struct {
 
 var buckets = prometheus.ExponentialBuckets(0.0005, 2, 20) // 0.5 ms to 262 s
 
-// NewMetrics returns metrics with a registry of their own.
-func NewMetrics() *Metrics {
+// newMetrics returns metrics with a registry of their own.
+func newMetrics(w *Workers) *Metrics {
 	set := metrics.New("relay", buckets)
+	set.Registry.MustRegister(metrics.Gauges(w.collect), prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "relay_events_lost_total", Help: "Events that could not be sent to the operator's URL.",
+	}, func() float64 { return float64(w.cfg.Events.Lost()) }))
 	return &Metrics{
 		answers: map[string]*answerTimes{},
 		Set:     set,
@@ -82,11 +85,10 @@ func (m *Metrics) attempted(receiver string, a *webhook.Answer, err error, took 
 	} else if t.refused == 1 {
 		t.since = time.Now()
 	}
-	if a == nil {
-		return
+	if a != nil {
+		t.last[t.count%maxAnswerTimes] = took
+		t.count++
 	}
-	t.last[t.count%maxAnswerTimes] = took
-	t.count++
 }
 
 // maxAnswerTimes is the number of last answers from which the times of a receiver are computed.
@@ -121,21 +123,18 @@ type Answers struct {
 // Seen returns what this process has seen of a receiver.
 func (m *Metrics) Seen(receiver string) (seen Seen) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	t := m.answers[receiver]
 	if t == nil {
-		m.mu.Unlock()
 		return seen
 	}
-	now := *t
-	m.mu.Unlock()
-	if seen.Refused = &now.refused; now.refused > 0 {
-		seen.RefusedSince = now.since
+	if seen.Refused = new(t.refused); t.refused > 0 {
+		seen.RefusedSince = t.since
 	}
-	if now.count > 0 {
-		took := now.last[:min(now.count, maxAnswerTimes)]
-		slices.Sort(took)
+	if t.count > 0 {
+		took := slices.Sorted(slices.Values(t.last[:min(t.count, maxAnswerTimes)]))
 		rank := func(percent int) float64 { return took[(len(took)*percent+99)/100-1].Seconds() }
-		seen.Answers = &Answers{now.count, len(took), rank(50), rank(99)}
+		seen.Answers = &Answers{t.count, len(took), rank(50), rank(99)}
 	}
 	return seen
 }
@@ -179,12 +178,6 @@ var (
 
 // scrapeTimeout bounds the requests that a scrape makes to the server.
 const scrapeTimeout = 2 * time.Second
-
-func (m *Metrics) observe(w *Workers) {
-	m.Registry.MustRegister(metrics.Gauges(w.collect), prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "relay_events_lost_total", Help: "Events that could not be sent to the operator's URL.",
-	}, func() float64 { return float64(w.cfg.Events.Lost()) }))
-}
 
 func (w *Workers) collect(gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
@@ -233,9 +226,6 @@ func (w *Workers) collectQueues(ctx context.Context, gauge func(d *prometheus.De
 		}
 	}
 }
-
-// Metrics returns the metrics of this process.
-func (w *Workers) Metrics() *Metrics { return w.cfg.Metrics }
 
 // The events that are sent to the operator's URL.
 const (

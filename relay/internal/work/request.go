@@ -35,12 +35,6 @@ func WebhookID(source, id string) string {
 	return httpserve.EscapeID(source) + "/" + httpserve.EscapeID(id)
 }
 
-// reservedHeader reports whether a header of requests to receivers belongs to the relay or to the connection. A sender must not set it.
-func reservedHeader(name string) bool {
-	name = http.CanonicalHeaderKey(name)
-	return webhook.OfConnection(name) || strings.HasPrefix(name, "Webhook-") || strings.HasPrefix(name, "Relay-")
-}
-
 // maxHeaders bounds the names and values of a sender's headers, in bytes.
 const maxHeaders = 16 << 10
 
@@ -53,7 +47,7 @@ func CheckHeaders(headers map[string]string) error {
 		switch {
 		case !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value):
 			return fmt.Errorf("header %q is not one that HTTP can carry", name)
-		case reservedHeader(name):
+		case webhook.OfConnection(name) || strings.HasPrefix(name, webhook.HeaderPrefix) || strings.HasPrefix(name, "Relay-"):
 			return fmt.Errorf("header %q is the relay's", name)
 		case names[name]:
 			return fmt.Errorf("header %q is given twice", name)
@@ -91,24 +85,21 @@ const (
 // get asks a receiver's status endpoint about a message.
 func (w *core) get(ctx context.Context, r store.Receiver, e *store.Entry) (*webhook.Answer, error) {
 	h := http.Header{"User-Agent": {userAgent}}
+	escape := func(id string) string { return strings.ReplaceAll(url.QueryEscape(id), "+", "%20") }
 	target := strings.NewReplacer(SourcePlaceholder, escape(e.Source), MessagePlaceholder, escape(e.ID)).Replace(r.StatusEndpoint)
 	answer, err := w.exchange(ctx, "poll", e, r.Secrets, WebhookID(e.Source, e.ID), webhook.Request{
 		Identity: identity(r), Method: http.MethodGet, URL: target, Header: h, Timeout: r.Timeout, Limit: w.maxResponse(),
 	})
-	w.log.Debug("poll", "node", w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "result", result(answer, err), "trace",
+	w.log.Debug("poll", "node", w.Node, "source", e.Source, "message", e.ID, "receiver", r.Name, "result", result(answer, err), "trace",
 		traceID(e.Trace))
 	if err != nil {
 		return nil, err
 	}
-	w.cfg.Metrics.polls.WithLabelValues(r.Name, metrics.Class(answer.Code)).Inc()
+	w.Metrics.polls.WithLabelValues(r.Name, metrics.Class(answer.Code)).Inc()
 	if unknown(answer) {
 		return nil, answer.Broken
 	}
 	return answer, nil
-}
-
-func escape(id string) string {
-	return strings.ReplaceAll(url.QueryEscape(id), "+", "%20")
 }
 
 // verdict is what the end of a POST means.
@@ -195,16 +186,14 @@ func (w *core) maxResponse() int {
 	return min(w.cfg.MaxResponse, (w.store.MaxPayload()-len(`""`))/maxEscape)
 }
 
-// nested returns JSON a few levels deeper, as in records, answers and callbacks. JSON that is nested too deep there cannot be
-// decoded.
-func nested(value []byte) []byte { return slices.Concat([]byte("[[[["), value, []byte("]]]]")) }
-
-// response returns the body of an answer for the sender: the receiver's JSON, or its text as a string.
+// response returns the body of an answer for the sender: the receiver's JSON, or its text as a string. JSON that is nested too deep to be decoded a
+// few levels deeper, in records, answers and callbacks, counts as text.
 func response(a *webhook.Answer) json.RawMessage {
+	nested := func() []byte { return slices.Concat([]byte("[[[["), a.Body, []byte("]]]]")) }
 	switch {
 	case len(a.Body) == 0:
 		return nil
-	case !a.Truncated && utf8.Valid(a.Body) && json.Valid(a.Body) && json.Valid(nested(a.Body)):
+	case !a.Truncated && utf8.Valid(a.Body) && json.Valid(a.Body) && json.Valid(nested()):
 		return a.Body
 	}
 	// Marshal cannot fail for a string of valid UTF-8.

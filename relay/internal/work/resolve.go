@@ -15,14 +15,9 @@ import (
 // grace is added to the time after which a POST is over, for the network and for differences between the clocks of two processes.
 const grace = time.Second
 
-// inFlight returns how long the POST of a SENDING may still be in flight, whichever process has made it.
-func (w *core) inFlight(r store.Receiver, e *store.Entry) time.Duration {
-	return e.SentAt.Add(sendWithin + r.Timeout + grace).Sub(w.store.Now())
-}
-
 // resolve finds the outcome of a POST without an answer.
 func (t *toReceiver) resolve(ctx context.Context, e *store.Entry) error {
-	r, err := t.w.store.Receivers.Find(ctx, t.name)
+	r, err := t.w.store.Receivers.Find(ctx, t.owner)
 	if err != nil {
 		return err
 	}
@@ -40,7 +35,9 @@ func (t *toReceiver) resolve(ctx context.Context, e *store.Entry) error {
 			return err
 		}
 	}
-	if wait := t.w.inFlight(r, e); wait > 0 && (!asked || event.Kind == machine.NeverSeen) {
+	// The POST may be in flight for this long, whichever process has made it.
+	wait := e.SentAt.Add(sendWithin + r.Timeout + grace).Sub(t.w.store.Now())
+	if wait > 0 && (!asked || event.Kind == machine.NeverSeen) {
 		return jetpull.Retry(wait, errors.New("a POST without an answer may still be in flight"))
 	}
 	switch {

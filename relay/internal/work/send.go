@@ -36,18 +36,17 @@ const (
 
 // toReceiver is the ToReceiver worker of one receiver. Its pin makes it the only one that sends.
 type toReceiver struct {
+	*lane
 	w       *core
-	name    string
-	gate    *receiverGate
-	restart func()      // ends the run of its lane, which begins again
-	order   store.Order // as that run was started
+	restart func()      // ends this run of the lane, which begins again with the present configuration of its receiver
+	order   store.Order // as this run was started
 	asked   sync.Map    // when the outcome of a POST was first requested, by the revision of its SENDING
 }
 
-func (w *core) toReceiver(one *lane) worker {
+func (w *core) toReceiver(one *lane, restart func()) worker {
 	r := w.store.Receivers.Get(one.owner)
-	t := &toReceiver{w: w, name: one.owner, gate: one.gate, restart: one.restart, order: r.Order}
-	worker := w.entryWorker(store.ToReceiver, t.name, true, t.deliver)
+	t := &toReceiver{lane: one, w: w, restart: restart, order: r.Order}
+	worker := w.entryWorker(store.ToReceiver, t.owner, true, t.deliver)
 	worker.opts = append(worker.opts, jetpull.OnPin(t.gate.pinned), jetpull.OnUnpin(func(e jetpull.PinEvent) { t.gate.unpin(e.ID) }))
 	if ordered(r.Order) {
 		worker.opts = append(worker.opts, jetpull.OrderedBy(sourceToken), jetpull.Prefetch(max(orderedWindow, w.cfg.Concurrency)),
@@ -77,7 +76,7 @@ func (t *toReceiver) deliver(ctx context.Context, m *jetpull.Msg, meta *jetstrea
 	}
 	source := ""
 	if ordered(t.order) {
-		source = t.w.store.Filter(store.ToReceiver, t.name, e.Source)
+		source = t.w.store.Filter(store.ToReceiver, t.owner, e.Source)
 	}
 	return t.w.inOrder(ctx, m, store.ToReceiver, source, func() error {
 		// Nothing is stored of what follows from an entry that a loss of power can still take: the message would be in no queue.
@@ -206,8 +205,8 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, p permit, event m
 		t.disable(ctx, r)
 	}
 	t.gate.hold(v.hold)
-	t.w.cfg.Metrics.attempted(r.Name, answer, err, took)
-	t.w.log.Debug("attempt", "node", t.w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "attempt", e.Attempt, "code", event.Note.Code,
+	t.w.Metrics.attempted(r.Name, answer, err, took)
+	t.w.log.Debug("attempt", "node", t.w.Node, "source", e.Source, "message", e.ID, "receiver", r.Name, "attempt", e.Attempt, "code", event.Note.Code,
 		"error", event.Note.Error, "trace", traceID(e.Trace))
 	return t.conclude(ctx, e, event)
 }
@@ -215,7 +214,7 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, p permit, event m
 // outdated reports whether the POST may not be made any more, because of the time that it took to write SENDING. Another process may now have
 // the entry, or the window, without knowledge of this POST, or the receiver was configured again.
 func (t *toReceiver) outdated(e *store.Entry, r store.Receiver) bool {
-	now := t.w.store.Receivers.Get(t.name)
+	now := t.w.store.Receivers.Get(t.owner)
 	return t.w.store.Now().Sub(e.SentAt) > sendWithin || now.Revision != r.Revision || r.RateLimit > 0 && !t.gate.fresh()
 }
 
@@ -230,10 +229,10 @@ func (t *toReceiver) disable(ctx context.Context, r store.Receiver) {
 	switch err := t.w.store.Receivers.Put(ctx, r); {
 	case errors.Is(err, store.ErrConflict):
 	case err != nil:
-		t.w.log.Warn("a receiver that answered 410 could not be disabled", "receiver", t.name, "error", err)
+		t.w.log.Warn("a receiver that answered 410 could not be disabled", "receiver", t.owner, "error", err)
 	default:
-		t.w.cfg.Reporter.Report(ctx, errors.New("a receiver answered 410 and is disabled"), "receiver", t.name)
-		t.w.notify(event{Event: eventDisabled, Receiver: t.name, Reason: "answered 410"})
+		t.w.cfg.Reporter.Report(ctx, errors.New("a receiver answered 410 and is disabled"), "receiver", t.owner)
+		t.w.notify(event{Event: eventDisabled, Receiver: t.owner, Reason: "answered 410"})
 	}
 }
 
@@ -280,7 +279,7 @@ func (w *core) advance(ctx context.Context, e *store.Entry, next machine.Record)
 		return err
 	}
 	if e.Status == machine.Responded || e.Status == machine.Done {
-		w.cfg.Metrics.responses.WithLabelValues(e.Receiver).Observe(max(0, w.store.Now().Sub(e.ArrivedAt)).Seconds())
+		w.Metrics.responses.WithLabelValues(e.Receiver).Observe(max(0, w.store.Now().Sub(e.ArrivedAt)).Seconds())
 	}
 	return w.follow(ctx, e)
 }
@@ -289,7 +288,7 @@ func (w *core) advance(ctx context.Context, e *store.Entry, next machine.Record)
 // lose the outcome of a POST, or the fact that it has made none. repeated says that it had to.
 func (w *core) swap(ctx context.Context, e *store.Entry, next machine.Record) (repeated bool, err error) {
 	for ; ; repeated = true {
-		v, err := w.store.Swap(ctx, e.Versioned, next)
+		v, err := w.store.Swap(e.Versioned, next)(ctx)
 		if repeated && errors.Is(err, store.ErrConflict) {
 			// The previous write may have been stored, and its answer lost. No other process writes this time.
 			v, err = w.store.Load(ctx, e.Source, e.ID)

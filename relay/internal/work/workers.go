@@ -69,16 +69,17 @@ type Config struct {
 	Client   Client
 	Logger   *slog.Logger
 	Reporter Reporter
-	Metrics  *Metrics
 	Events   *events.Sender // to the operator; nil: none are sent
 }
 
 // core is shared by all workers.
 type core struct {
+	Metrics *Metrics
+	Node    string // the name of the workers, which differs from those of other processes and of earlier runs of this one
+
 	cfg   Config
 	store *store.Store
 	log   *slog.Logger
-	node  string
 	lanes *lanes
 
 	lost     atomic.Int64 // records that the store has lost, since the last report
@@ -100,11 +101,11 @@ type Workers struct {
 
 // Start starts all workers.
 func Start(ctx context.Context, s *store.Store, cfg Config) *Workers {
-	c := &core{cfg: cfg, store: s, log: cfg.Logger, node: nuid.Next(), failures: map[event]int{}}
+	c := &core{cfg: cfg, store: s, log: cfg.Logger, Node: nuid.Next(), failures: map[event]int{}}
 	w := &Workers{core: c, ingest: ingest{c}, answers: answers{c}, operator: newOperator(c)}
 	c.lanes = &lanes{start: w.startLane, running: map[laneKey]*lane{}}
 	w.ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
-	cfg.Metrics.observe(w)
+	c.Metrics = newMetrics(w)
 	for partition := range s.Partitions {
 		w.running.Go(func() { w.consume(w.ctx, w.fromSender(partition)) })
 	}
@@ -115,9 +116,6 @@ func Start(ctx context.Context, s *store.Store, cfg Config) *Workers {
 	w.running.Go(func() { watch.Every(w.ctx, failedEvery, w.reportCounts) })
 	return w
 }
-
-// Node returns the name of these workers, which differs from those of other processes and of earlier runs of this one.
-func (w *Workers) Node() string { return w.node }
 
 // Close stops all workers. Messages that no handler has begun are handed back at once, and Close waits for requests in flight.
 func (w *Workers) Close() {
@@ -135,7 +133,7 @@ type worker struct {
 	opts     []jetpull.SubscribeOption
 }
 
-func (w *core) newWorker(stream, durable, filter string, pinned bool) worker {
+func (w *core) newWorker(q store.Queue, durable, filter string, pinned bool) worker {
 	c := jetstream.ConsumerConfig{
 		Durable: durable, FilterSubject: filter, AckPolicy: jetstream.AckExplicitPolicy, AckWait: w.cfg.Takeover,
 		MaxDeliver: -1, MaxAckPending: maxAckPending, MaxWaiting: 512,
@@ -149,7 +147,7 @@ func (w *core) newWorker(stream, durable, filter string, pinned bool) worker {
 		// Consume ends its pulls in time without MaxWait. It prevents a warning of Subscribe.
 		opts = append(opts, jetpull.Group(group), jetpull.MaxWait(w.cfg.Takeover/2))
 	}
-	return worker{stream: stream, consumer: c, opts: opts}
+	return worker{stream: w.store.StreamName(q), consumer: c, opts: opts}
 }
 
 // entryWorker returns the worker of a queue's entries for one receiver or sender. It moves an entry that cannot be decoded to the
@@ -157,7 +155,7 @@ func (w *core) newWorker(stream, durable, filter string, pinned bool) worker {
 func (w *core) entryWorker(q store.Queue, owner string, pinned bool,
 	deliver func(context.Context, *jetpull.Msg, *jetstream.MsgMetadata, *store.Entry) error,
 ) worker {
-	worker := w.newWorker(w.store.StreamName(q), w.store.Durable(q, owner), w.store.Filter(q, owner), pinned)
+	worker := w.newWorker(q, w.store.Durable(q, owner), w.store.Filter(q, owner), pinned)
 	worker.handle = func(ctx context.Context, m *jetpull.Msg, meta *jetstream.MsgMetadata) error {
 		e, err := store.DecodeEntry(m.Data())
 		if err != nil {
@@ -265,6 +263,6 @@ func OnCrashpoint(f func(node, point string)) { onCrashpoint.Store(&f) }
 
 func (w *core) crashpoint(point string) {
 	if f := onCrashpoint.Load(); f != nil {
-		(*f)(w.node, point)
+		(*f)(w.Node, point)
 	}
 }

@@ -100,7 +100,7 @@ func load(cmd *cobra.Command, from broker.Sources, withConsole bool) (serve.Proc
 }
 
 // withoutEffect are flags of webhook-broker that are accepted, since its users have them in their scripts.
-var withoutEffect = []string{"migrate", "command", "stop-on-conf-change", "do-not-watch-conf-change"}
+var withoutEffect = []string{"migrate", "stop-on-conf-change", "do-not-watch-conf-change"}
 
 func addOriginalFlags(flags *pflag.FlagSet) {
 	flags.String("migrate", "", "")
@@ -108,11 +108,11 @@ func addOriginalFlags(flags *pflag.FlagSet) {
 	flags.Bool("do-not-watch-conf-change", false, "")
 	flags.Func("command", "", func(command string) error {
 		if command != "broker" {
-			return fmt.Errorf("--command %q is not known: this command runs a broker, which prunes by itself (--prune-message-retention-days)", command)
+			return errors.New("only broker is known: this command runs a broker, which prunes by itself (--prune-message-retention-days)")
 		}
 		return nil
 	})
-	for _, name := range withoutEffect {
+	for _, name := range append(withoutEffect, "command") {
 		_ = flags.MarkHidden(name) // it exists
 	}
 }
@@ -125,7 +125,7 @@ func WithOriginalFlags(args []string) []string {
 	args = slices.Clone(args)
 	for i, arg := range args {
 		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
-		if strings.HasPrefix(arg, "-") && (name == "config" || slices.Contains(withoutEffect, name)) {
+		if strings.HasPrefix(arg, "-") && (name == "config" || name == "command" || slices.Contains(withoutEffect, name)) {
 			args[i] = "-" + arg
 		}
 	}
