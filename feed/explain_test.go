@@ -195,10 +195,10 @@ func TestPlansAreKept(t *testing.T) {
 		require.LessOrEqual(t, k.Custom, 5, "PostgreSQL first plans five calls:\n%s", k.Statement)
 	}
 	var plan []string
-	for _, statement := range []string{"SET plan_cache_mode = force_generic_plan", "PREPARE fetch AS " + r.queries[0].sql} {
+	for _, statement := range []string{"SET plan_cache_mode = force_generic_plan", "PREPARE kept AS " + r.queries[0].sql} {
 		require.NoError(t, s.sql.DB.Exec(statement).Error)
 	}
-	require.NoError(t, s.sql.DB.Raw("EXPLAIN EXECUTE fetch(NULL, NULL, NULL, NULL, NULL, NULL)").Scan(&plan).Error)
+	require.NoError(t, s.sql.DB.Raw("EXPLAIN EXECUTE kept(NULL, NULL, NULL, NULL, NULL, NULL)").Scan(&plan).Error)
 	require.NotContains(t, strings.Join(plan, "\n"), "Join Filter")
 }
 

@@ -84,7 +84,7 @@ func storedStarts(e *Engine, part []*attempt, stored []bool, err error) {
 		case err != nil && sqlstore.Refused(err): // nothing can be stored of this item
 			runAttempt(e, a)
 		case err != nil || !stored[i]:
-			a.abandoned = true
+			a.abandoned, a.h.skipped = true, true
 			e.saved([]*attempt{a})
 		case now.After(a.until): // too late to begin
 			a.item.Version++

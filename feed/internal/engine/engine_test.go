@@ -259,6 +259,18 @@ func TestMissedWakeups(t *testing.T) {
 	require.Len(t, e.lanes[0].toFetch, 1)
 }
 
+// A begin is not stored, for example because another transaction has the partition locked. In the next pass it still has to be stored.
+func TestBeginsThatWereNotStored(t *testing.T) {
+	e := New(t.Context(), testConfig(), &oneTable{}, newCalls(), &Tally{})
+	defer e.stopDB()
+	h := &hold{Lease: sqlstore.Lease{ID: "p", Epoch: 1}, over: true, lane: e.lanes[0]}
+	storedStarts(e, []*attempt{{h: h, lane: h.lane}}, []bool{false}, nil)
+	e.settled(h, sqlstore.Again, 0, nil)
+	require.True(t, h.over, "the item may have begun before")
+	e.settled(h, sqlstore.Again, 0, nil)
+	require.False(t, h.over, "a pass has stored each begin")
+}
+
 // A lane that waits for begins loses its items, for example because their partition is stolen. It asks once more, for none, so that
 // nothing is kept free for it.
 func TestALaneWithoutItemsWaitsForNothing(t *testing.T) {

@@ -27,7 +27,8 @@ const (
 // since: a hold of another phase is skipped.
 type hold struct {
 	sqlstore.Lease
-	over    bool // taken over, and no pass has ended yet, so that any item may have begun before
+	over    bool // taken over, and no pass has ended yet in which each begin was stored, so that any item may have begun before
+	skipped bool // a begin was not stored in this pass
 	since   time.Time
 	trusted time.Time // when the lease ends, by this machine's monotonic clock, early
 	ctx     context.Context
@@ -245,7 +246,7 @@ func (e *Engine) settled(h *hold, result sqlstore.Outcome, gate int, err error) 
 			e.tally.GatesPassed.Add(1)
 			e.Log.Debug("feed: gate passed", "partition", h.ID, "gate", gate)
 		}
-		h.ended, h.redo, h.after, h.over = false, false, 0, false
+		h.ended, h.redo, h.after, h.over, h.skipped = false, false, 0, h.skipped, false
 		e.consider(h)
 	case result == sqlstore.Lost:
 		e.forget(h, errLost)
