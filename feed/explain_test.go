@@ -160,6 +160,48 @@ func TestFetchReadsWhatItReturns(t *testing.T) {
 	})
 }
 
+// TestPlansAreKept: PostgreSQL plans the statements that fetch and save once for a connection, and not for each call. With many partitions, the
+// plan of a fetch compares none with all others.
+func TestPlansAreKept(t *testing.T) {
+	t.Parallel()
+	const calls = 10
+	s := openStore(t, backends[1].fresh(t))
+	fillShape(t, s, backends[1].name, 1000, 1, false)
+	r := record(t, s)
+	r.SetMaxOpenConns(1)
+	taken, err := s.sql.Acquire(t.Context(), theTerms, engine.FetchMost, nil)
+	require.NoError(t, err)
+	wants, results := make([]sqlstore.Want, len(taken)), make([]sqlstore.Result, len(taken))
+	for i, l := range leasesOf(taken) {
+		wants[i] = sqlstore.Want{Lease: l, Limit: 2, Bytes: 1 << 20}
+		results[i] = sqlstore.Result{Lease: l, Item: "none", Version: 1, Status: sqlstore.Complete}
+	}
+	r.queries = nil
+	for range calls {
+		rows, err := s.sql.Fetch(t.Context(), theTerms, wants)
+		require.NoError(t, err)
+		require.Len(t, rows, len(wants))
+		_, err = s.sql.Save(t.Context(), theTerms, results)
+		require.NoError(t, err)
+	}
+	var kept []struct {
+		Statement string
+		Custom    int
+	}
+	require.NoError(t, s.sql.DB.Raw("SELECT statement, custom_plans AS custom FROM pg_prepared_statements WHERE custom_plans + generic_plans = ?",
+		calls).Find(&kept).Error)
+	require.Len(t, kept, 2)
+	for _, k := range kept {
+		require.LessOrEqual(t, k.Custom, 5, "PostgreSQL first plans five calls:\n%s", k.Statement)
+	}
+	var plan []string
+	for _, statement := range []string{"SET plan_cache_mode = force_generic_plan", "PREPARE kept AS " + r.queries[0].sql} {
+		require.NoError(t, s.sql.DB.Exec(statement).Error)
+	}
+	require.NoError(t, s.sql.DB.Raw("EXPLAIN EXECUTE kept(NULL, NULL, NULL, NULL, NULL, NULL)").Scan(&plan).Error)
+	require.NotContains(t, strings.Join(plan, "\n"), "Join Filter")
+}
+
 // buffers is how many pages PostgreSQL reads for the queries.
 func buffers(t *testing.T, r *recorder) (pages int) {
 	t.Helper()

@@ -191,9 +191,11 @@ func TestStatementsThatCannotBeRun(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *Store, _ string) {
 		lost := errors.New("lost")
 		require.NoError(t, s.sql.DB.Callback().Row().Before("gorm:row").Register("lost", func(db *gorm.DB) { _ = db.AddError(lost) }))
-		_, err := s.sql.Report(t.Context(), termsOf("w"), sqlstore.Report{})
-		require.ErrorIs(t, err, lost)
-		_, err = s.sql.Soonest(t.Context(), termsOf("w"))
+		if s.sql.Dialect.Name != "postgres" { // there the clock is an expression in the statement
+			_, err := s.sql.Report(t.Context(), termsOf("w"), sqlstore.Report{})
+			require.ErrorIs(t, err, lost)
+		}
+		_, err := s.sql.Soonest(t.Context(), termsOf("w"))
 		require.ErrorIs(t, err, lost)
 		_, err = s.Backlog(t.Context())
 		require.ErrorIs(t, err, lost)

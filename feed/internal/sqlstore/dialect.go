@@ -77,7 +77,7 @@ func (d *dialect) Clock(tx *gorm.DB) (time.Time, error) {
 	return now.Time, err
 }
 
-// later is the database's clock plus a duration, as a value in a statement. The clock is read by a statement of its own before.
+// later is the database's clock plus a duration, as a value in a statement. Except on PostgreSQL, the clock is read by a statement of its own before.
 func (d *dialect) later(after time.Duration) any { return later{d, after} }
 
 type later struct {
@@ -87,6 +87,9 @@ type later struct {
 
 // GormValue implements gorm.Valuer.
 func (l later) GormValue(_ context.Context, tx *gorm.DB) clause.Expr {
+	if l.Name == "postgres" {
+		return gorm.Expr(l.Now+" + ? * interval '1 millisecond'", l.after.Milliseconds())
+	}
 	now, err := l.Clock(tx.Session(&gorm.Session{NewDB: true}))
 	_ = tx.AddError(err) // the statement is then not executed
 	return gorm.Expr("?", now.Add(l.after))

@@ -29,7 +29,7 @@ const itemColumns = "i.partition_id, i.id, i.seq, i.gate, i.status, i.attempt, i
 //
 // Both forms find a partition's gate first and then read its items in the order of the index items_available, up to the limit. In a
 // plain join of the tables the gate is not known, so planners read all items that remain and sort them: each fetch then costs as
-// much as the partition is large.
+// much as the partition is large. A join of wants and partitions would compare each with each.
 func (s *Store) Fetch(ctx context.Context, t Terms, wants []Want) (items []Item, err error) {
 	if s.batch {
 		return s.fetchBatch(ctx, t, wants)
@@ -68,10 +68,10 @@ func readUpTo(s *Store, items []Item, most int, query *gorm.DB) ([]Item, error) 
 func (s *Store) fetchBatch(ctx context.Context, t Terms, wants []Want) (items []Item, err error) {
 	err = s.DB.WithContext(ctx).Raw("SELECT "+itemColumns+` FROM unnest(?::text[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[])
 		AS w(id, epoch, after, most, bytes)
-		JOIN partitions p ON p.id = w.id AND p.owner = ? AND p.epoch = w.epoch AND p.status = 'Available'
 		CROSS JOIN LATERAL (SELECT *, SUM(octet_length(i.data)) OVER (ORDER BY i.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-			FROM (SELECT * FROM items i WHERE i.partition_id = p.id AND i.gate = p.gate AND i.seq > w.after AND `+
-		s.Dialect.dueItems()+` ORDER BY i.seq LIMIT w.most) i) i WHERE i.before IS NULL OR i.before < w.bytes`,
+			FROM (SELECT * FROM items i WHERE i.partition_id = w.id AND i.seq > w.after AND `+s.Dialect.dueItems()+` AND i.gate =
+				(SELECT p.gate FROM partitions p WHERE p.id = w.id AND p.owner = ? AND p.epoch = w.epoch AND p.status = 'Available')
+				ORDER BY i.seq LIMIT w.most) i) i WHERE i.before IS NULL OR i.before < w.bytes`,
 		array(wants, func(w *Want) string { return w.ID }), array(wants, func(w *Want) int64 { return w.Epoch }),
 		array(wants, func(w *Want) int64 { return w.After }), array(wants, func(w *Want) int { return w.Limit }),
 		array(wants, func(w *Want) int { return w.Bytes }), t.Owner).Find(&items).Error

@@ -136,10 +136,10 @@ func acquireBatch(ctx context.Context, s *Store, t Terms, n int, holds []string)
 		Where("NOT (COALESCE(p.owner, '') = ? AND p.id = ANY(?))", t.Owner, &mine).
 		Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate, Options: clause.LockingOptionsSkipLocked})
 	err = s.retry(ctx, func() error {
-		return s.DB.WithContext(ctx).Raw(`UPDATE partitions SET owner = ?, until = `+s.Dialect.Now+` + ? * interval '1 millisecond', claimant = NULL,
+		return s.DB.WithContext(ctx).Raw(`UPDATE partitions SET owner = ?, until = ?, claimant = NULL,
 			epoch = epoch + 1, version = version + 1 FROM (?) was WHERE partitions.id = was.id
 			RETURNING partitions.id, epoch, gate, COALESCE(was.owner, '') <> '' AS over`,
-			t.Owner, t.Length.Milliseconds(), free).Find(&taken).Error
+			t.Owner, s.Dialect.later(t.Length), free).Find(&taken).Error
 	})
 	return taken, err
 }
