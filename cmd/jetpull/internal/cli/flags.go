@@ -311,12 +311,12 @@ func Sync(flags *pflag.FlagSet, sync *natsembed.Sync) {
 	flags.Lookup("sync").DefValue = time.Duration(DefaultSync).String()
 }
 
-// Synced says what a loss of power takes from an embedded server.
+// Synced says what an embedded server loses in a power failure.
 func Synced(sync natsembed.Sync) string {
 	if sync == natsembed.SyncEach {
-		return "synced at each message"
+		return "It syncs each message to disk before it acknowledges it."
 	}
-	return fmt.Sprintf("synced every %v: a loss of power takes what was stored since", time.Duration(sync))
+	return fmt.Sprintf("It syncs to disk every %v: a power failure loses the messages since the last sync.", time.Duration(sync))
 }
 
 // Time adds a flag for a time.
