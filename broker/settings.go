@@ -48,7 +48,7 @@ var schema = service.NewSchema("broker", map[string]string{
 	service.Seconds("broker", "retry-backoff-delays-in-seconds", "5,30,60,120,180", 1,
 		"seconds before each retry of a callback, separated by commas; retries beyond the list wait for 2, 3, … times its last entry",
 		func(c *Config) *[]time.Duration { return &c.Dispatch.Backoff }),
-	service.Boolean("broker", "recovery-workers-enabled", "true", "let this process queue jobs again whose claims have expired",
+	service.Boolean("broker", "recovery-workers-enabled", "true", "requeue jobs whose claims have expired, in this process",
 		func(c *Config) *bool { return &c.Dispatch.Recovery }),
 	service.Number("broker", "breaker-failure-percent", "0", 0, 100,
 		"percentage of failed callbacks at which a consumer's circuit breaker opens, which stops its callbacks for a time; 0: never",
@@ -58,11 +58,11 @@ var schema = service.NewSchema("broker", map[string]string{
 	duration("broker", "breaker-window-in-seconds", "60", time.Second, time.Second, "seconds over which the breaker counts callbacks",
 		func(c *Config) *time.Duration { return &c.Breaker.Window }),
 	duration("broker", "breaker-open-in-seconds", "30", time.Second, time.Second,
-		"seconds for which an open breaker makes no callbacks; then it makes one, and closes if that succeeds",
+		"seconds during which an open breaker makes no callbacks; after that it makes one, and closes if it succeeds",
 		func(c *Config) *time.Duration { return &c.Breaker.Open }),
 	duration("broker", "pause-after-failing-days", "0", 24*time.Hour, 0,
-		"days for which all callbacks of a consumer must have failed before it is paused, counted since the start of the process that makes them; 0: "+
-			"never", func(c *Config) *time.Duration { return &c.Breaker.PauseAfter }),
+		"days after which a consumer is paused if all of its callbacks have failed, counted from the start of the process that makes them; 0: never",
+		func(c *Config) *time.Duration { return &c.Breaker.PauseAfter }),
 	service.Text("broker", "event-url", "", "URL that gets a POST when a consumer is paused or resumed, or its breaker opens or closes",
 		func(c *Config) *string { return &c.Breaker.EventURL }),
 	ignored("broker", "priority-dispatcher-enabled", "true", "priority is always respected"),
@@ -78,20 +78,20 @@ var schema = service.NewSchema("broker", map[string]string{
 	service.Networks("consumer-connection", "callbacks", "broker", egress), service.Proxy("consumer-connection", "callbacks and events", egress),
 	service.Certificates("consumer-connection", "CHANNEL/CONSUMER", egress),
 
-	duration("scheduler", "min-schedule-delay-minutes", "2", time.Minute, 0, "minutes from now for which a message may be scheduled at the earliest",
+	duration("scheduler", "min-schedule-delay-minutes", "2", time.Minute, 0, "minimum minutes from now for which a message can be scheduled",
 		func(c *Config) *time.Duration { return &c.Scheduler.MinDelay }),
 	ignored("scheduler", "scheduler-interval-ms", "5000", "the server keeps the schedule"),
 	ignored("scheduler", "scheduler-batch-size", "100", "the server keeps the schedule"),
 
 	duration("prune", "message-retention-days", "7", 24*time.Hour, 0,
-		"days for which finished messages are kept; 0: no limit, so that memory and disk grow",
+		"days to keep finished messages; 0: no limit, and memory and disk use grow",
 		func(c *Config) *time.Duration { return &c.Prune.Retention }),
 	duration("prune", "dead-retention-days", "0", 24*time.Hour, 0,
-		"days for which a message is kept whose job is dead, from the job's death on, but not less than the other messages; 0: until the job is queued "+
-			"again or purged", func(c *Config) *time.Duration { return &c.Prune.DeadRetention }),
-	duration("prune", "interval-in-seconds", "60", time.Second, 0, "seconds between two searches for messages to prune, 1 at least",
+		"days to keep a message with a dead job, counted from the time when the job became dead, and not less than other messages; 0: until the job "+
+			"is requeued or purged", func(c *Config) *time.Duration { return &c.Prune.DeadRetention }),
+	duration("prune", "interval-in-seconds", "60", time.Second, 0, "seconds between two searches for messages to prune, at least 1",
 		func(c *Config) *time.Duration { return &c.Prune.Interval }),
-	service.Text("prune", "export-path", "", "folder to which pruned messages are written as lines of JSON; empty: none",
+	service.Text("prune", "export-path", "", "folder for files with the pruned messages as lines of JSON; empty: none",
 		func(c *Config) *string { return &c.Prune.ExportPath }),
 	service.Text("prune", "export-node-name", "", "first part of the names of exported files, without slashes",
 		func(c *Config) *string { return &c.Prune.NodeName }),
@@ -110,18 +110,18 @@ var schema = service.NewSchema("broker", map[string]string{
 	service.Text("gateway-auth", "hmac-shared-secret", "", "key of the signatures, in base64; mode hmac needs it",
 		func(c *Config) *string { return &c.Gateway.Secret }),
 	duration("gateway-auth", "hmac-timestamp-tolerance-seconds", "300", time.Second, time.Second,
-		"maximum difference in seconds between a signature's time and the broker's clock, 1 at least",
+		"maximum difference in seconds between a signature's time and the broker's clock, at least 1",
 		func(c *Config) *time.Duration { return &c.Gateway.Tolerance }),
 	service.List("gateway-auth", "auth-exempt-paths", "/_status,/metrics",
 		"prefixes of paths that need no signature, separated by commas; /healthz and /readyz never need one", anyText,
 		func(c *Config) *[]string { return &c.Gateway.Exempt }),
 }, service.AdminSettings("token in X-Broker-Admin-Token that requests to read or change the registry need, or its hash: sha256: and 64 hexadecimal "+
 	"digits; empty: none is needed, which is allowed on loopback only", func(c *Config) *service.Admin { return &c.Admin.Admin }), []Setting{
-	service.Boolean("admin", "hash-tokens", "false", "store the tokens of producers and channels as hashes, also those that exist already; a token "+
-		"is then shown only once", func(c *Config) *bool { return &c.Admin.HashTokens }),
+	service.Boolean("admin", "hash-tokens", "false", "store the tokens of producers and channels as hashes, including existing ones; a token is then "+
+		"shown only once", func(c *Config) *bool { return &c.Admin.HashTokens }),
 }, service.NATSSettings("broker", func(c *Config) *service.NATS { return &c.NATS.NATS }), []Setting{
 	duration("nats", "start-wait-in-seconds", "120", time.Second, 0,
-		"seconds that a start waits for the NATS servers, and for a quorum of them, before it fails; 0: no limit",
+		"maximum seconds to wait for the NATS servers and a quorum of them at the start; 0: no limit",
 		func(c *Config) *time.Duration { return &c.NATS.StartWait }),
 	service.Text("nats", "domain", "", "JetStream domain on that server; empty: its own", func(c *Config) *string { return &c.NATS.Domain }),
 	service.Bytes("nats", "store-max", "0", "maximum bytes in the embedded server's store, such as 20GB; broadcasts beyond it are refused; 0: the "+

@@ -13,6 +13,7 @@ import (
 
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 )
 
 func brokerRequest(t *testing.T, method, url string, header map[string]string, body string) (int, string) {
@@ -52,7 +53,13 @@ func TestBrokerCommandWithTheSampleFile(t *testing.T) {
 func TestBrokerCommandInPlaceOfTheOriginal(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "webhook-broker.cfg")
 	require.NoError(t, os.WriteFile(file, []byte("[rdbms]\ndialect=mysql\n[broker]\nmax-workers=250\n"), 0o600))
-	args := brokercmd.WithOriginalFlags([]string{"broker", "-config", file, "-migrate=./migration/sqls/", "-do-not-watch-conf-change"})
+	root := newRootCommand(&client.Globals{})
+	args := brokercmd.WithOriginalFlags(root, []string{"broker", "-config", file, "-migrate=./migration/sqls/", "-do-not-watch-conf-change"})
+	require.Equal(t, []string{"--log-level", "error", "--config=f", "broker", "--command", "broker"},
+		brokercmd.WithOriginalFlags(root, []string{"--log-level", "error", "-config=f", "broker", "-command", "broker"}), "the command can be behind flags")
+	for _, others := range [][]string{{"info", "broker", "-config"}, {"broker", "health", "-migrate"}, {"-config"}, nil} {
+		require.Equal(t, others, brokercmd.WithOriginalFlags(root, others), "not of a broker")
+	}
 	var printed buffer
 	cmd := brokercmd.New(new(bool))
 	cmd.SetErr(&printed)

@@ -169,8 +169,8 @@ func TestBrokerPutOverAnotherChange(t *testing.T) {
 	}))
 	defer front.Close()
 	late := &shell{t: t, url: front.URL, command: "broker"}
-	late.fails(1, "somebody else changed it meanwhile", "channels", "put", "orders", "--name", "late")
-	late.fails(1, "somebody else changed it meanwhile", "producers", "rm", "shop")
+	late.fails(1, "it was changed by another request", "channels", "put", "orders", "--name", "late")
+	late.fails(1, "it was changed by another request", "producers", "rm", "shop")
 	require.NotContains(t, s.want(0, "channels", "ls"), "late")
 }
 
@@ -288,7 +288,7 @@ func TestBrokerInterruptedReplay(t *testing.T) {
 	defer front.Close()
 	code, _, errOut := (&shell{t: t, url: front.URL, command: "broker"}).do(ctx, "", "replay", "start", "orders", "billing", "--rate", "1")
 	require.Equal(t, cli.ExitInterrupted, code, errOut)
-	require.Contains(t, errOut, "The replay goes on in the broker, with ")
+	require.Contains(t, errOut, "The replay continues in the broker, with ")
 	_, rest, ok := strings.Cut(errOut, "jetpull broker replay cancel orders billing ")
 	require.True(t, ok, errOut)
 	id, _, _ := strings.Cut(rest, " ")

@@ -91,7 +91,7 @@ func TestServerIsAnnouncedWhenTheRunBegins(t *testing.T) {
 	r := jetpullRun(t, "consume", "S", "c", "--embedded", dir, "--create", "s.>", "--idle", "50ms", "--concurrency", "2", "--prefetch", "2")
 	require.Equal(t, cli.ExitNoMessages, r.code, r.err)
 	require.Contains(t, r.err, "The embedded server listens at nats://127.0.0.1:")
-	require.Contains(t, r.err, "synced every 2s: a loss of power takes what was stored since")
+	require.Contains(t, r.err, "It syncs to disk every 2s: a power failure loses the messages since the last sync.")
 	require.Contains(t, r.err, " without authentication: every program on this machine can use it. ")
 	r = jetpullRun(t, "consume", "S", "c", "--embedded", dir, "--idle", "50ms", "--json")
 	require.Contains(t, jsonLines[struct{ Server string }](t, r.err)[0].Server, "nats://127.0.0.1:")

@@ -364,8 +364,8 @@ func TestDLQCapture(t *testing.T) {
 
 func TestDLQRefuses(t *testing.T) {
 	for want, args := range map[string][]string{
-		"purge which?":                  {"purge", "D"},
-		"requeue which?":                {"requeue", "D"},
+		"purge: no dead letter is":      {"purge", "D"},
+		"requeue: no dead letter is":    {"requeue", "D"},
 		"is not the sequence":           {"purge", "D", "x"},
 		"--reason":                      {"ls", "D", "--reason", "("},
 		"--subject":                     {"ls", "D", "--subject", "a..b"},

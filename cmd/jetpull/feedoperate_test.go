@@ -121,7 +121,7 @@ func TestListsHaveAHeader(t *testing.T) {
 	require.Len(t, of, 6)
 	require.Equal(t, "id status gate attempt data", of[0])
 	require.Regexp(t, `^[A-Za-z0-9]{22} Available 0 0 plain$`, of[2])
-	require.Equal(t, result{err: "there are none\n"}, jetpullFeed(t, db, "", "ls", "p", "--status", "failed"))
+	require.Equal(t, result{err: "nothing found\n"}, jetpullFeed(t, db, "", "ls", "p", "--status", "failed"))
 	require.Equal(t, []string{"plain", `{"a":1}`, "\xff\xfe", ""}, rows("ls", "p", "--data"), "data has no header")
 	r := jetpullFeed(t, db, "", "ls", "--status", "done")
 	require.Equal(t, cli.ExitUsage, r.code)
@@ -268,7 +268,7 @@ func TestFeedPsCancelAndDelete(t *testing.T) {
 	items := itemLines(t, db, "ls", "p")
 	r := jetpullFeed(t, db, "", "ps")
 	require.Zero(t, r.code, r.err)
-	require.Contains(t, r.err, "no item is listed as running")
+	require.Contains(t, r.err, "no running items")
 	var calls atomic.Int64
 	stop := startWatcher(t, db, func(w http.ResponseWriter, r *http.Request) {
 		if calls.Add(1) == 1 {

@@ -69,7 +69,7 @@ func TestReadingMakesNoStore(t *testing.T) {
 	for _, line := range []string{"info S c", "unpin S c", "dlq ls D", "dlq purge D --all"} {
 		r := jetpullRun(t, append(strings.Fields(line), "--embedded", dir)...)
 		require.Equal(t, cli.ExitError, r.code, line)
-		require.Contains(t, r.err, "--embedded "+dir+": there is no such folder; name the one of a server that has run", line)
+		require.Contains(t, r.err, "--embedded "+dir+": the folder does not exist; give the store of a server that has run", line)
 		require.NoDirExists(t, dir)
 	}
 }

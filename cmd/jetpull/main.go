@@ -63,7 +63,7 @@ func execute(ctx context.Context, args []string, in io.Reader, out, errOut io.Wr
 	root.SetOut(out)
 	root.SetErr(errOut)
 	explain := func(cmd *cobra.Command, err error) string { return cli.Plain(err) + advice(cmd, err) }
-	return cli.Execute(ctx, root, brokercmd.WithOriginalFlags(args), &g.JSON, explain)
+	return cli.Execute(ctx, root, brokercmd.WithOriginalFlags(root, args), &g.JSON, explain)
 }
 
 // advice is what to do about an error of a command that works on a consumer, or "".

@@ -322,7 +322,7 @@ func TestFailedAndRedrive(t *testing.T) {
 	require.Empty(t, s.want(0, "failed", "ls", "--json"))
 	code, _, errOut := s.do(t.Context(), "", "failed", "ls", "--receiver", "ci")
 	require.Equal(t, 0, code)
-	require.Equal(t, "there are none\n", errOut)
+	require.Equal(t, "nothing found\n", errOut)
 	require.Regexp(t, `redrive +done +11 +11 `, s.want(0, "operations", "ls"))
 	code, out, errOut := s.do(t.Context(), "", "redrive", newest.ID, newest.ID)
 	require.Equal(t, 1, code)
@@ -353,7 +353,7 @@ func TestInterruptedRedrive(t *testing.T) {
 	}
 	code, _, errOut := interrupt("redrive", "--all", "--rate", "2")
 	require.Equal(t, cli.ExitInterrupted, code)
-	require.Contains(t, errOut, "The redrive goes on in the relay")
+	require.Contains(t, errOut, "The redrive continues in the relay")
 	_, rest, ok := strings.Cut(errOut, "jetpull relay operations cancel ")
 	require.True(t, ok, errOut)
 	id, _, _ := strings.Cut(rest, " ")

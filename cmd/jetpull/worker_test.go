@@ -135,18 +135,20 @@ func TestWorkerDiesOfOneMessage(t *testing.T) {
 	payloads := strings.Split(strings.Repeat("ack,", 40), ",")[:40]
 	payloads[7] = "die 1000"
 	payloads[20] = "die 1"
-	r, outcomes := work(t, jetstream.ConsumerConfig{}, payloads, "--max-attempts", "2")
-	require.Equal(t, cli.ExitFailed, r.code, r.err)
-	require.Len(t, outcomes, len(payloads), r.err)
-	require.Equal(t, []string{"retried", "terminated"}, outcomes[8])
-	require.Equal(t, "acknowledged", outcomes[21][len(outcomes[21])-1])
-	for seq, of := range outcomes {
-		if seq != 8 && seq != 21 {
-			require.Equal(t, []string{"acknowledged"}, of, seq)
+	for _, programs := range []string{"1", "3"} {
+		r, outcomes := work(t, jetstream.ConsumerConfig{}, payloads, "--max-attempts", "2", "--concurrency", programs)
+		require.Equal(t, cli.ExitFailed, r.code, r.err)
+		require.Len(t, outcomes, len(payloads), r.err)
+		require.Equal(t, []string{"retried", "terminated"}, outcomes[8])
+		require.Equal(t, "acknowledged", outcomes[21][len(outcomes[21])-1])
+		for seq, of := range outcomes {
+			if seq != 8 && seq != 21 {
+				require.Equal(t, []string{"acknowledged"}, of, seq)
+			}
 		}
+		require.Contains(t, r.err, "exit status 7")
+		require.Contains(t, r.err, "the worker ended, and is started again")
 	}
-	require.Contains(t, r.err, "exit status 7")
-	require.Contains(t, r.err, "the worker ended, and is started again")
 }
 
 // A line that is no answer is an error that names it, and the message is handled again.

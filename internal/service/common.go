@@ -29,7 +29,7 @@ type HTTP struct {
 func HTTPSettings[C any](system, what, body string, most int, of func(*C) *HTTP) []Setting[C] {
 	return []Setting[C]{
 		Text("http", "listener", "127.0.0.1:8080", "address to listen on", func(c *C) *string { return &of(c).Listener }),
-		Number("http", "max-body-bytes", body, 1, most, "maximum bytes of the body of "+what+"; a larger one is refused with 413",
+		Number("http", "max-body-bytes", body, 1, most, "maximum bytes of the body of "+what+"; a larger body is rejected with 413",
 			func(c *C) *int { return &of(c).MaxBodyBytes }),
 		Number("http", "max-connections-per-address", "1024", 0, 1<<20,
 			"maximum connections from one address, and at most half of the files that the process may open; all clients behind a proxy share its address "+
@@ -39,8 +39,8 @@ func HTTPSettings[C any](system, what, body string, most int, of func(*C) *HTTP)
 			httpserve.CheckProxies, func(c *C) *[]string { return &of(c).Proxies }),
 		Text("http", "public-url", "", "URL by which clients reach the listener, such as https://example.com/"+system+"; its path is in front of "+
 			"each path in a response; empty: the URL that they use, or that a trusted proxy says", func(c *C) *string { return &of(c).PublicURL }),
-		Boolean("http", "open", "false", "listen beyond loopback without an admin token", func(c *C) *bool { return &of(c).Open }),
-		Boolean("http", "open-metrics", "false", "show /metrics without the admin token", func(c *C) *bool { return &of(c).OpenMetrics }),
+		Boolean("http", "open", "false", "allow an address other than loopback without an admin token", func(c *C) *bool { return &of(c).Open }),
+		Boolean("http", "open-metrics", "false", "serve /metrics without the admin token", func(c *C) *bool { return &of(c).OpenMetrics }),
 	}
 }
 
@@ -59,7 +59,7 @@ type Log struct {
 // LogSettings returns the settings of a Log with these levels.
 func LogSettings[C any](levels []string, of func(*C) *Log) []Setting[C] {
 	return []Setting[C]{
-		Text("log", "filename", "", "file to log to, opened again on SIGHUP; standard error if empty", func(c *C) *string { return &of(c).Filename }),
+		Text("log", "filename", "", "file to log to, reopened on SIGHUP; empty: standard error", func(c *C) *string { return &of(c).Filename }),
 		Choice("log", "log-level", "info", levels, "lowest level that is logged", func(c *C) *string { return &of(c).Level }),
 	}
 }
@@ -78,8 +78,8 @@ func AdminSettings[C any](token string, of func(*C) *Admin) []Setting[C] {
 	return []Setting[C]{
 		Text("admin", "token", "", token, func(c *C) *string { return &of(c).Token }),
 		Number("admin", "max-failed-logins-per-minute", "60", 0, 1<<20,
-			"maximum requests with a wrong admin token from one address in a minute; beyond it the response to a wrong token waits for a second until the "+
-				"minute is over; a right token is never refused; 0: no limit", func(c *C) *int { return &of(c).MaxFailed }),
+			"maximum requests with a wrong admin token from one address in a minute; beyond it, the response to a wrong token is delayed by a second until "+
+				"the minute is over; a valid token is never rejected; 0: no limit", func(c *C) *int { return &of(c).MaxFailed }),
 	}
 }
 
@@ -104,7 +104,7 @@ func NATSSettings[C any](system string, of func(*C) *NATS) []Setting[C] {
 		Text("nats", "creds", "", "file with the credentials for that server", func(c *C) *string { return &of(c).Creds }),
 		Text("nats", "store-dir", system+"-data", "folder of the embedded server's store", func(c *C) *string { return &of(c).StoreDir }),
 		Text("nats", "name", system, "first part of the names of streams and subjects", func(c *C) *string { return &of(c).Name }),
-		Number("nats", "replicas", "1", 1, 5, "copies of each stream, 1 to 5; the embedded server has 1", func(c *C) *int { return &of(c).Replicas }),
+		Number("nats", "replicas", "1", 1, 5, "replicas of each stream, 1 to 5; the embedded server supports 1", func(c *C) *int { return &of(c).Replicas }),
 		Text("nats", "sync", "always", "when the embedded server syncs to disk: always (before the response, several writes at a time), each "+
 			"(before the response, one write at a time), or an interval such as 10s; with an interval, a crash of the machine loses the writes since the "+
 			"last sync", func(c *C) *string { return &of(c).Sync }),

@@ -117,19 +117,19 @@ func addOriginalFlags(flags *pflag.FlagSet) {
 	}
 }
 
-// WithOriginalFlags gives the flags of webhook-broker, which have one dash in its documents, a second one.
-func WithOriginalFlags(args []string) []string {
-	if len(args) == 0 || args[0] != "broker" {
-		return args
-	}
-	args = slices.Clone(args)
+// WithOriginalFlags gives the flags of webhook-broker, which have one dash in its documents, a second one if args run a broker.
+func WithOriginalFlags(root *cobra.Command, args []string) []string {
+	changed := slices.Clone(args)
 	for i, arg := range args {
 		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
 		if strings.HasPrefix(arg, "-") && (name == "config" || name == "command" || slices.Contains(withoutEffect, name)) {
-			args[i] = "-" + arg
+			changed[i] = "-" + arg
 		}
 	}
-	return args
+	if cmd, _, err := root.Find(changed); err != nil || cmd.CommandPath() != "jetpull broker" {
+		return args
+	}
+	return changed
 }
 
 var backupVerb = remote.Verb{

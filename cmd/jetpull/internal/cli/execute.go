@@ -144,8 +144,8 @@ func prepare(cmd *cobra.Command, begin func()) {
 	if cmd.Args == nil && cmd.Name() != "help" { // its arguments are the names of a command
 		cmd.Args = Arguments
 	}
-	allowDays(cmd.PersistentFlags())
-	allowDays(cmd.Flags())
+	complete(cmd.PersistentFlags())
+	complete(cmd.Flags())
 	run := cmd.RunE
 	if run == nil && cmd.Run == nil {
 		run = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }

@@ -73,18 +73,31 @@ func NotEmpty(flags *pflag.FlagSet, name, what string) {
 	})
 }
 
+// value is the value of a flag with another Set.
+type value struct {
+	pflag.Value
+	set func(text string) error
+}
+
+// Set reads a value.
+func (v value) Set(text string) error { return v.set(text) }
+
+// refusal is an error that names the flag and the value, so it stands for what pflag makes of it.
+type refusal struct{ error }
+
 // Checked has a flag refuse values for which check, which is called after each has been read, returns an error.
 func Checked(flags *pflag.FlagSet, name string, check func() error) {
 	f := flags.Lookup(name)
-	f.Value = &checked{f.Value, check}
-	hideNothing(f)
-}
-
-// hideNothing has the help show no default that is nothing.
-func hideNothing(f *pflag.Flag) {
-	if f.DefValue == "0s" || f.DefValue == "[]" {
-		f.DefValue = ""
-	}
+	set := f.Value.Set
+	f.Value = value{f.Value, func(text string) error {
+		if err := set(text); err != nil {
+			return err
+		}
+		if err := check(); err != nil {
+			return refusal{err}
+		}
+		return nil
+	}}
 }
 
 // Exclusive has a command refuse two flags of these together.
@@ -156,26 +169,6 @@ func refused(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("--%s %q is not %s", flag.Name, Shown(wrong.GetValue()), form)
 	}
 	return fmt.Errorf("--%s %q: %w", flag.Name, Shown(wrong.GetValue()), wrong.Unwrap())
-}
-
-// checked is the value of a flag with a check.
-type checked struct {
-	pflag.Value
-	check func() error
-}
-
-// refusal is the error of a check. It names the flag and the value, so it stands for what pflag makes of it.
-type refusal struct{ error }
-
-// Set reads and checks a value.
-func (c *checked) Set(text string) error {
-	if err := c.Value.Set(text); err != nil {
-		return err
-	}
-	if err := c.check(); err != nil {
-		return refusal{err}
-	}
-	return nil
 }
 
 // Given are the values whose flags were given. A switch that is off was not.
@@ -288,18 +281,14 @@ func inHours(text string) string {
 // ParseDuration is [time.ParseDuration], and knows days and weeks, as in 1d12h.
 func ParseDuration(text string) (time.Duration, error) { return time.ParseDuration(inHours(text)) }
 
-// withDays is the value of a flag for durations that takes days and weeks.
-type withDays struct{ pflag.Value }
-
-// Set reads a duration, or a list.
-func (d withDays) Set(text string) error { return d.Value.Set(inHours(text)) }
-
-// allowDays has the flags for durations take days and weeks.
-func allowDays(flags *pflag.FlagSet) {
+// complete has the flags for durations take days and weeks, and the help show no default that is nothing.
+func complete(flags *pflag.FlagSet) {
 	flags.VisitAll(func(f *pflag.Flag) {
-		if kind := f.Value.Type(); kind == "duration" || kind == "durationSlice" {
-			f.Value = withDays{f.Value}
-			hideNothing(f)
+		if kind, set := f.Value.Type(), f.Value.Set; kind == "duration" || kind == "durationSlice" {
+			f.Value = value{f.Value, func(text string) error { return set(inHours(text)) }}
+		}
+		if f.DefValue == "0s" || f.DefValue == "[]" {
+			f.DefValue = ""
 		}
 	})
 }
@@ -322,12 +311,12 @@ func Sync(flags *pflag.FlagSet, sync *natsembed.Sync) {
 	flags.Lookup("sync").DefValue = time.Duration(DefaultSync).String()
 }
 
-// Synced says what a loss of power takes from an embedded server.
+// Synced says what an embedded server loses in a power failure.
 func Synced(sync natsembed.Sync) string {
 	if sync == natsembed.SyncEach {
-		return "synced at each message"
+		return "It syncs each message to disk before it acknowledges it."
 	}
-	return fmt.Sprintf("synced every %v: a loss of power takes what was stored since", time.Duration(sync))
+	return fmt.Sprintf("It syncs to disk every %v: a power failure loses the messages since the last sync.", time.Duration(sync))
 }
 
 // Time adds a flag for a time.
@@ -350,22 +339,14 @@ func Future(flags *pflag.FlagSet, at *time.Time, name, usage string) {
 func Past(flags *pflag.FlagSet, at *time.Time, name, usage string) {
 	Time(flags, at, name, usage)
 	f := flags.Lookup(name)
-	f.Usage, f.Value = usage+" `TIME`, such as 2026-01-02T15:04:05Z, or 1h for an hour ago", past{f.Value}
-}
-
-// past is the value of a flag with a time, which can be given as how long ago that was.
-type past struct{ pflag.Value }
-
-// Type makes the error of a value that of Set.
-func (past) Type() string { return "TIME" }
-
-// Set reads a time or a duration.
-func (p past) Set(text string) error {
-	if ago, err := ParseDuration(text); err == nil && ago >= 0 {
-		text = time.Now().UTC().Add(-ago).Format(time.RFC3339Nano)
-	}
-	if p.Value.Set(text) != nil {
-		return errors.New("it is neither a time such as 2026-01-02T15:04:05Z nor a duration such as 1h")
-	}
-	return nil
+	set := f.Value.Set
+	f.Usage, f.Value = usage+" `TIME`, such as 2026-01-02T15:04:05Z, or 1h for an hour ago", value{f.Value, func(text string) error {
+		if ago, err := ParseDuration(text); err == nil && ago >= 0 {
+			return set(time.Now().UTC().Add(-ago).Format(time.RFC3339Nano))
+		}
+		if set(text) != nil {
+			return refusal{fmt.Errorf("--%s %q: it is neither a time such as 2026-01-02T15:04:05Z nor a duration such as 1h", name, text)}
+		}
+		return nil
+	}}
 }

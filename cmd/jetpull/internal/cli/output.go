@@ -188,7 +188,7 @@ const (
 // List prints objects, which their JSON describes: each on a line as JSON, or a table of some fields. A column is the name of a field,
 // or a path with dots to one in it. ">" before it is that of a number, and ":N" after it shows the first N characters.
 func List[V any](cmd *cobra.Command, asJSON bool, columns []string, objects iter.Seq2[V, error]) error {
-	return ListOr(cmd, asJSON, columns, objects, "there are none")
+	return ListOr(cmd, asJSON, columns, objects, "nothing found")
 }
 
 // ListOr is List with a text of its own for a reader, where there are no objects.

@@ -58,7 +58,7 @@ func TestListOfNothingAndOfMuch(t *testing.T) {
 	require.NoError(t, List(cmd, true, []string{"id"}, All([]part{})))
 	require.Empty(t, errOut.String(), "no line is what JSON has")
 	require.NoError(t, List(cmd, false, []string{"id"}, All([]part{})))
-	require.Equal(t, "there are none\n", errOut.String())
+	require.Equal(t, "nothing found\n", errOut.String())
 	require.Empty(t, out.String())
 
 	many := make([]part, 2*partOfList+1)

@@ -93,7 +93,7 @@ func (l *Link) Listens(errOut io.Writer, asJSON bool) {
 	case asJSON:
 		_ = cli.WriteJSON(errOut, map[string]string{"server": l.Server.URL()})
 	default:
-		cli.Notice(errOut, "The embedded server listens at %s without authentication: every program on this machine can use it. It is %s\n",
+		cli.Notice(errOut, "The embedded server listens on %s without authentication: every program on this machine can use it. %s\n",
 			l.Server.URL(), cli.Synced(l.Server.Sync()))
 	}
 }
@@ -102,7 +102,7 @@ func (l *Link) Listens(errOut io.Writer, asJSON bool) {
 func (g *Globals) OpenExisting(cmd *cobra.Command) (*Link, error) {
 	dir := g.Target.Embedded
 	if _, err := os.Stat(dir); dir != "" && errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("--embedded %s: there is no such folder; name the one of a server that has run", dir)
+		return nil, fmt.Errorf("--embedded %s: the folder does not exist; give the store of a server that has run", dir)
 	}
 	return g.Target.Open(cmd.Context(), strings.TrimPrefix(cmd.CommandPath(), "jetpull "), cmd.ErrOrStderr())
 }

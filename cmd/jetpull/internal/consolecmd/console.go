@@ -126,14 +126,12 @@ func (f *flags) run(cmd *cobra.Command, g *client.Globals) (err error) {
 	if f.cfg.UserHeader != "" && len(f.proxies) == 0 {
 		return cli.Usage(fmt.Errorf("--console-user-header %s needs --http-trusted-proxies: the header of anybody else is not believed", f.cfg.UserHeader))
 	}
-	if _, err := httpserve.ParsePublicURL(f.publicURL); err != nil {
-		return cli.Usage(fmt.Errorf("--http-public-url: %w", err))
-	}
-	if err := httpserve.CheckProxies(f.proxies); err != nil {
-		return cli.Usage(fmt.Errorf("--http-trusted-proxies: %w", err))
-	}
-	if f.cfg.Alerts, err = console.NewAlerts(f.alertURL, os.Getenv(envAlertSecret), f.publicURL); err != nil {
-		return cli.Usage(fmt.Errorf("--console-alert-url and $%s: %w", envAlertSecret, err))
+	_, public := httpserve.ParsePublicURL(f.publicURL)
+	f.cfg.Alerts, err = console.NewAlerts(f.alertURL, os.Getenv(envAlertSecret), f.publicURL)
+	err = cmp.Or(service.Named("--http-public-url", public), service.Named("--http-trusted-proxies", httpserve.CheckProxies(f.proxies)),
+		service.Named("--console-alert-url and $"+envAlertSecret, err))
+	if err != nil {
+		return cli.Usage(err)
 	}
 	var closers service.Closers
 	defer closers.Close()

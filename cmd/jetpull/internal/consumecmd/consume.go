@@ -94,10 +94,10 @@ func (f *consume) register(cmd *cobra.Command) {
 	cli.Duration(flags, &f.Idle, "idle", 0, 0, "end when no message has arrived for this `DURATION`, such as 10s; 0 for never")
 	cli.Int(flags, &f.concurrency, "concurrency", 1, 1, maxHeld, "handle `N` messages at a time")
 	flags.Func("ordered-by", "keep order among messages with the same `KEY`: subject, or header:NAME", f.orderBy)
-	cli.Int(flags, &f.prefetch, "prefetch", 0, 1, maxHeld, "hold `N` messages at most, including those in progress; adapts by default")
+	cli.Int(flags, &f.prefetch, "prefetch", 0, 1, maxHeld, "hold at most `N` messages, including those in progress; adapts by default")
 	flags.DurationSliceVar(&f.retryDelays, "retry-delays", nil, "`DELAYS` before later attempts; for a command 1s,5s,30s, or the consumer's BackOff")
-	cli.Int(flags, &f.maxAttempts, "max-attempts", 0, 1, math.MaxInt, "give a message up after `N` attempts; the default is the consumer's MaxDeliver")
-	cli.Int(flags, &f.maxCrashes, "max-crashes", 0, 1, math.MaxInt, "give a message up that ended `N` processes, of consume or --worker")
+	cli.Int(flags, &f.maxAttempts, "max-attempts", 0, 1, math.MaxInt, "give up a message after `N` attempts; the default is the consumer's MaxDeliver")
+	cli.Int(flags, &f.maxCrashes, "max-crashes", 0, 1, math.MaxInt, "give up a message that has ended `N` processes, of consume or --worker")
 	flags.StringVar(&f.deadLetter, "dead-letter", "", "`SUBJECT` for copies of messages that --max-attempts or --max-crashes gives up")
 	flags.StringVar(&f.named, "named", "", "answer jetpull ps and jetpull cancel, with this `NAME` of letters, digits, - and _")
 	cli.Duration(flags, &f.Drain, "drain-timeout", 30*time.Second, 0,

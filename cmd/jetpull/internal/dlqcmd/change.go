@@ -28,9 +28,9 @@ const atOnce = 64
 func (d *dlq) change(cmd *cobra.Command, args []string, publishes bool) error {
 	switch {
 	case len(args) == 1 && !d.all && !d.filters():
-		return cli.Usage(fmt.Errorf("%s which? Name sequences, give --reason, --subject or --since, or --all", cmd.Name()))
+		return cli.Usage(fmt.Errorf("%s: no dead letter is selected; give sequences, --reason, --subject, --since or --all", cmd.Name()))
 	case len(args) > 1 && d.all:
-		return cli.Usage(fmt.Errorf("%s of %s, or of all? Give the sequences, or --all", cmd.Name(), strings.Join(args[1:], ", ")))
+		return cli.Usage(fmt.Errorf("%s: the sequences %s and --all exclude each other; give one of them", cmd.Name(), strings.Join(args[1:], ", ")))
 	}
 	did := cmd.Name() + "d"
 	if d.dryRun {
@@ -58,7 +58,7 @@ func (d *dlq) change(cmd *cobra.Command, args []string, publishes bool) error {
 		result.Subjects = subjects
 		gone := ""
 		if result.Gone > 0 {
-			gone = fmt.Sprintf("; %s gone already", progress.Plural(result.Gone, "other"))
+			gone = fmt.Sprintf("; %s had been deleted before", progress.Plural(result.Gone, "other"))
 		}
 		return errors.Join(err, cli.Answer(cmd, d.JSON, result, "%s %s%s\n", did, progress.Plural(result.Done, "dead letter"), gone))
 	})

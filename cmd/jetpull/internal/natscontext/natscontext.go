@@ -22,8 +22,8 @@ import (
 )
 
 // Context is a context of the nats command: the settings of a connection, stored
-// as JSON. [Load] refuses a setting of the connection that is not listed here, so
-// that no setting of the user is ignored.
+// as JSON. [Load] refuses the settings of a connection that are not supported, so
+// that none is ignored.
 type Context struct {
 	URL         string `json:"url"`
 	User        string `json:"user"`

@@ -86,7 +86,7 @@ func (c *command) list(cmd *cobra.Command, args []string) error {
 	}
 	slices.SortStableFunc(rows, func(a, b row) int { return a.Since.Compare(b.Since) })
 	columns := []string{"Worker", "Host", ">PID", ">sequence", "subject", "since", ">attempt"}
-	err = cli.ListOr(cmd, false, columns, cli.All(rows), "no message is handled now")
+	err = cli.ListOr(cmd, false, columns, cli.All(rows), "no message is being handled")
 	if !c.Quiet {
 		cli.Notice(cmd.ErrOrStderr(), "%s answered within %v: %s more running, %s read ahead\n", progress.Plural(len(workers), "worker"), c.wait,
 			progress.Count(more), progress.Count(waiting))
@@ -105,8 +105,8 @@ func (c *command) cancel(cmd *cobra.Command, args []string) error {
 	}
 	had := slices.DeleteFunc(slices.Clone(workers), func(w running.Cancelled) bool { return !w.Cancelled })
 	if len(had) == 0 {
-		return fmt.Errorf("no handler has message %d: %s of consumer %s on stream %s answered within %v. It may be handled already, wait, or be "+
-			"with a worker without a name", seq, progress.Plural(len(workers), "worker"), args[1], args[0], c.wait)
+		return fmt.Errorf("no handler has message %d: %s of consumer %s on stream %s answered within %v. It was handled before, waits, or is with "+
+			"a worker without a name", seq, progress.Plural(len(workers), "worker"), args[1], args[0], c.wait)
 	}
 	return cli.List(cmd, true, nil, cli.All(had))
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/progress"
 	"github.com/jetpull/jetpull/internal/wire"
 )
@@ -45,12 +46,7 @@ func (f *Flags) Register(cmd *cobra.Command) {
 	cli.Int(flags, &f.minAckPending, "min-ack-pending", 0, 1, math.MaxInt, "pull only while at least `N` messages are unacknowledged (overflow)")
 	cli.Int(flags, &f.priority, "priority", 0, 0, 9, "`PRIORITY` of the pulls, 0 first to 9 last (prioritized)")
 	flags.StringSliceVar(&f.subjects, "create", nil, "create the stream with these `SUBJECTS`, and the durable consumer, if they do not exist")
-	cli.Checked(flags, "group", func() error {
-		if err := wire.ValidGroup(f.group); err != nil {
-			return fmt.Errorf("--group: %w", err)
-		}
-		return nil
-	})
+	cli.Checked(flags, "group", func() error { return service.Named("--group", wire.ValidGroup(f.group)) })
 	cli.Checked(flags, "create", func() error {
 		if len(f.subjects) == 0 {
 			return errors.New("--create is empty; name the subjects of the stream")

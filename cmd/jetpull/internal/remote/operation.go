@@ -108,11 +108,11 @@ func (c *Call) follow(answer json.RawMessage, wait bool) (matched int, err error
 				bar.Add(o.Done - before)
 			case ctx.Err() != nil:
 				bar.Clear()
-				cli.Notice(c.Cmd.ErrOrStderr(), "The %s goes on in the %s, with %s of %s done.\n  %s   shows it\n  %s   ends it\n",
+				cli.Notice(c.Cmd.ErrOrStderr(), "The %s continues in the %s, with %s of %s done.\n  %s   shows its progress\n  %s   cancels it\n",
 					o.Verb, c.System, progress.Count(o.Done), progress.Count(o.Matched), show, c.line(c.OperationCancel))
 				return 0, cli.ErrInterrupted
 			case !errors.Is(err, c.Unavailable) || time.Since(answered) >= c.timeout:
-				return 0, fmt.Errorf("%w; the %s goes on when the %s does: %s", err, o.Verb, c.System, show)
+				return 0, fmt.Errorf("%w; the %s continues when the %s answers again: %s", err, o.Verb, c.System, show)
 			}
 			if o.Running {
 				_ = watch.Sleep(ctx, lookEvery) // an interrupt ends the next request

@@ -19,9 +19,9 @@ func New() *cobra.Command {
 		Short: "Run a NATS server with JetStream on this machine, for experiments",
 		Long: `server runs a NATS server with JetStream on 127.0.0.1 until it is interrupted. It has
 no authentication: each user and process of this machine can use it. With the default
-port, other commands find it without a flag. A message is acknowledged before it is on
-disk: a loss of power takes the messages since the last sync, unless --sync is each. In
-production, use nats-server.`,
+port, other commands find it without a flag. It acknowledges a message before it is on
+disk, so a power failure loses the messages since the last sync, unless --sync is each.
+In production, use nats-server.`,
 		Example: `  jetpull server
   jetpull publish orders.new two --create ORDERS`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -31,7 +31,7 @@ production, use nats-server.`,
 				return fmt.Errorf("%w; choose another --port, or 0 for any that is free, and a --dir that no other server uses", err)
 			}
 			defer srv.Stop()
-			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s, store in %s, %s\n", srv.URL(), srv.Dir(), cli.Synced(o.Sync)); err != nil {
+			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "server: listening on %s, with the store in %s. %s\n", srv.URL(), srv.Dir(), cli.Synced(o.Sync)); err != nil {
 				return err
 			}
 			<-cmd.Context().Done()

@@ -23,6 +23,8 @@ import (
 	brokerclient "github.com/jetpull/jetpull/broker/client"
 	"github.com/jetpull/jetpull/console"
 	"github.com/jetpull/jetpull/feed"
+	"github.com/jetpull/jetpull/internal/service"
+	"github.com/jetpull/jetpull/internal/watch"
 	"github.com/jetpull/jetpull/natsembed"
 	"github.com/jetpull/jetpull/relay"
 	"github.com/jetpull/jetpull/relay/client"
@@ -37,7 +39,7 @@ type World struct {
 	js      jetstream.JetStream
 	stop    context.CancelFunc
 	running sync.WaitGroup
-	closers []func()
+	closers service.Closers
 }
 
 // Start starts a world that keeps everything in dir. The caller stops it.
@@ -57,23 +59,13 @@ func Start(ctx context.Context, dir string, log *slog.Logger) (*World, error) {
 func (w *World) Stop() {
 	w.stop()
 	w.running.Wait()
-	for i := len(w.closers) - 1; i >= 0; i-- {
-		w.closers[i]()
-	}
+	w.closers.Close()
 }
 
-// every runs do again and again with a pause between, until ctx ends.
+// every calls do at intervals with a number that counts up, until ctx ends.
 func (w *World) every(ctx context.Context, pause time.Duration, do func(n int)) {
-	w.running.Go(func() {
-		for n := 0; ; n++ {
-			do(n)
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(pause):
-			}
-		}
-	})
+	n := 0
+	w.running.Go(func() { watch.Every(ctx, pause, func() { do(n); n++ }) })
 }
 
 // warn logs an error of work that goes on.
@@ -90,12 +82,12 @@ func (w *World) beginStream(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	w.closers = append(w.closers, srv.Stop)
+	w.closers.Add(srv.Stop)
 	nc, err := srv.Connect()
 	if err != nil {
 		return err
 	}
-	w.closers = append(w.closers, nc.Close)
+	w.closers.Add(nc.Close)
 	if w.js, err = jetstream.New(nc); err != nil {
 		return err
 	}
@@ -123,13 +115,8 @@ func (w *World) beginStream(ctx context.Context, dir string) error {
 			return err
 		}
 	}
-	if _, err := w.js.CreateOrUpdateConsumer(ctx, "DEADLETTERS", jetstream.ConsumerConfig{
-		Durable:   "archive",
-		AckPolicy: jetstream.AckExplicitPolicy,
-	}); err != nil {
-		return err
-	}
-	if _, err := w.js.PauseConsumer(ctx, "DEADLETTERS", "archive", time.Now().Add(4*time.Hour)); err != nil {
+	archive := jetstream.ConsumerConfig{Durable: "archive", AckPolicy: jetstream.AckExplicitPolicy, PauseUntil: new(time.Now().Add(4 * time.Hour))}
+	if _, err := w.js.CreateOrUpdateConsumer(ctx, "DEADLETTERS", archive); err != nil {
 		return err
 	}
 	kinds := []string{"new", "paid", "shipped"}
@@ -139,7 +126,7 @@ func (w *World) beginStream(ctx context.Context, dir string) error {
 		w.warn(ctx, "publish", err)
 	})
 	w.work(ctx, "billing", func(context.Context, *jetpull.Msg) error { return nil }, jetpull.Concurrency(4))
-	w.work(ctx, "warehouse", func(ctx context.Context, _ *jetpull.Msg) error { return nap(ctx, 400*time.Millisecond) }, jetpull.Concurrency(8))
+	w.work(ctx, "warehouse", func(ctx context.Context, _ *jetpull.Msg) error { return watch.Sleep(ctx, 400*time.Millisecond) }, jetpull.Concurrency(8))
 	w.work(ctx, "ledger", func(context.Context, *jetpull.Msg) error { return nil }, jetpull.Group("main"))
 	w.work(ctx, "mail", func(_ context.Context, m *jetpull.Msg) error {
 		if meta, err := m.Metadata(); err == nil && meta.Sequence.Stream%61 == 0 {
@@ -148,15 +135,6 @@ func (w *World) beginStream(ctx context.Context, dir string) error {
 		return nil
 	}, jetpull.Concurrency(4), jetpull.MaxAttempts(2), jetpull.RetryDelays(100*time.Millisecond), jetpull.DeadLetter("dead.mail"))
 	return nil
-}
-
-func nap(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 func (w *World) work(ctx context.Context, consumer string, h jetpull.Handler, opts ...jetpull.SubscribeOption) {
@@ -171,9 +149,16 @@ func (w *World) work(ctx context.Context, consumer string, h jetpull.Handler, op
 	})
 }
 
+// token is that of the administration, and of all that have one.
+const token = "demo"
+
+// settings are those of a system in this process.
+func settings(dir, system string) map[string]string {
+	return map[string]string{"listen": "127.0.0.1:0", "store-dir": filepath.Join(dir, system), "admin-token": token}
+}
+
 // beginBroker starts a broker with a channel that has two push consumers: one takes everything, and one refuses some.
 func (w *World) beginBroker(ctx context.Context, dir string) error {
-	const token = "demo"
 	address, err := w.receivers(ctx)
 	if err != nil {
 		return err
@@ -203,10 +188,7 @@ channel=orders
 	if err := os.WriteFile(file, config, 0o600); err != nil {
 		return err
 	}
-	cfg, err := broker.LoadConfig(broker.Sources{File: file, Flags: map[string]string{
-		"listen":    "127.0.0.1:0",
-		"store-dir": filepath.Join(dir, "broker"), "admin-token": token,
-	}})
+	cfg, err := broker.LoadConfig(broker.Sources{File: file, Flags: settings(dir, "broker")})
 	if err != nil {
 		return err
 	}
@@ -214,7 +196,7 @@ channel=orders
 	if err != nil {
 		return err
 	}
-	w.closers = append(w.closers, func() { w.warn(context.Background(), "stop the broker", node.Stop(context.Background())) })
+	w.closers.Add(func() { w.warn(context.Background(), "stop the broker", node.Stop(context.Background())) })
 	w.Console.Broker = brokerclient.NewAdmin(node.URL(), token, nil)
 	producer, sender := brokerclient.Producer{Channel: "orders", ChannelToken: token, ID: "shop", Token: token}, brokerclient.New(node.URL(), nil)
 	w.every(ctx, 300*time.Millisecond, func(n int) {
@@ -226,11 +208,7 @@ channel=orders
 
 // beginRelay starts a relay with three receivers: one answers, one is slow with a rate limit, and one refuses some messages.
 func (w *World) beginRelay(ctx context.Context, dir string) error {
-	const token = "demo"
-	cfg, err := relay.LoadConfig(relay.Sources{Flags: map[string]string{
-		"listen": "127.0.0.1:0", "store-dir": filepath.Join(dir, "relay"),
-		"admin-token": token,
-	}})
+	cfg, err := relay.LoadConfig(relay.Sources{Flags: settings(dir, "relay")})
 	if err != nil {
 		return err
 	}
@@ -238,7 +216,7 @@ func (w *World) beginRelay(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	w.closers = append(w.closers, func() { w.warn(context.Background(), "stop the relay", node.Stop(context.Background())) })
+	w.closers.Add(func() { w.warn(context.Background(), "stop the relay", node.Stop(context.Background())) })
 	address, err := w.receivers(ctx)
 	if err != nil {
 		return err
@@ -271,7 +249,7 @@ func (w *World) receivers(ctx context.Context) (address string, err error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/accounting", func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte(`{"booked":true}`)) })
 	mux.HandleFunc("/partner", func(rw http.ResponseWriter, r *http.Request) {
-		_ = nap(r.Context(), 200*time.Millisecond)
+		_ = watch.Sleep(r.Context(), 200*time.Millisecond)
 		_, _ = rw.Write([]byte(`{"accepted":true}`))
 	})
 	mux.HandleFunc("/legacy", func(rw http.ResponseWriter, _ *http.Request) {
@@ -298,7 +276,7 @@ func (w *World) beginFeed(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	w.closers = append(w.closers, func() { _ = store.Close() })
+	w.closers.Add(func() { _ = store.Close() })
 	w.Console.Feed = store
 	run := time.Now().UTC().Format("0102-150405")
 	for p := range 6 {
@@ -311,7 +289,7 @@ func (w *World) beginFeed(ctx context.Context, dir string) error {
 		}
 	}
 	watcher := feed.NewWatcher(store, feed.ProcessorFunc(func(ctx context.Context, it feed.Item) (feed.Response, error) {
-		if err := nap(ctx, 200*time.Millisecond); err != nil {
+		if err := watch.Sleep(ctx, 200*time.Millisecond); err != nil {
 			return feed.Response{}, err
 		}
 		if it.Partition == fmt.Sprintf("applications-%s-2", run) && it.ID < "resume-004" {

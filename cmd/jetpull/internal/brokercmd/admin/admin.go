@@ -144,7 +144,7 @@ func explain(err error) error {
 	refused, isRefused := errors.AsType[*client.Error](err)
 	switch {
 	case isRefused && refused.Status == http.StatusPreconditionFailed:
-		return fmt.Errorf("%w: somebody else changed it meanwhile; look at it and try again", err)
+		return fmt.Errorf("%w: it was changed by another request; read it again and retry", err)
 	case isRefused && refused.Status == http.StatusConflict: // the text speaks of what the command has as a flag
 		return errors.New(strings.Replace(refused.Text, "?force=true", "--force", 1))
 	}

@@ -136,7 +136,6 @@ ends this command but not the replay.`,
 
 func metadata(flags *pflag.FlagSet, those string) {
 	flags.StringToString("metadata", nil, those+" with the metadata header `NAME=VALUE`; may be given several times")
-	flags.Lookup("metadata").DefValue = "" // or the help would show [] as the default
 }
 
 // show is the verb that shows what the last word names.

@@ -52,7 +52,7 @@ type Worker struct {
 
 	mu      sync.Mutex
 	changed sync.Cond // signalled when a talk may have something to do
-	queue   []*call   // messages that no program has
+	queue   []*call   // messages that no program has; those that may have ended one are first
 }
 
 // call is a message that a handler waits for.
@@ -61,7 +61,8 @@ type call struct {
 	done chan error // the result
 
 	// Under the worker's lock.
-	by        *talk // had it last; nil: none did
+	by        *talk // has it; nil: none does
+	alone     bool  // a program had it when it ended, with others: the next one has it alone
 	cancelled error // why its handler was cancelled
 }
 
@@ -127,19 +128,18 @@ func (w *Worker) Handle(ctx context.Context, m *jetpull.Msg) error {
 func (w *Worker) drop(c *call, cause error) error {
 	w.mu.Lock()
 	c.cancelled = cause
-	t := c.by
-	has := t != nil && t.had[c.msg.Sequence()] == c
+	t, i := c.by, slices.Index(w.queue, c)
+	if i >= 0 {
+		w.queue = slices.Delete(w.queue, i, i+1)
+	}
 	w.mu.Unlock()
-	if has {
-		t.fail(cause)
-		return <-c.done
-	}
-	select {
-	case err := <-c.done: // it was answered meanwhile
-		return err
-	default:
+	switch {
+	case i >= 0:
 		return cause
+	case t != nil:
+		t.fail(cause)
 	}
+	return <-c.done // it may have been answered meanwhile
 }
 
 // counted is the error of a handler, after a program that has died of the message was counted.
@@ -157,17 +157,16 @@ func (w *Worker) counted(ctx context.Context, m *jetpull.Msg, err error) error {
 
 // keep has one program run, and starts it again when it ends, until the run is over.
 func (w *Worker) keep() {
-	var again []*call
-	for pause := leastPause; w.open.Err() == nil || len(again) > 0; pause = min(2*pause, mostPause) {
-		t := &talk{w: w, again: again, had: map[uint64]*call{}}
+	for pause := leastPause; w.open.Err() == nil; pause = min(2*pause, mostPause) {
+		t := &talk{w: w, had: map[uint64]*call{}}
 		err := t.run()
-		again = t.end(err)
+		again := t.end(err)
 		if t.answered {
 			pause = leastPause
 		}
 		switch {
-		case w.open.Err() == nil || len(again) > 0:
-			w.Log.Warn("the worker ended, and is started again", "program", w.Argv[0], "error", why(err), "in", pause, "messages_again", len(again))
+		case w.open.Err() == nil:
+			w.Log.Warn("the worker ended, and is started again", "program", w.Argv[0], "error", why(err), "in", pause, "messages_again", again)
 			_ = watch.Sleep(w.open, pause)
 		case err != nil:
 			w.Log.Warn("the worker failed at the end", "program", w.Argv[0], "error", err)
@@ -188,8 +187,7 @@ type talk struct {
 	text bytes.Buffer // lines that were not read yet
 
 	// Under the worker's lock.
-	again    []*call          // messages of the process before, which ended with several
-	alone    bool             // the program has one of them
+	alone    bool             // it has a message alone
 	had      map[uint64]*call // messages that it has, by ID
 	answered bool
 	problem  error // why the program was killed
@@ -212,58 +210,48 @@ func (t *talk) run() error {
 }
 
 // end decides about the messages that a program had when it ended with err. One that it had alone has failed: it may be the cause. Of several, any
-// may be, and the next process gets them one after another.
-func (t *talk) end(err error) (again []*call) {
+// may be, and each is given to a program that has no other. It returns how many these are.
+func (t *talk) end(err error) (again int) {
 	w := t.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	var several []*call
 	for _, c := range t.had {
-		if c.cancelled != nil {
+		c.by = nil
+		switch {
+		case c.cancelled != nil:
 			c.done <- c.cancelled
-		} else {
-			again = append(again, c)
+		case w.alive.Err() != nil:
+			c.done <- errKilled
+		case len(t.had) == 1:
+			c.done <- fmt.Errorf("%w: %w", errDied, why(err))
+		default:
+			c.alone = true
+			several = append(several, c)
 		}
 	}
-	slices.SortFunc(again, func(a, b *call) int { return cmp.Compare(a.msg.Sequence(), b.msg.Sequence()) })
-	if len(again) == 1 && len(t.had) == 1 {
-		again[0].done <- fmt.Errorf("%w: %w", errDied, why(err))
-		again = nil
-	}
-	again = slices.DeleteFunc(append(again, t.again...), func(c *call) bool { return c.cancelled != nil })
 	t.had, t.over = nil, true // a process that it has left may hold its pipes open
-	if w.alive.Err() == nil {
-		return again
-	}
-	for _, c := range again {
-		c.done <- errKilled
-	}
-	return nil
+	slices.SortFunc(several, func(a, b *call) int { return cmp.Compare(a.msg.Sequence(), b.msg.Sequence()) })
+	w.queue = append(several, w.queue...)
+	w.changed.Broadcast()
+	return len(several)
 }
 
 // next takes a message for the program, nil if it may have none now.
 func (t *talk) next() *call {
-	for _, calls := range []*[]*call{&t.w.queue, &t.again} {
-		for len(*calls) > 0 && (*calls)[0].cancelled != nil {
-			*calls = (*calls)[1:]
-		}
-	}
-	from, most := &t.w.queue, t.w.InFlight
-	if len(t.again) > 0 {
-		from = &t.again
-	}
-	if t.alone || len(t.again) > 0 {
-		most = 1
-	}
-	if len(*from) == 0 || len(t.had) >= most {
+	if t.alone && len(t.had) > 0 || len(t.had) >= t.w.InFlight {
 		return nil
 	}
-	c := (*from)[0]
-	id := c.msg.Sequence()
-	if t.had[id] != nil {
-		return nil // delivered twice, as after a reset: the answer could not say which
+	i := slices.IndexFunc(t.w.queue, func(c *call) bool {
+		// Of a message that is delivered twice, as after a reset, the answer could not say which.
+		return (!c.alone || len(t.had) == 0) && t.had[c.msg.Sequence()] == nil
+	})
+	if i < 0 {
+		return nil
 	}
-	t.alone, t.had[id], c.by = from == &t.again, c, t
-	*from = (*from)[1:]
+	c := t.w.queue[i]
+	t.w.queue = slices.Delete(t.w.queue, i, i+1)
+	t.alone, t.had[c.msg.Sequence()], c.by = c.alone, c, t
 	return c
 }
 
@@ -342,7 +330,7 @@ func (t *talk) answer(line []byte) error {
 	c, ended := t.had[a.ID], a.Outcome != "progress"
 	if c != nil && ended {
 		delete(t.had, a.ID)
-		t.answered = true
+		t.answered, c.by = true, nil
 		t.w.changed.Broadcast()
 	}
 	t.w.mu.Unlock()

@@ -38,7 +38,7 @@ type Run struct {
 	bar    *progress.Bar
 	errOut io.Writer
 	stop   context.CancelFunc
-	idle   *time.Timer // runs while no message does, and then ends the run; nil: nothing runs
+	idle   *time.Timer // begins again when no message is in progress, and then ends the run; nil: it does not end so
 
 	mu      sync.Mutex
 	started int
@@ -126,9 +126,7 @@ func (r *Run) begin() bool {
 		return false
 	}
 	r.started++
-	if r.running++; r.idle != nil {
-		r.idle.Stop()
-	}
+	r.running++
 	return true
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/tables"
 	"github.com/jetpull/jetpull/feed"
 	"github.com/jetpull/jetpull/internal/appendfile"
+	"github.com/jetpull/jetpull/internal/service"
 )
 
 // outcome is what came of a command. It is printed as a line of JSON.
@@ -144,7 +145,7 @@ func newPruneCommand(t *tables.DB) *cobra.Command {
 
 // exportItems appends the items of a partition to a file, and has them on the disk when it returns.
 func exportItems(file string, items iter.Seq2[feed.Item, error]) error {
-	err := appendfile.Append(file, 0o600, func(w io.Writer) error {
+	return service.Named("--export", appendfile.Append(file, 0o600, func(w io.Writer) error {
 		for it, err := range items {
 			if err == nil {
 				err = cli.WriteJSON(w, tables.ShownItem(it))
@@ -154,11 +155,7 @@ func exportItems(file string, items iter.Seq2[feed.Item, error]) error {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		err = fmt.Errorf("--export: %w", err)
-	}
-	return err
+	}))
 }
 
 func addItems(ctx context.Context, s *feed.Store, partition string, items []feed.Item, seal bool) error {

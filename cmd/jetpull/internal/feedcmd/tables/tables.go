@@ -191,7 +191,7 @@ func NewPs(t *DB) *cobra.Command {
 			return err
 		}
 		columns := []string{"partition", "item", ">gate", ">attempt", "since", "host", ">pid", "watcher:8"}
-		return cli.ListOr(cmd, t.JSON, columns, cli.All(found), "no item is listed as running")
+		return cli.ListOr(cmd, t.JSON, columns, cli.All(found), "no running items")
 	})
 	cmd.Long = `List the items that watchers process, those that have run longest first. A watcher
 reports them three times in the length of --lease. jetpull feed cancel cancels one.`
