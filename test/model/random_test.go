@@ -127,7 +127,7 @@ func (d *drawn) ack(s *side, box string, n int) []step {
 	// it. Signals that come together are one, so the order of two messages in the queue is a matter of time.
 	skips := d.policy == jetstream.PriorityPolicyPinned || d.policy == jetstream.PriorityPolicyOverflow
 	switch verb := d.rng.IntN(6); {
-	case verb == 0 && !(skips && s.queued() > 0):
+	case verb == 0 && (!skips || s.queued() == 0):
 		return ack(box, i, "-NAK")
 	case verb == 1:
 		return ack(box, i, "+TERM")
