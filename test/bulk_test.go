@@ -33,20 +33,19 @@ func startBulk(t *testing.T, js jetstream.JetStream, name string, kind bulk.Kind
 	r := registry.New(registry.Config{JS: js, KV: kv, Stream: stream, Leader: reader, Shared: true, Log: log})
 	p := &bulkProcess{table: bulk.NewTable(r, "o.", 20, func(registry.Entry) (o bulk.Operation, err error) { return o, nil })}
 	run, cancel := context.WithCancel(context.Background())
-	wait, err := r.Open(t.Context(), run, reader)
-	require.NoError(t, err)
+	var reading, running sync.WaitGroup
+	require.NoError(t, r.Open(t.Context(), run, &reading, reader))
 	p.Runner = bulk.New(bulk.Config{
 		Records: p.table, Kinds: map[string]bulk.Kind{"publish": kind}, Process: name, Shared: true, Lost: 400 * time.Millisecond, Exclusive: true,
 		Now: time.Now, Log: log,
 	})
-	var running sync.WaitGroup
 	working, stopWork := context.WithCancel(run)
 	running.Go(func() { p.Run(working) })
 	p.stop = sync.OnceFunc(func() {
 		stopWork()
 		running.Wait()
 		cancel()
-		wait()
+		reading.Wait()
 	})
 	t.Cleanup(p.stop)
 	return p

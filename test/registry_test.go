@@ -56,11 +56,11 @@ func newThings(t *testing.T, js jetstream.JetStream) *things {
 		},
 	})
 	run, stop := context.WithCancel(context.Background())
-	wait, err := r.Open(t.Context(), run, reader)
-	require.NoError(t, err)
+	var running sync.WaitGroup
+	require.NoError(t, r.Open(t.Context(), run, &running, reader))
 	t.Cleanup(func() {
 		stop()
-		wait()
+		running.Wait()
 	})
 	return s
 }
@@ -85,7 +85,7 @@ func TestRegistry(t *testing.T) {
 	_, err := a.Find(ctx, id)
 	require.ErrorIs(t, err, stored.ErrNotFound)
 
-	revision, err := a.Put(ctx, id, thing{Name: "x", Size: 1}, 0)
+	revision, err := a.Put(ctx, id, thing{Name: "x", Size: 1}, 0, 0)
 	require.NoError(t, err)
 	known, ok := a.Cached(id)
 	require.True(t, ok)
@@ -93,10 +93,10 @@ func TestRegistry(t *testing.T) {
 	found, err := b.Find(ctx, id)
 	require.NoError(t, err)
 	require.Equal(t, known, found)
-	_, err = b.Put(ctx, id, thing{Name: "x", Size: 2}, 0)
+	_, err = b.Put(ctx, id, thing{Name: "x", Size: 2}, 0, 0)
 	require.ErrorIs(t, err, stored.ErrConflict)
 
-	second, err := b.Put(ctx, id, thing{Name: "x", Size: 2}, revision)
+	second, err := b.Put(ctx, id, thing{Name: "x", Size: 2}, revision, 0)
 	require.NoError(t, err)
 	found, err = a.Fresh(ctx, id)
 	require.NoError(t, err)
@@ -110,7 +110,7 @@ func TestRegistry(t *testing.T) {
 	_, ok = b.Cached(id)
 	require.False(t, ok, "it was looked for")
 
-	third, err := b.Put(ctx, id, thing{Name: "x", Size: 3}, 0)
+	third, err := b.Put(ctx, id, thing{Name: "x", Size: 3}, 0, 0)
 	require.NoError(t, err, "a new one takes the place of a deleted one")
 	_, err = a.Fresh(ctx, id)
 	require.NoError(t, err)
@@ -130,7 +130,7 @@ func TestRegistryWithoutAServer(t *testing.T) {
 	require.NoError(t, err)
 	s := newThings(t, js)
 	id := registry.ID{Name: "x"}
-	revision, err := s.Put(t.Context(), id, thing{Name: "x"}, 0)
+	revision, err := s.Put(t.Context(), id, thing{Name: "x"}, 0, 0)
 	require.NoError(t, err)
 	nc.Close()
 	_, err = s.Find(t.Context(), id)
@@ -156,7 +156,7 @@ func TestRegistryLeavesOutWhatItCannotRead(t *testing.T) {
 	require.NoError(t, err)
 	_, err = kv.PutString(t.Context(), "other.x", "{")
 	require.NoError(t, err)
-	_, err = s.Put(t.Context(), registry.ID{Name: "x"}, thing{Name: "x"}, 0)
+	_, err = s.Put(t.Context(), registry.ID{Name: "x"}, thing{Name: "x"}, 0, 0)
 	require.NoError(t, err)
 	require.Len(t, s.All(), 1)
 	require.Len(t, newThings(t, js).All(), 1)

@@ -12,7 +12,6 @@ import (
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/service/webhook/gate"
-	"github.com/jetpull/jetpull/relay/client"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 	"github.com/jetpull/jetpull/relay/internal/work"
@@ -53,8 +52,8 @@ func (a *API) offer(r *http.Request, data []byte) (work.Offer, error) {
 }
 
 // answer returns the answer to a message that was submitted.
-func answer(o work.Offer, in *work.Intake) (int, client.Result, error) {
-	body := client.Result{Source: o.Source, ID: o.ID, Status: string(in.Status)}
+func answer(o work.Offer, in *work.Intake) (int, work.Result, error) {
+	body := work.Result{Source: o.Source, ID: o.ID, Status: string(in.Status)}
 	switch {
 	case in.Err != nil:
 		return 0, body, in.Err
@@ -93,7 +92,7 @@ func (a *API) postMessage(w http.ResponseWriter, r *http.Request) error {
 }
 
 // await answers with the response of a message, or with 202 when the wait ends first. known is the answer to the stored message.
-func (a *API) await(w http.ResponseWriter, r *http.Request, known client.Result, wait time.Duration) error {
+func (a *API) await(w http.ResponseWriter, r *http.Request, known work.Result, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
 	defer context.AfterFunc(a.opts.Stopping, cancel)()
@@ -110,8 +109,8 @@ func (a *API) await(w http.ResponseWriter, r *http.Request, known client.Result,
 }
 
 // present is the answer about a message that has no response yet.
-func present(r *machine.Record) client.Result {
-	return client.Result{Source: r.Source, ID: r.ID, Status: string(r.Status)}
+func present(r *machine.Record) work.Result {
+	return work.Result{Source: r.Source, ID: r.ID, Status: string(r.Status)}
 }
 
 func writeResult(w http.ResponseWriter, r *machine.Record) error {
@@ -124,7 +123,7 @@ func writeResult(w http.ResponseWriter, r *machine.Record) error {
 }
 
 type messageView struct {
-	client.Result
+	work.Result
 	Receiver string        `json:"receiver"`
 	Attempt  int           `json:"attempt"`
 	Attempts []attemptView `json:"attempts"`

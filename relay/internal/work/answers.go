@@ -14,7 +14,6 @@ import (
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/service/webhook"
-	"github.com/jetpull/jetpull/relay/client"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
@@ -60,15 +59,32 @@ func (w *answers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 	return w.apply(ctx, e, event)
 }
 
+// Result is the state of a message in answers and callbacks, as in package client.
+type Result struct {
+	Source    string          `json:"source_id"`
+	ID        string          `json:"message_id"`
+	Status    string          `json:"status"`
+	Response  json.RawMessage `json:"response,omitempty"`
+	Truncated bool            `json:"truncated,omitempty"`
+	Error     *Failure        `json:"error,omitempty"`
+}
+
+// Failure is the reason why a message failed.
+type Failure struct {
+	Code    string `json:"code"`
+	Stage   string `json:"stage"`
+	Message string `json:"message"`
+}
+
 // Body returns what a sender may know of a message, in a callback or the answer to a request that waits. It has no addresses, which are for
 // operators.
-func Body(r *machine.Record) client.Result {
-	b := client.Result{Source: r.Source, ID: r.ID, Status: string(r.Status), Response: r.Response, Truncated: r.Truncated}
+func Body(r *machine.Record) Result {
+	b := Result{Source: r.Source, ID: r.ID, Status: string(r.Status), Response: r.Response, Truncated: r.Truncated}
 	if len(b.Response) == 0 {
 		b.Response = json.RawMessage("null")
 	}
 	if f := r.Failure; f != nil {
-		b.Error = &client.Failure{Code: string(f.Reason), Stage: string(f.Stage), Message: mask.Addresses(f.Error)}
+		b.Error = &Failure{Code: string(f.Reason), Stage: string(f.Stage), Message: mask.Addresses(f.Error)}
 	}
 	return b
 }
