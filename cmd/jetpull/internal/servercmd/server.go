@@ -31,7 +31,8 @@ In production, use nats-server.`,
 				return fmt.Errorf("%w; choose another --port, or 0 for any that is free, and a --dir that no other server uses", err)
 			}
 			defer srv.Stop()
-			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "server: listening on %s, with the store in %s. %s\n", srv.URL(), srv.Dir(), cli.Synced(o.Sync)); err != nil {
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "server: listening on %s, with the store in %s. %s\n", srv.URL(), srv.Dir(), cli.Synced(o.Sync))
+			if err != nil {
 				return err
 			}
 			<-cmd.Context().Done()
