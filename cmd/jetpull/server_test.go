@@ -26,7 +26,7 @@ func TestServer(t *testing.T) {
 	address := regexp.MustCompile(`nats://127\.0\.0\.1:\d+`)
 	require.Eventually(t, func() bool { return address.MatchString(out.String()) }, time.Minute, time.Millisecond)
 	url := address.FindString(out.String())
-	require.Equal(t, "server: listening on "+url+", with the store in "+dir+". It syncs to disk every 2s: a power failure loses the messages since the "+
+	require.Equal(t, "server: listening on "+url+", store in "+dir+". It syncs to disk every 2s: a power failure loses the messages since the "+
 		"last sync.\n", out.String())
 	r := jetpullRun(t, "publish", "--server", url, "orders.new", "two", "--create", "ORDERS")
 	require.Equal(t, cli.ExitDone, r.code, r.err)

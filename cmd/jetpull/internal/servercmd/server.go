@@ -31,8 +31,7 @@ In production, use nats-server.`,
 				return fmt.Errorf("%w; choose another --port, or 0 for any that is free, and a --dir that no other server uses", err)
 			}
 			defer srv.Stop()
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "server: listening on %s, with the store in %s. %s\n", srv.URL(), srv.Dir(), cli.Synced(o.Sync))
-			if err != nil {
+			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "server: listening on %s, store in %s. %s\n", srv.URL(), srv.Dir(), cli.Synced(o.Sync)); err != nil {
 				return err
 			}
 			<-cmd.Context().Done()
