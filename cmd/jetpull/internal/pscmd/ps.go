@@ -105,8 +105,8 @@ func (c *command) cancel(cmd *cobra.Command, args []string) error {
 	}
 	had := slices.DeleteFunc(slices.Clone(workers), func(w running.Cancelled) bool { return !w.Cancelled })
 	if len(had) == 0 {
-		return fmt.Errorf("no handler has message %d: %s of consumer %s on stream %s answered within %v. It was handled before, waits, or is with "+
-			"a worker without a name", seq, progress.Plural(len(workers), "worker"), args[1], args[0], c.wait)
+		return fmt.Errorf("no handler has message %d: %s of consumer %s on stream %s answered within %v. It may be handled already, may wait, or "+
+			"may be with a worker without a name", seq, progress.Plural(len(workers), "worker"), args[1], args[0], c.wait)
 	}
 	return cli.List(cmd, true, nil, cli.All(had))
 }
