@@ -65,7 +65,7 @@ func TestWorkerLosesNothingWhenItIsKilled(t *testing.T) {
 	addresses, err := servertest.FreeAddresses(1)
 	require.NoError(t, err)
 	url := "nats://" + addresses[0].String()
-	server := &killable{t: t, ready: url, args: []string{"server", "--port", strconv.Itoa(addresses[0].Port), "--dir", filepath.Join(dir, "store")}}
+	server := &killable{t: t, ready: "server: listening on " + url, args: []string{"server", "--port", strconv.Itoa(addresses[0].Port), "--dir", filepath.Join(dir, "store")}}
 	server.start()
 	defer func() { server.kill() }()
 	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
