@@ -106,10 +106,8 @@ func leasesOf(results []Result) []Lease {
 
 // saveStatement is save as one statement. The rows of lease are locked before an item is written. It returns the numbers of the results that
 // were not written, which are few, and the partitions that were not locked. The timeout of locks, which ends with the statement, is for rows of
-// items.
-//
-// PostgreSQL keeps one plan for all calls if its estimated cost is no higher than that of a plan for each. So each set of rows is an array, which it
-// assumes to have 10 rows, and none is a series, for which it assumes 1,000.
+// items. PostgreSQL keeps one plan for all calls if its estimated cost is no higher than that of a plan for each: each set is an array, for which
+// it assumes 10 rows, and none a series, for which it assumes 1,000.
 const saveStatement = `WITH l AS MATERIALIZED (SELECT l.* FROM unnest(?::text[], ?::bigint[]) AS l(id, epoch), set_config('lock_timeout', ?, true)),
 lease AS MATERIALIZED (
 	SELECT p.id, p.epoch FROM partitions p JOIN l ON p.id = l.id AND p.epoch = l.epoch
@@ -125,13 +123,11 @@ WHERE i.partition_id = r.partition_id AND i.id = r.id AND i.version = r.version
 RETURNING r.n)
 (SELECT n, '' AS id FROM r EXCEPT SELECT n, '' FROM done) UNION ALL (SELECT 0, id FROM l EXCEPT SELECT 0, id FROM lease)`
 
-var patientStatement = strings.Replace(saveStatement, " SKIP LOCKED", "", 1)
-
 func (s *Store) saveBatch(ctx context.Context, t Terms, results []Result) ([]bool, error) {
 	leases := leasesOf(results)
 	statement := saveStatement
 	if t.Patient {
-		statement = patientStatement
+		statement = strings.Replace(saveStatement, " SKIP LOCKED", "", 1)
 	}
 	var rows []struct {
 		N  int64 // from 1
