@@ -171,11 +171,8 @@ func TestPlansAreKept(t *testing.T) {
 	r.SetMaxOpenConns(1)
 	taken, err := s.sql.Acquire(t.Context(), theTerms, engine.FetchMost, nil)
 	require.NoError(t, err)
-	wants, results := make([]sqlstore.Want, len(taken)), make([]sqlstore.Result, len(taken))
-	for i, l := range leasesOf(taken) {
-		wants[i] = sqlstore.Want{Lease: l, Limit: 2, Bytes: 1 << 20}
-		results[i] = sqlstore.Result{Lease: l, Item: "none", Version: 1, Status: sqlstore.Complete}
-	}
+	wants := sqlstore.Map(leasesOf(taken), func(l *sqlstore.Lease) sqlstore.Want { return sqlstore.Want{Lease: *l, Limit: 2, Bytes: 1 << 20} })
+	results := []sqlstore.Result{{Lease: taken[0].Lease, Item: "none", Version: 1, Status: sqlstore.Complete}}
 	r.queries = nil
 	for range calls {
 		rows, err := s.sql.Fetch(t.Context(), theTerms, wants)
