@@ -104,7 +104,8 @@ func NATSSettings[C any](system string, of func(*C) *NATS) []Setting[C] {
 		Text("nats", "creds", "", "file with the credentials for that server", func(c *C) *string { return &of(c).Creds }),
 		Text("nats", "store-dir", system+"-data", "folder of the embedded server's store", func(c *C) *string { return &of(c).StoreDir }),
 		Text("nats", "name", system, "first part of the names of streams and subjects", func(c *C) *string { return &of(c).Name }),
-		Number("nats", "replicas", "1", 1, 5, "replicas of each stream, 1 to 5; the embedded server supports 1", func(c *C) *int { return &of(c).Replicas }),
+		Number("nats", "replicas", "1", 1, 5, "replicas of each stream, 1 to 5; the embedded server supports 1",
+			func(c *C) *int { return &of(c).Replicas }),
 		Text("nats", "sync", "always", "when the embedded server syncs to disk: always (before the response, several writes at a time), each "+
 			"(before the response, one write at a time), or an interval such as 10s; with an interval, a crash of the machine loses the writes since the "+
 			"last sync", func(c *C) *string { return &of(c).Sync }),

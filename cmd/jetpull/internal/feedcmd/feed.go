@@ -98,7 +98,7 @@ func New() *cobra.Command {
 	cli.Duration(fs, &f.pollMax, "poll-max", 5*time.Second, time.Millisecond, "interval between queries while there is no work")
 	cli.Int(fs, &f.partitions, "max-partitions", 1000, 1, math.MaxInt, "maximum number of partitions that this watcher leases")
 	cli.Int(fs, &f.retries, "max-retries", 5, -1, math.MaxInt, "attempts after the first; 0: none, -1: no limit")
-	cli.Int(fs, &f.crashes, "max-crashes", 0, 0, math.MaxInt, "fail an item after its process has ended this many times while it was handled; 0: no limit")
+	cli.Int(fs, &f.crashes, "max-crashes", 0, 0, math.MaxInt, "fail an item whose process has ended this many times while it was handled; 0: no limit")
 	cli.Duration(fs, &f.backoff, "backoff", time.Second, 0, "delay after the first failed attempt; it doubles with each, up to a minute; 0: none")
 	cli.Duration(fs, &f.requeue, "requeue", time.Second, 0, "delay before the next attempt at an item that stays at its gate without a failure")
 	cli.Duration(fs, &f.drain, "drain-timeout", 30*time.Second, 0, "time limit of running attempts after a signal")
