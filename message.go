@@ -126,7 +126,7 @@ func (m *Msg) ack() wire.Ack {
 // Ack acknowledges the message without waiting for the server. With ack policy none nothing is sent.
 func (m *Msg) Ack() error { return m.settle(wire.VerbAck, worker.Acked) }
 
-// Nak asks the server to redeliver the message immediately. Until then, the server counts it as ack pending. If the consumer was reset since the
+// Nak asks the server to redeliver the message immediately. Until then, it counts as ack pending. If the consumer was reset after the
 // server delivered m, the server ignores that, and a message that it has delivered again meanwhile waits for AckWait.
 func (m *Msg) Nak() error { return m.settle(wire.VerbNak, worker.Naked) }
 
@@ -286,9 +286,8 @@ func (r *run) ackAgain(m *Msg) error {
 // pull, as for other callers of Next, and the server does not confirm the acknowledgement. A pull that it sends usually shares one
 // write to the connection with the acknowledgement.
 //
-// The message is acknowledged even if no next message arrives, unless the error matches [ErrInvalidOption] or
-// [jetstream.ErrMsgAlreadyAckd], or says that the acknowledgement could not be sent. Then it can still be acknowledged.
-// A consumer with ack policy none is refused.
+// The message is acknowledged even if no next message arrives, unless the error matches [ErrInvalidOption] or [jetstream.ErrMsgAlreadyAckd], or
+// says that the acknowledgement could not be sent. Then it can still be acknowledged. A consumer with ack policy none is refused.
 func (m *Msg) AckNext(ctx context.Context, opts ...NextOption) (*Msg, error) {
 	s := m.sub
 	if err := m.bound(); err != nil {

@@ -90,7 +90,7 @@ func TestServerIsAnnouncedWhenTheRunBegins(t *testing.T) {
 	dir := t.TempDir()
 	r := jetpullRun(t, "consume", "S", "c", "--embedded", dir, "--create", "s.>", "--idle", "50ms", "--concurrency", "2", "--prefetch", "2")
 	require.Equal(t, cli.ExitNoMessages, r.code, r.err)
-	require.Contains(t, r.err, "The embedded server listens at nats://127.0.0.1:")
+	require.Contains(t, r.err, "The embedded server listens on nats://127.0.0.1:")
 	require.Contains(t, r.err, "It syncs to disk every 2s: a power failure loses the messages since the last sync.")
 	require.Contains(t, r.err, " without authentication: every program on this machine can use it. ")
 	r = jetpullRun(t, "consume", "S", "c", "--embedded", dir, "--idle", "50ms", "--json")

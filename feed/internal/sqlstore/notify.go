@@ -138,7 +138,9 @@ func (s *Store) wake(changes *due.Heap[string], now time.Time) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.life), notifyTime)
 	defer cancel()
 	for part := range slices.Chunk(slices.Collect(maps.Keys(ids)), renewBatch) {
-		_ = s.DB.WithContext(ctx).Exec("SELECT pg_notify(?, id) FROM partitions WHERE id IN ?", wakeChannel, part).Error
+		// Its commit need not wait for the disk.
+		_ = s.DB.WithContext(ctx).Exec("SELECT set_config('synchronous_commit', 'off', true), pg_notify(?, id) FROM partitions WHERE id IN ?",
+			wakeChannel, part).Error
 	}
 }
 

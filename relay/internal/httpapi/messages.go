@@ -138,8 +138,9 @@ type messageView struct {
 }
 
 type attemptView struct {
-	machine.Attempt         // with the answer for operators only
-	Duration        float64 `json:"duration"` // in seconds
+	machine.Attempt
+	Duration float64         `json:"duration"`         // in seconds
+	Answer   *machine.Answer `json:"answer,omitempty"` // for operators only
 }
 
 // viewMessage returns the view of a message for an operator, or for its sender. A sender's view has no addresses.
@@ -155,10 +156,11 @@ func viewMessage(r *machine.Record, operator bool) messageView {
 		}
 	}
 	for _, at := range r.Attempts {
+		one := attemptView{at, at.Duration.Seconds(), at.Answer}
 		if !operator {
-			at.Error, at.Answer = mask.Addresses(at.Error), nil
+			one.Error, one.Answer = mask.Addresses(at.Error), nil
 		}
-		v.Attempts = append(v.Attempts, attemptView{at, at.Duration.Seconds()})
+		v.Attempts = append(v.Attempts, one)
 	}
 	return v
 }

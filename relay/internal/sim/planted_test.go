@@ -26,8 +26,8 @@ var planted = []struct{ name, file, text, bug string }{
 	},
 	{
 		name: "a record is written over when its message is handed in again", file: "store/record.go",
-		text: "\treturn s.swap(Versioned{Record: r}, r)\n",
-		bug:  "\tv, err := s.Load(context.Background(), r.Source, r.ID)\n\tif err != nil {\n\t\tv = Versioned{}\n\t}\n\treturn s.swap(v, r)\n",
+		text: "\treturn s.Swap(Versioned{Record: r}, r)\n",
+		bug:  "\tv, err := s.Load(context.Background(), r.Source, r.ID)\n\tif err != nil {\n\t\tv = Versioned{}\n\t}\n\treturn s.Swap(v, r)\n",
 	},
 	{
 		name: "an entry is sent though an earlier one of its source is unsettled", file: "work/send.go",
