@@ -24,7 +24,7 @@ type Running struct {
 	Attempt int `json:"attempt"`
 	// Since is when it began, by the database's clock.
 	Since time.Time `json:"since"`
-	// Watcher is the watcher that makes it, as [Partition] has it in Owner. Host and PID are those of its process.
+	// Watcher is the watcher that makes it, as in Owner of [Partition]. Host and PID are those of its process.
 	Watcher string `json:"watcher"`
 	Host    string `json:"host,omitempty"`
 	PID     int    `json:"pid"`

@@ -103,7 +103,7 @@ func (e *Engine) save(a *attempt) {
 		worker{e}.write(slices.DeleteFunc(slices.Clone(batch), func(a *attempt) bool { return a.abandoned }), e.terms)
 		return func() {
 			e.saves.note(nil)
-			if len(e.results) > 0 { // the database need not wait for what follows here
+			if len(e.results) > 0 { // so that the database does not wait for e.saved
 				e.save(<-e.results)
 			}
 			e.saved(batch)
@@ -216,7 +216,7 @@ func (e *Engine) saved(batch []*attempt) {
 	}
 }
 
-// Tally counts what the engines of a watcher do; Stats of package feed documents the fields.
+// Tally has the counters of a watcher's engines; Stats of package feed documents the fields.
 type Tally struct {
 	Running, Slow, Leases           atomic.Int64
 	Attempts, FailedAttempts        atomic.Int64

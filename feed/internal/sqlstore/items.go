@@ -105,7 +105,7 @@ func Add(s *Store, tx *gorm.DB, id string, rows []Item) (added bool, err error) 
 	return n > 0, err
 }
 
-// serverError is an error of PostgreSQL, as each driver has it.
+// serverError is an error of PostgreSQL, from any driver.
 type serverError interface {
 	error
 	SQLState() string

@@ -17,7 +17,7 @@ import (
 const (
 	// wakeChannel is the channel of PostgreSQL's NOTIFY.
 	wakeChannel = "jetpull_feed"
-	// listenPool is the minimum size of a pool of which one connection may be kept for listening.
+	// listenPool is the minimum size of a pool from which a connection is kept for listening.
 	listenPool = 4
 )
 

@@ -78,7 +78,7 @@ func (s *Store) Close() error {
 
 const (
 	defaultPatience = 10 * time.Second
-	// busyWait is how long SQLite waits for another process by itself, which no context ends.
+	// busyWait is how long SQLite itself waits for another process. No context ends that wait.
 	busyWait              = 100 * time.Millisecond
 	pauseLeast, pauseMost = 10 * time.Millisecond, 100 * time.Millisecond
 )

@@ -16,9 +16,9 @@ const (
 	Lost                   // the POST of an attempt ended without an answer, or its process died
 	Asked                  // the status endpoint returned a result, or 202
 	NeverSeen              // the status endpoint has not seen the message
-	GiveUp                 // a worker cannot go on
+	GiveUp                 // a worker cannot continue
 	CalledBack             // the sender answered its callback with 2xx
-	Redrive                // the message is to be tried again
+	Redrive                // the message must be tried again
 )
 
 // Outcome classifies an answer.

@@ -190,9 +190,9 @@ func (w *ingest) create(ctx context.Context, o Offer, at time.Time, kind trace.S
 	return in
 }
 
-// route waits for the record of a message and begins to enqueue the message for its receiver. It enqueues nothing for a record in a later status: the
-// message is a duplicate, or this worker crashed after it had enqueued the message. It enqueues an ARRIVED duplicate only if no entry waits, because
-// a process died before the enqueue.
+// route waits for the record of a message and begins to enqueue the message for its receiver. It skips a record in a later status: the message is a
+// duplicate, or this worker crashed after it had enqueued the message. It enqueues an ARRIVED duplicate only if no entry waits, because a process
+// died before the enqueue.
 func (w *ingest) route(ctx context.Context, in *Intake) {
 	if in.Err != nil {
 		return
@@ -239,7 +239,7 @@ func (w *ingest) decideNew(ctx context.Context, in *Intake) (err error) {
 	return err
 }
 
-// finish waits until messages are in their queue, and on disk with their records. That includes duplicates, because another request may still be
+// finish waits until messages are in their queue, and on disk with their records. This includes duplicates, because another request may still be
 // storing the same message.
 func (w *ingest) finish(ctx context.Context, all ...*Intake) {
 	var record, entry uint64
