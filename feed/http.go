@@ -33,7 +33,7 @@ const (
 	HeaderIdempotencyKey = "Idempotency-Key"
 )
 
-// header is what a handler outside this process learns of an item beside its data.
+// header returns the headers that describe an item, besides its data, to a handler outside this process.
 func (it Item) header() map[string][]string {
 	return map[string][]string{
 		HeaderItem: {it.ID}, HeaderPartition: {it.Partition}, HeaderGate: {strconv.Itoa(it.Gate)},
@@ -44,8 +44,7 @@ func (it Item) header() map[string][]string {
 // HTTPOption changes how the processor of [NewHTTPProcessor] works.
 type HTTPOption func(*httpProcessor) error
 
-// Timeout sets the time limit of a request with its answer, at least 1 ms. The default is 1 minute. A request that exceeds it is a failed
-// attempt.
+// Timeout sets the time limit of a request with its answer, at least 1 ms. The default is 1 minute. A request that exceeds it is a failed attempt.
 func Timeout(d time.Duration) HTTPOption {
 	return func(p *httpProcessor) error {
 		if d < time.Millisecond {
@@ -89,8 +88,8 @@ type httpProcessor struct {
 	signer      *webhook.Signer
 	client      *webhook.Client
 
-	asking chan struct{} // has what asks for the health, which the other calls wait for
-	sick   atomic.Bool   // the health is to be asked for
+	asking chan struct{} // full while a call checks the health; other calls wait
+	sick   atomic.Bool   // the health must be checked
 }
 
 // NewHTTPProcessor returns a processor that POSTs an item's data to a URL, with the headers [HeaderItem], [HeaderPartition], [HeaderGate],
@@ -135,7 +134,7 @@ func (p *httpProcessor) Process(ctx context.Context, it Item) (Response, error) 
 	}
 	p.sick.Store(answer.Code >= http.StatusInternalServerError)
 	resp, err := parseAnswer(answer)
-	if after, ok := webhook.RetryAfter(answer.Header, time.Now()); ok && after > 0 { // a time that has passed is no reason not to back off
+	if after, ok := webhook.RetryAfter(answer.Header, time.Now()); ok && after > 0 { // a time in the past must not replace the backoff
 		err = RetryAfter(after, err)
 	}
 	return resp, err

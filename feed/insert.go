@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// insertRowsMost is how many rows one INSERT has: SQL Server takes 2,100 parameters, and a row has 11.
+	// insertRowsMost is the maximum number of rows of one INSERT: SQL Server takes 2,100 parameters, and a row has 11.
 	insertRowsMost = 190
-	// insertBytes is how much data they have, but for the last: PostgreSQL ends a transaction that waits for a statement for too long.
+	// insertBytes bounds their data, except that of the last row: PostgreSQL ends a transaction that waits too long for a statement.
 	insertBytes = 1 << 20
 )
 
-// CreatePartition creates a partition and its items in one transaction. It uses the fields ID, Gate and Sealed of p, and of the items those that
-// [Store.Insert] uses. It generates an ID for each that is empty. It returns the partition as stored. Errors are [ErrDuplicate], [ErrGatePassed]
-// for an item below the partition's gate, and [ErrInvalid].
+// CreatePartition creates a partition and its items in one transaction. It uses the fields ID, Gate and Sealed of p, and the fields of items that
+// [Store.Insert] uses. It generates missing IDs. It returns the stored partition. Errors are [ErrDuplicate], [ErrGatePassed] for an item below the
+// partition's gate, and [ErrInvalid].
 func (s *Store) CreatePartition(ctx context.Context, p Partition, items ...Item) (Partition, error) {
 	return s.CreatePartitionTx(ctx, own{}, p, items...)
 }
@@ -49,17 +49,16 @@ func (s *Store) CreatePartitionTx(ctx context.Context, tx any, p Partition, item
 	return partitionOf(&row), nil
 }
 
-// Insert adds items to a partition in one transaction. It uses their fields ID, Gate, Data and NotBefore, and generates an ID for each that is
-// empty. Errors are [ErrNotFound], [ErrClosed] if the partition is sealed or Complete, [ErrGatePassed] for an item below its gate,
-// [ErrDuplicate] and [ErrInvalid].
+// Insert adds items to a partition in one transaction. It uses their fields ID, Gate, Data and NotBefore, and generates missing IDs. Errors are
+// [ErrNotFound], [ErrClosed] if the partition is sealed or Complete, [ErrGatePassed] for an item below its gate, [ErrDuplicate] and [ErrInvalid].
 func (s *Store) Insert(ctx context.Context, partition string, items ...Item) error {
 	return s.InsertTx(ctx, own{}, partition, items...)
 }
 
-// InsertTx is [Store.Insert] in the caller's transaction on the Store's database. tx is a *[sql.Tx], a [pgx.Tx] on PostgreSQL, or a *[gorm.DB]
-// that is in a transaction. The items exist once the caller commits. A rollback leaves nothing. If the commit comes within 3 s after InsertTx,
-// watchers are woken soon after it: on PostgreSQL those of all processes, otherwise those of this Store. Others find the items by polling. After
-// an error, roll back.
+// InsertTx is [Store.Insert] in the caller's transaction on the Store's database. tx is a *[sql.Tx], a [pgx.Tx] on PostgreSQL, or a *[gorm.DB] that
+// is in a transaction. The items exist once the caller commits. A rollback leaves nothing. If the commit follows InsertTx within 3 s, watchers are
+// woken soon after it: on PostgreSQL those of all processes, otherwise those of this Store. Others find the items by polling. After an error, roll
+// back.
 //
 // The transaction locks the row of the partition until it ends, so keep it short: see [Store].
 func (s *Store) InsertTx(ctx context.Context, tx any, partition string, items ...Item) error {
@@ -68,7 +67,7 @@ func (s *Store) InsertTx(ctx context.Context, tx any, partition string, items ..
 	return wrapped(err, "insert into partition %q", partition)
 }
 
-// insertInto inserts items into a partition that exists, unless they are malformed.
+// insertInto inserts items into a partition. An error of the partition takes precedence over malformed.
 func insertInto(s *sqlstore.Store, tx *gorm.DB, partition string, rows []sqlstore.Item, malformed error) error {
 	if malformed == nil && batchOf(rows) == len(rows) {
 		if added, err := sqlstore.Add(s, tx, partition, rows); added || err != nil {
@@ -90,7 +89,7 @@ func insertInto(s *sqlstore.Store, tx *gorm.DB, partition string, rows []sqlstor
 	})
 }
 
-// newRows are items as they are inserted.
+// newRows returns items as rows to insert.
 func newRows(partition string, items []Item) ([]sqlstore.Item, error) {
 	rows, seen := make([]sqlstore.Item, len(items)), make(map[string]struct{}, len(items))
 	for i := range items {
@@ -143,7 +142,7 @@ func insertRows(tx *gorm.DB, rows []sqlstore.Item) error {
 	return nil
 }
 
-// batchOf is how many items the next statement inserts.
+// batchOf returns how many items the next statement inserts.
 func batchOf(rows []sqlstore.Item) (n int) {
 	for size := 0; n < min(len(rows), insertRowsMost) && size < insertBytes; n++ {
 		size += len(rows[n].Data)
@@ -151,7 +150,7 @@ func batchOf(rows []sqlstore.Item) (n int) {
 	return n
 }
 
-// inserted is the error of an INSERT.
+// inserted returns the error of an INSERT, with ErrDuplicate if an ID existed.
 func inserted(tx *gorm.DB, what string, err error) error {
 	if err != nil && sqlstore.Duplicate(tx, err) {
 		return fmt.Errorf("%s: %w", what, ErrDuplicate)
@@ -175,10 +174,10 @@ func checkID(name, id string) error {
 	return nil
 }
 
-// OpenAt returns an item for [Store.Insert] that keeps a gate closed until a time, even if all items below the gate are Complete before. The
-// item is at gate-1 and is not passed to the [Processor]. It becomes Complete at that time, by the database's clock. If gate-1 has a [Limit],
-// this counts as an attempt. Watchers of older versions of this package pass the item to their processor, without data. A time in the past does
-// not keep the gate closed, nor does the zero time.
+// OpenAt returns an item for [Store.Insert] that keeps a gate closed until a time, even if all items below the gate are Complete earlier. The item is
+// at gate-1 and is not passed to the [Processor]. It becomes Complete at that time, by the database's clock. If gate-1 has a [Limit], this counts as
+// an attempt. Watchers of older versions of this package pass the item to their processor, without data. A time in the past, or the zero time, does
+// not keep the gate closed.
 func OpenAt(gate int, at time.Time) Item {
 	return Item{Gate: gate - 1, NotBefore: at, timer: new(int64(0))}
 }

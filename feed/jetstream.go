@@ -27,11 +27,11 @@ const (
 	// publishTry bounds one try to publish, and publishPause is the pause before the next.
 	publishTry   = 5 * time.Second
 	publishPause = 250 * time.Millisecond
-	// repliesAgain is the pause before the consumer of the replies is looked for again.
+	// repliesAgain is the pause before replies are read again after an error.
 	repliesAgain = time.Second
-	// repliesAckWait is when a reply that was on its way as the connection broke is redelivered.
+	// repliesAckWait is the time after which a reply that was in transit when the connection broke is redelivered.
 	repliesAckWait = 2 * time.Second
-	// repliesForgotten is when the server deletes the consumer of a processor that died.
+	// repliesForgotten is the time after which the server deletes the consumer of a processor that died.
 	repliesForgotten = 5 * time.Minute
 	// closeWait bounds Close.
 	closeWait = 5 * time.Second
@@ -48,8 +48,8 @@ var (
 // JetStreamOption changes how the processor of [NewJetStreamProcessor] works.
 type JetStreamOption func(*JetStreamProcessor) error
 
-// ReplyTimeout sets the time limit of an attempt, from its publication to the reply, at least 1 s. It includes the wait for a worker, and the
-// time for which NATS is down. The default is 5 minutes. An attempt that exceeds it has failed.
+// ReplyTimeout sets the time limit of an attempt, from its publication to the reply, at least 1 s. It includes the wait for a worker, and the time
+// for which NATS is down. The default is 5 minutes. An attempt that exceeds it fails.
 func ReplyTimeout(d time.Duration) JetStreamOption {
 	return func(p *JetStreamProcessor) error {
 		if d < time.Second {
@@ -65,14 +65,14 @@ type JetStreamProcessor struct {
 	js      jetstream.JetStream
 	subject string // of items
 	timeout time.Duration
-	ttl     string // of items in the stream; empty where that has none
+	ttl     string // of items in the stream; empty if the stream allows none
 
 	replies string // the stream of replies
 	prefix  string // of the subjects of this processor's replies; the call follows
 	name    string // of the consumer
 
 	stop context.CancelFunc
-	done chan struct{} // closed when no reply will come any more
+	done chan struct{} // closed when no more replies will come
 
 	calls sync.Map // chan []byte by call
 }
@@ -86,10 +86,10 @@ type JetStreamProcessor struct {
 //	})
 //	js.CreateConsumer(ctx, "RESUMES", jetstream.ConsumerConfig{Durable: "workers", FilterSubject: "resumes"})
 //
-// A reply belongs to one call of Process. If it arrives after the call has ended, because it took longer than [ReplyTimeout], the lease was lost
-// or the watcher died, it is dropped, and the item is processed again with the same idempotency key. With AllowMsgTTL the stream deletes
-// attempts for which nothing waits any more. While NATS is down, attempts wait until their ReplyTimeout. The processor creates a consumer for
-// its replies, and Close deletes it. Errors are [ErrInvalid] or those of NATS.
+// A reply belongs to one call of Process. If it arrives after the call has ended, because it took longer than [ReplyTimeout], the lease was lost or
+// the watcher died, it is dropped, and the item is processed again with the same idempotency key. With AllowMsgTTL, the stream deletes attempts for
+// which no call waits any more. While NATS is down, attempts wait until their ReplyTimeout. The processor creates a consumer for its replies, and
+// Close deletes it. Errors are [ErrInvalid] or those of NATS.
 func NewJetStreamProcessor(ctx context.Context, js jetstream.JetStream, subject string, opts ...JetStreamOption) (*JetStreamProcessor, error) {
 	switch {
 	case js == nil:
@@ -142,7 +142,7 @@ func (p *JetStreamProcessor) stream(ctx context.Context, subject string) (*jetst
 	return &s.CachedInfo().Config, nil
 }
 
-// consumer creates the consumer of the replies, where it is not there.
+// consumer creates the consumer of the replies if it does not exist.
 func (p *JetStreamProcessor) consumer(ctx context.Context) error {
 	_, err := p.js.CreateOrUpdateConsumer(ctx, p.replies, jetstream.ConsumerConfig{
 		Name: p.name, FilterSubject: p.prefix + "*", InactiveThreshold: repliesForgotten, AckWait: repliesAckWait,
@@ -154,8 +154,7 @@ func (p *JetStreamProcessor) consumer(ctx context.Context) error {
 	return nil
 }
 
-// read takes replies until ctx ends. A consumer that the server lost is created again: the replies that were not
-// acknowledged are still in the stream.
+// read reads replies until ctx ends. It recreates a consumer that the server has lost: unacknowledged replies are still in the stream.
 func (p *JetStreamProcessor) read(ctx context.Context) {
 	defer close(p.done)
 	for {
@@ -207,8 +206,8 @@ func (p *JetStreamProcessor) Process(ctx context.Context, it Item) (Response, er
 	}
 }
 
-// message is an attempt. Its ID names the call, too: by key and attempt alone the stream would drop, as a duplicate,
-// what another watcher publishes after this one died, and the reply would go to the dead one.
+// message returns the message of an attempt. Its ID includes the call. With only key and attempt, the stream would drop, as a duplicate, the message
+// that another watcher publishes after this one died, and the reply would go to the dead one.
 func (p *JetStreamProcessor) message(it Item, call string) *nats.Msg {
 	m := &nats.Msg{Subject: p.subject, Data: it.Data, Header: it.header()}
 	m.Header.Set(HeaderReply, p.prefix+call)
@@ -219,7 +218,7 @@ func (p *JetStreamProcessor) message(it Item, call string) *nats.Msg {
 	return m
 }
 
-// publish stores a message, again until NATS confirms it or ctx ends: by its ID, if it has one, it is stored once. While connected, it waits
+// publish publishes a message, and retries until NATS confirms it or ctx ends. A message with an ID is stored once. While connected, publish waits
 // for the confirmation no longer than patience.
 func publish(ctx context.Context, js jetstream.JetStream, m *nats.Msg, patience time.Duration) error {
 	for {
@@ -244,7 +243,7 @@ func publish(ctx context.Context, js jetstream.JetStream, m *nats.Msg, patience 
 	}
 }
 
-// Close stops reading replies and deletes their consumer. Call it when Run has returned: a call of Process fails.
+// Close stops reading replies and deletes their consumer. Call it after Run has returned, because calls of Process then fail.
 func (p *JetStreamProcessor) Close() error {
 	p.stop()
 	<-p.done
@@ -257,11 +256,11 @@ func (p *JetStreamProcessor) Close() error {
 	return nil
 }
 
-// replyWait bounds the tries to publish a reply while NATS is down, and replyUnconfirmed those while it is up and does not confirm, because
-// the worker may not publish there or a stream has no leader. After them the item's message is redelivered, and processed again.
+// replyWait bounds the time to publish a reply while NATS is down, and replyUnconfirmed while it is up but does not confirm, because the worker may
+// not publish there or a stream has no leader. After that, the item's message is redelivered and processed again.
 const replyWait, replyUnconfirmed = time.Minute, 10 * time.Second
 
-// replyName is what follows subject.done. in the subject of a reply: the processor and the call.
+// replyName matches the end of a reply's subject, after subject.done.: the processor and the call.
 var replyName = regexp.MustCompile(`^[0-9A-Za-z]+\.[0-9A-Za-z]+$`)
 
 // JetStreamHandler returns a handler for Consume that processes the items of a [JetStreamProcessor]. The consumer is one of the stream that
@@ -272,11 +271,11 @@ var replyName = regexp.MustCompile(`^[0-9A-Za-z]+\.[0-9A-Za-z]+$`)
 //	err = sub.Consume(ctx, handler, jetpull.Concurrency(8))
 //
 // An item has its ID, Partition, Gate, Status, Attempt, Data and idempotency key. An error of Process is sent in the reply, with [Permanent] and
-// [RetryAfter], and is a failed attempt. The message is acknowledged when the reply is stored. It is redelivered if the worker dies, if Consume
-// ends before Process returns, or if the reply cannot be stored. A message that is not an item is terminated, and so is one whose reply is not
-// to go to subject.done.>, where subject is the message's own: anybody who may publish items chooses that header. A worker in another language
-// makes the same check. It publishes the answer that a handler of [NewHTTPProcessor] would return, to the subject in the header [HeaderReply],
-// and then acknowledges the message.
+// [RetryAfter], and is a failed attempt. The message is acknowledged when the reply is stored. It is redelivered if the worker dies, if Consume ends
+// before Process returns, or if the reply cannot be stored. A message is terminated if it is not an item, or if its reply subject does not match
+// subject.done.>, where subject is the message's own: anybody who may publish items can set that header. A worker in another language makes the same
+// check. It publishes the answer that a handler of [NewHTTPProcessor] would return, to the subject in the header [HeaderReply], and then acknowledges
+// the message.
 func JetStreamHandler(js jetstream.JetStream, p Processor) (jetpull.Handler, error) {
 	switch {
 	case js == nil:
@@ -289,12 +288,12 @@ func JetStreamHandler(js jetstream.JetStream, p Processor) (jetpull.Handler, err
 		if err != nil {
 			return jetpull.Terminate("not an item of a feed", err)
 		}
-		if !trace.SpanContextFromContext(ctx).IsValid() { // else the handler is in otelpull's
+		if !trace.SpanContextFromContext(ctx).IsValid() { // otherwise otelpull's handler calls this one
 			ctx = traceContext.Extract(ctx, propagation.HeaderCarrier(m.Headers()))
 		}
 		resp, err := attempt(ctx, p, it)
 		if err != nil && ctx.Err() != nil {
-			return err // called off: that is no attempt that failed, and another worker makes it
+			return err // cancelled: the attempt has not failed, and another worker makes it
 		}
 		ctx, cancel := context.WithTimeout(ctx, replyWait)
 		defer cancel()

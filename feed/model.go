@@ -33,7 +33,7 @@ type Partition struct {
 	// Epoch grows with each lease; Version starts at 1 and grows with each write.
 	Epoch   int64 `json:"epoch"`
 	Version int64 `json:"version"`
-	// Sealed says that the partition accepts no more items.
+	// Sealed reports that the partition accepts no more items.
 	Sealed bool `json:"sealed"`
 }
 
@@ -54,10 +54,10 @@ type Item struct {
 	// Version starts at 1 and grows with each write.
 	Version int64
 
-	step    int64   // how many steps are over; the idempotency key is made of it
+	step    int64   // number of finished steps; part of the idempotency key
 	history *string // the attempts that failed, as JSON
 	seq     int64   // order of insertion
-	key     string  // the idempotency key where it came with a message; empty elsewhere
+	key     string  // the idempotency key that came with a message; otherwise empty
 	timer   *int64  // see OpenAfter
 }
 
@@ -77,8 +77,8 @@ type Response struct {
 	Gate *int `json:"gate"`
 	// Done makes the item Complete.
 	Done bool `json:"done"`
-	// Data replaces the item's data. Nil, null in JSON, leaves it unchanged. It is stored as given, even if it is empty or not JSON. If the
-	// database refuses it, because it is over 1,000,000,000 bytes or violates a constraint that an operator added, the attempt has failed.
+	// Data replaces the item's data. Nil, null in JSON, leaves it unchanged. It is stored as given, even if it is empty or not JSON. If the database
+	// refuses it, because it is over 1,000,000,000 bytes or violates a constraint that an operator added, the attempt fails.
 	Data json.RawMessage `json:"data"`
 }
 

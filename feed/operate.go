@@ -61,16 +61,16 @@ func (s *Store) Advance(ctx context.Context, partition string, gate int) error {
 	})
 }
 
-// Retry makes Failed items Available, to be processed at once, with Attempt 0 and no Errors: the named items, or all Failed items of the
-// partition if none is named. [Item.History] keeps their errors. Errors are [ErrNotFound], and [ErrConflict] for a named item that is not
-// Failed. After an error no named item is changed. If none is named, a transaction changes at most 1,000 items, so that it blocks others only
-// briefly. After an error, call Retry again for the rest.
+// Retry makes Failed items Available: the named ones, or all of the partition if none is named. They are processed at once, with Attempt 0 and no
+// Errors. [Item.History] keeps their errors. Errors are [ErrNotFound], and [ErrConflict] for a named item that is not Failed. After an error no named
+// item is changed. If none is named, a transaction changes at most 1,000 items, so that it blocks others only briefly. After an error, call Retry
+// again for the rest.
 func (s *Store) Retry(ctx context.Context, partition string, items ...string) error {
 	_, err := s.RetryFailed(ctx, partition, items...)
 	return err
 }
 
-// RetryFailed is like [Store.Retry], and returns how many items it changed, also with an error.
+// RetryFailed is like [Store.Retry], and returns how many items it changed, even with an error.
 func (s *Store) RetryFailed(ctx context.Context, partition string, items ...string) (int, error) {
 	return unfail(ctx, s, "retry", partition, items, map[string]any{"status": Available, "attempt": 0, "errors": nil, "not_before": nil})
 }
@@ -81,12 +81,12 @@ func (s *Store) Skip(ctx context.Context, partition string, items ...string) err
 	return err
 }
 
-// SkipFailed is like [Store.Skip], and returns how many items it changed, also with an error.
+// SkipFailed is like [Store.Skip], and returns how many items it changed, even with an error.
 func (s *Store) SkipFailed(ctx context.Context, partition string, items ...string) (int, error) {
 	return unfail(ctx, s, "skip", partition, items, map[string]any{"status": Complete, "not_before": nil})
 }
 
-// unfail changes the named items, or all, from Failed to what set says, and unblocks the partition.
+// unfail applies set to the named Failed items, or to all, and unblocks the partition.
 func unfail(ctx context.Context, s *Store, what, partition string, items []string, set map[string]any) (n int, err error) {
 	set["version"] = gorm.Expr("version + 1")
 	if len(items) == 0 {
@@ -106,7 +106,7 @@ func unfail(ctx context.Context, s *Store, what, partition string, items []strin
 	return len(items), nil
 }
 
-// unfailAll goes through the items by their IDs, so that one that fails again meanwhile is not changed twice.
+// unfailAll changes the items in the order of their IDs, so that an item which fails again meanwhile is not changed twice.
 func unfailAll(ctx context.Context, s *Store, what, partition string, set map[string]any) (n int, err error) {
 	for after := ""; ; {
 		var step []string
@@ -147,7 +147,7 @@ func unfailOne(tx *gorm.DB, p *sqlstore.Partition, id string, set map[string]any
 	return fmt.Errorf("item %q is %s, not Failed: %w", id, row.Status, ErrConflict)
 }
 
-// unblock makes a partition Available whose gate has items again, or no failed one any more.
+// unblock makes a Failed partition Available if its gate has an Available item, or no Failed one.
 func unblock(s *sqlstore.Store, tx *gorm.DB, p *sqlstore.Partition) error {
 	if p.Status != sqlstore.Failed {
 		return nil

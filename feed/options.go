@@ -33,9 +33,9 @@ type WatcherOption func(*config)
 // read as many more items ahead.
 func Concurrency(n int) WatcherOption { return func(c *config) { c.Concurrency = n } }
 
-// Lease sets how long a watcher holds a partition after it died, 100 ms to 24 h by the database's clock. The default is 30 s. A live watcher
-// renews its leases after a third of that, however long handlers take. Lease is also the time limit of each of the watcher's statements, if it
-// is more than 10 s; otherwise that is 10 s. A statement that exceeds it is cancelled and tried again.
+// Lease sets how long a watcher holds a partition after it died, 100 ms to 24 h by the database's clock. The default is 30 s. A live watcher renews
+// its leases after a third of that, however long handlers take. Lease is also the time limit of each of the watcher's statements, but that is at
+// least 10 s. A statement that exceeds it is cancelled and retried.
 func Lease(d time.Duration) WatcherOption { return func(c *config) { c.Lease = d } }
 
 // Poll sets how often the watcher queries the database for work. While there is work the interval is least. Without work it grows up to most.
@@ -44,9 +44,9 @@ func Poll(least, most time.Duration) WatcherOption {
 	return func(c *config) { c.PollMin, c.PollMax = least, most }
 }
 
-// MaxPartitions sets the maximum number of leases, 1 or more. The default is 1,000. A watcher leases only partitions with work. If others wait,
-// it releases a partition that it has held for the time of [Lease], after the items that it has begun. So if handlers take long, set a number
-// above that of the partitions with work.
+// MaxPartitions sets the maximum number of leases, 1 or more. The default is 1,000. A watcher leases only partitions with work. If others wait, it
+// releases a partition that it has held for the time of [Lease], after it has finished the items that it has begun. So if handlers take long, set a
+// number greater than that of partitions with work.
 func MaxPartitions(n int) WatcherOption { return func(c *config) { c.MaxPartitions = n } }
 
 // PartitionConcurrency sets the maximum number of items of one partition that are begun and not yet saved, 1 or more. The default is that of
@@ -97,16 +97,15 @@ func HandlerTimeout(d time.Duration) WatcherOption {
 	return func(c *config) { c.HandlerTimeout, c.timeoutGiven = d, true }
 }
 
-// MaxCrashes makes the watcher give up an item that ends its process: by os.Exit, a fatal error, or memory that runs out. If n attempts in a row
-// began and did not end, 1 or more, the item is Failed, with the reason "its process ended n times while it was handled".
+// MaxCrashes makes the watcher give up an item that ends its process: by os.Exit, a fatal error, or memory that runs out. If n attempts in a row, 1
+// or more, began and did not end, the item is Failed, with the reason "its process ended n times while it was handled".
 //
-// An item is suspected if its partition was taken over from a watcher that did not return its lease. The begin of each attempt at such an item is
-// stored before the handler begins, and cleared with the result, whatever that is. Other items cost nothing more. So the first process that an
-// item ends is not counted. A watcher begins at most one item at a time that has a stored begin without an end. Others go on beside it. Items
-// that were handled beside the culprit once are not counted with it again; one can be if another item ends the process for the first time
-// meanwhile, so give 2 or more. A process counts as ended if it was stopped or cut off for longer than [Lease], or a handler ignored the end of
-// its context for longer than [DrainTimeout]. Give the option to each watcher: one without it neither stores begins nor gives items up, but
-// clears what others have stored with each result. None by default.
+// An item is suspected if its partition was taken over from a watcher that did not return its lease. For such items alone, the watcher stores the
+// begin of each attempt before the handler begins, and clears it with any result. So the first process that an item ends is not counted. A watcher
+// runs at most one item at a time that has a stored begin without an end, beside other items. So an item that once ran beside the culprit is not
+// counted with it again. It can be if another item ends the process for the first time meanwhile, so give 2 or more. A process counts as ended if it
+// was stopped or cut off for longer than [Lease], or a handler ignored the end of its context for longer than [DrainTimeout]. Give the option to each
+// watcher: a watcher without it neither stores begins nor gives up items, but clears stored begins with each result. None by default.
 func MaxCrashes(n int) WatcherOption {
 	return func(c *config) { c.MaxCrashes, c.maxCrashesGiven = n, true }
 }
@@ -120,7 +119,7 @@ func Backoff(f func(attempt int) time.Duration) WatcherOption {
 // Requeue sets the delay before an item is processed again after a Response that left it at its gate, 0 to a year. The default is 1 s.
 func Requeue(d time.Duration) WatcherOption { return func(c *config) { c.requeue = d } }
 
-// DrainTimeout sets how long handlers may run after Run's context has ended, before theirs end. 0 means not at all. The default is 30 s.
+// DrainTimeout sets how long handlers may run after Run's context has ended, before their contexts end. 0 means not at all. The default is 30 s.
 func DrainTimeout(d time.Duration) WatcherOption { return func(c *config) { c.DrainTimeout = d } }
 
 // Steal makes a watcher that finds no free partition request one from the watcher with the most leases, as long as that one has at least two
@@ -128,8 +127,8 @@ func DrainTimeout(d time.Duration) WatcherOption { return func(c *config) { c.Dr
 // no item is repeated. While the watcher waits for a partition, it queries the database twice a second. Off by default.
 func Steal() WatcherOption { return func(c *config) { c.Steal = true } }
 
-// Wakeups makes the watcher look for work when a message arrives on [WakeupSubject], and publish there the partitions that this Store changes.
-// None by default. Changes by this process, and on PostgreSQL those by other processes, wake the watcher without it. While NATS is down, the
+// Wakeups makes the watcher look for work when a message arrives on [WakeupSubject], and publish there the partitions that this Store changes. By
+// default, NATS is not used. Changes by this process, and on PostgreSQL by other processes, wake the watcher without it. While NATS is down, the
 // watcher finds work by polling.
 func Wakeups(nc *nats.Conn) WatcherOption {
 	return func(c *config) { c.wakeups, c.wakeupsGiven = nc, true }
@@ -156,7 +155,7 @@ const (
 	maxLease = 24 * time.Hour
 	minPer   = time.Second
 	maxPer   = 24 * time.Hour
-	// maxConcurrency bounds what is allocated for all that may have begun.
+	// maxConcurrency bounds the memory for the items that may have begun.
 	maxConcurrency = 100_000
 )
 
@@ -248,7 +247,7 @@ func defaultBackoff(attempt int) time.Duration {
 	return jitter(min(time.Minute, time.Second<<min(max(attempt-1, 0), 6)))
 }
 
-// jitter is d, a fifth more or less.
+// jitter returns d, varied at random by up to a fifth.
 func jitter(d time.Duration) time.Duration {
 	return d - d/5 + rand.N(max(2*d/5, 1))
 }

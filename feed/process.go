@@ -20,7 +20,8 @@ import (
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
-// Processor processes items. Its method is called by several goroutines. To process several items by one request, collect those of such calls.
+// Processor processes items. Its method is called by several goroutines. To process several items in one request, collect the items of concurrent
+// calls.
 type Processor interface {
 	// Process makes one attempt at a step of an item. An error or a panic is a failed attempt; see [Permanent] and [RetryAfter]. ctx has the
 	// values of Run's context, and ends up to DrainTimeout after that. It ends earlier if the database reports that the lease is lost; the
@@ -50,7 +51,7 @@ func (f ProcessorFunc) Process(ctx context.Context, it Item) (Response, error) {
 // errRegression is the error of a Response with a gate below the item's.
 var errRegression = errors.New("the response's gate is below the item's")
 
-// attempt makes an attempt at an item. A panic, also one in the methods of a returned error, is an error.
+// attempt makes an attempt at an item. It returns a panic as an error, even one in the methods of a returned error.
 func attempt(ctx context.Context, p Processor, it Item) (resp Response, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -66,8 +67,7 @@ func attempt(ctx context.Context, p Processor, it Item) (resp Response, err erro
 // traceContext carries the parent of a span in the headers of requests and messages (W3C Trace Context).
 var traceContext propagation.TraceContext
 
-// handler makes the attempts of a watcher, each with a span if there is a tracer, and returns the results. It
-// is the engine's [engine.Handler].
+// handler makes the attempts of a watcher, each with a span if there is a tracer, and returns the results. It is the engine's [engine.Handler].
 type handler struct {
 	*config
 	processor Processor
@@ -112,7 +112,7 @@ func (h *handler) traced(ctx context.Context, it Item) (resp Response, err error
 	return attempt(ctx, h.processor, it)
 }
 
-// result is what a Response makes of an item.
+// result returns the result of an item's Response.
 func (h *handler) result(row *sqlstore.Item, resp *Response) sqlstore.Result {
 	r := sqlstore.Result{Item: row.ID, Version: row.Version, Gate: row.Gate, Status: sqlstore.Available, Data: resp.Data, Steps: 1}
 	if resp.Gate != nil {
@@ -156,7 +156,7 @@ func (h *handler) report(it Item, err error) {
 	h.guarded("OnError", func() { h.onError(it, err) })
 }
 
-// guarded calls a function of an option. Its panic is logged, because it would end the process each time that the item is processed.
+// guarded calls a function of an option. It logs a panic, which would otherwise end the process each time that the item is processed.
 func (h *handler) guarded(option string, f func()) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -179,7 +179,7 @@ type Attempt struct {
 const (
 	maxErrors    = 50
 	maxErrorText = 2048
-	// maxAttemptText bounds the errors of the history, which an item has for as long as its row is there.
+	// maxAttemptText bounds the errors of the history, in bytes. An item has its history as long as its row exists.
 	maxAttemptText = 512
 )
 
@@ -189,7 +189,7 @@ func (it Item) History() []Attempt {
 	return decodeList(it.history, func(text string) Attempt { return Attempt{Error: text} })
 }
 
-// decodeList reads a column that has a list as JSON. A text of another program that is no list is the one entry.
+// decodeList decodes a column that has a list as JSON. Any other text, which another program wrote, is the only entry.
 func decodeList[E any](column *string, entry func(text string) E) (list []E) {
 	if column == nil || *column == "" {
 		return nil
@@ -200,14 +200,14 @@ func decodeList[E any](column *string, entry func(text string) E) (list []E) {
 	return list
 }
 
-// appendLast is a column with a list and one entry more. It keeps the last.
+// appendLast returns a column with a list and one more entry. It keeps the last maxErrors.
 func appendLast[E any](list []E, e E) *string {
 	list = append(slices.Clip(list), e)
-	text, _ := json.Marshal(list[max(0, len(list)-maxErrors):]) // it has no value that JSON lacks
+	text, _ := json.Marshal(list[max(0, len(list)-maxErrors):]) // JSON can encode every value
 	return new(string(text))
 }
 
-// cleanText cuts a text, and cleans it for columns that hold no zero byte.
+// cleanText cuts a text to most bytes, and replaces zero bytes, which columns cannot hold.
 func cleanText(text string, most int) string {
 	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 	if len(text) <= most {

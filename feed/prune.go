@@ -14,7 +14,7 @@ import (
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
-// stepRows is how many items one transaction of Prune, Retry or Skip changes, or one page of an export has.
+// stepRows is the maximum number of items that one transaction of Prune, Retry or Skip changes, and that a page of an export has.
 const stepRows = 1000
 
 // Pruned counts the rows that [Store.Prune] deleted.
@@ -29,7 +29,7 @@ type Pruned struct{ Partitions, Items int }
 // example because it is reopened, Prune does not delete it. A partition can be exported more than once: after a crash or such a change, and by
 // concurrent calls of Prune.
 //
-// The age counts from the time at which the partition was closed, by the database's clock. If that is not known, because another program or an
+// The age counts from the time at which the partition was closed, by the database's clock. If that time is unknown, because another program or an
 // earlier version of this package closed it, the age counts from the first Prune.
 func (s *Store) Prune(ctx context.Context, age time.Duration, export func(p Partition, items iter.Seq2[Item, error]) error) (Pruned, error) {
 	if age < 0 {
@@ -59,8 +59,8 @@ func (s *Store) Pruned() Pruned {
 	return Pruned{Partitions: int(s.prunedPartitions.Load()), Items: int(s.prunedItems.Load())}
 }
 
-// toPrune returns the next partitions that are Complete or being pruned, and the time of the database. Partitions of which it is not known when
-// they became Complete get that time.
+// toPrune returns the next partitions that are Complete or being pruned, and the time of the database. Partitions without the time at which they
+// became Complete get the present time.
 func toPrune(ctx context.Context, s *sqlstore.Store, after string) (page []sqlstore.Partition, now time.Time, err error) {
 	err = s.Read(ctx, func(db *gorm.DB) (err error) {
 		if now, err = s.Dialect.Clock(db); err != nil {
@@ -83,8 +83,8 @@ func toPrune(ctx context.Context, s *sqlstore.Store, after string) (page []sqlst
 	return page, now, err
 }
 
-// prune exports and deletes a partition, as it was read. Between the two it marks the partition, if it has not changed since: from then on
-// nobody can open it again. A marked partition was exported. The rows count after each transaction.
+// prune exports a partition, marks it, and deletes it. It stops before the mark if the partition has changed since it was read. After the mark,
+// nobody can reopen the partition. A partition that is marked already was exported. prune adds the rows to done after each transaction.
 func (s *Store) prune(ctx context.Context, p *sqlstore.Partition, export func(Partition, iter.Seq2[Item, error]) error, done *Pruned) error {
 	if p.Status != sqlstore.Pruning {
 		if export != nil {
@@ -98,11 +98,11 @@ func (s *Store) prune(ctx context.Context, p *sqlstore.Partition, export func(Pa
 			return err
 		}
 	}
-	// Each step begins where the one before ended: an index keeps the entries of deleted rows until a vacuum, and they would be read again.
+	// Each step begins where the previous one ended. An index keeps the entries of deleted rows until a vacuum, and they would be read again.
 	for after, next, last := "", "", false; !last; after = next {
 		var items, partitions int64
 		err := s.sql.Transact(ctx, func(tx *gorm.DB) error {
-			var step []string // the last of as many items as one transaction deletes
+			var step []string // the last item of this step, if more may follow
 			err := tx.Table("items").Where("partition_id = ? AND id > ?", p.ID, after).Order("id").Offset(stepRows-1).Limit(1).Pluck("id", &step).Error
 			if err != nil {
 				return err
@@ -134,7 +134,7 @@ func (s *Store) prune(ctx context.Context, p *sqlstore.Partition, export func(Pa
 // has inserted an item that is not Complete.
 func mark(ctx context.Context, s *sqlstore.Store, read *sqlstore.Partition) (marked bool, err error) {
 	err = s.Transact(ctx, func(tx *gorm.DB) error {
-		marked = false // where the transaction is repeated
+		marked = false // if the transaction is repeated
 		return s.Change(tx, read.ID, func(tx *gorm.DB, p *sqlstore.Partition) error {
 			if open, err := sqlstore.LowestOpen(tx, p.ID, math.MinInt); err != nil || open != nil || p.Status != read.Status || p.Version != read.Version {
 				return err
@@ -149,8 +149,8 @@ func mark(ctx context.Context, s *sqlstore.Store, read *sqlstore.Partition) (mar
 	return marked, err
 }
 
-// byID are all items of a partition, by their IDs: pages in that order cost the same however large the partition is. It sets unread to the
-// error of a page that could not be read, because a caller may ignore it.
+// byID returns all items of a partition, ordered by ID. The cost of a page in that order does not grow with the partition. It sets unread to the
+// error of a page that could not be read, because a caller may ignore the error.
 func byID(ctx context.Context, s *sqlstore.Store, partition string, unread *error) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		for after := ""; ; {

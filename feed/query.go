@@ -14,7 +14,7 @@ import (
 
 const defaultLimit = 1000
 
-// checked is the query with its limit.
+// checked returns the query with its limit, or an error for an invalid field.
 func (q Query) checked() (Query, error) {
 	if !slices.Contains([]Status{"", Available, Complete, Failed}, q.Status) {
 		return q, invalid("Query.Status", "%q; give Available, Complete, Failed or nothing", string(q.Status))
@@ -33,7 +33,7 @@ func notID(name, id string) error {
 	return invalid(name, "%q is no ID: it has a zero byte or is not UTF-8; give an ID as it was returned", id)
 }
 
-// rows selects those with the fields of one that are not zero, in the order of a column, from after on.
+// rows selects the rows that match the nonzero fields of like, in the order of a column, after the value after.
 func (q Query) rows(db *gorm.DB, like any, order string, after any) *gorm.DB {
 	db = db.Where(like).Order(order).Limit(q.Limit)
 	if q.Gate != nil {
@@ -45,7 +45,7 @@ func (q Query) rows(db *gorm.DB, like any, order string, after any) *gorm.DB {
 	return db
 }
 
-// read runs statements that only read. The error says in which operation it came.
+// read runs statements that only read. The error names the operation.
 func read[T any](ctx context.Context, s *Store, what string, f func(db *gorm.DB) (T, error)) (found T, err error) {
 	err = s.sql.Read(ctx, func(db *gorm.DB) (err error) {
 		found, err = f(db)
@@ -121,8 +121,8 @@ func (s *Store) Counts(ctx context.Context, partition string) (map[int]Counts, e
 	return counts, err
 }
 
-// CountsUpTo is like [Store.Counts], and takes a short time however large the partition is. It reads at most most items of each status. Of a
-// larger partition it counts those of the lowest gates, and no Complete ones, and more is true.
+// CountsUpTo is like [Store.Counts], but takes a short time even for a large partition. It reads at most most items of each status. If the partition
+// has more than most items, it counts only Available and Failed items at the lowest gates, and more is true.
 func (s *Store) CountsUpTo(ctx context.Context, partition string, most int) (counts map[int]Counts, more bool, err error) {
 	if most < 1 {
 		return nil, false, invalid("most", "%d is below 1", most)
@@ -130,7 +130,7 @@ func (s *Store) CountsUpTo(ctx context.Context, partition string, most int) (cou
 	return countsUpTo(ctx, s, partition, most)
 }
 
-// countsUpTo counts all items for a most of 0.
+// countsUpTo counts all items if most is 0.
 func countsUpTo(ctx context.Context, s *Store, partition string, most int) (counts map[int]Counts, more bool, err error) {
 	count := func(s Status) string { return countIf("status = '"+string(s)+"'") + " AS " + string(s) }
 	columns := []string{"gate", count(Available), count(Complete), count(Failed)}
@@ -186,7 +186,7 @@ type Backlog struct {
 	Ready, Delayed, Gated int
 	// Passed counts the Available items below the gate of their partition, which another program inserted there. No watcher processes them.
 	Passed int
-	// Failed counts Failed items. BlockedPartitions counts partitions that stay at their gate until an operator retries or skips these.
+	// Failed counts Failed items. BlockedPartitions counts partitions that stay at their gate until an operator retries or skips them.
 	Failed, BlockedPartitions int
 	// Oldest is the time since the oldest of the Ready items was inserted. It is 0 if there is none.
 	Oldest time.Duration

@@ -17,9 +17,9 @@ var (
 type replyBody struct {
 	Gate *int `json:"gate,omitempty"`
 	Done bool `json:"done,omitempty"`
-	// Data is nil where it is null, which encoders write for a field without a value.
+	// Data is nil if it is null, which encoders write for a field without a value.
 	Data *json.RawMessage `json:"data,omitempty"`
-	// Bytes is Data as it is, also empty or not JSON. It replaces Data.
+	// Bytes is Data unchanged, even if it is empty or not JSON. It replaces Data.
 	Bytes *[]byte     `json:"bytes,omitempty"`
 	Error *replyError `json:"error,omitempty"`
 }
@@ -48,9 +48,8 @@ func encodeReply(resp Response, err error) ([]byte, error) {
 }
 
 // ParseResponse parses the answer of a handler in another process, for use in a [Processor]. It is the JSON of a [Response], or an error such as
-// {"error": {"message": "…", "no_retry": true, "retry_after": 1.5}}, with a delay in seconds. ParseResponse returns such an error as an error,
-// with [Permanent] and [RetryAfter]. "bytes" in base64 may replace "data" for data that is not JSON. "data": null leaves the item's data
-// unchanged.
+// {"error": {"message": "…", "no_retry": true, "retry_after": 1.5}}, with a delay in seconds. ParseResponse returns such an error as an error, with
+// [Permanent] and [RetryAfter]. "bytes" in base64 may replace "data" for data that is not JSON. "data": null leaves the item's data unchanged.
 func ParseResponse(text []byte) (Response, error) {
 	var body replyBody
 	err := json.Unmarshal(text, &body)
@@ -75,7 +74,7 @@ func ParseResponse(text []byte) (Response, error) {
 		said = Permanent(said)
 	}
 	if body.Error.After != nil && *body.Error.After >= 0 {
-		// Within what a Duration holds; the watcher bounds it further.
+		// This avoids an overflow of Duration. The watcher bounds the delay, too.
 		seconds := min(*body.Error.After, maxDelay.Seconds())
 		said = RetryAfter(time.Duration(seconds*float64(time.Second)), said)
 	}
@@ -102,8 +101,8 @@ type retryAfterError struct {
 
 func (e *retryAfterError) Unwrap() error { return e.error }
 
-// RetryAfter returns an error for a [Processor] whose item is to be processed again after d instead of the delay of [Backoff]. A d of 0 or less
-// means at once, and the maximum is a year. It counts as a failed attempt. If err is nil, it returns nil.
+// RetryAfter returns an error for a [Processor] whose item must be processed again after d instead of the delay of [Backoff]. A d of 0 or less means
+// at once, and the maximum is a year. It counts as a failed attempt. If err is nil, it returns nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil

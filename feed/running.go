@@ -24,15 +24,15 @@ type Running struct {
 	Attempt int `json:"attempt"`
 	// Since is when it began, by the database's clock.
 	Since time.Time `json:"since"`
-	// Watcher is the watcher that makes it, as [Partition] has it in Owner. Host and PID are those of its process.
+	// Watcher is the watcher that makes it, as in Owner of [Partition]. Host and PID are those of its process.
 	Watcher string `json:"watcher"`
 	Host    string `json:"host,omitempty"`
 	PID     int    `json:"pid"`
 }
 
-// Running returns the attempts that watchers make, those that have run longest first. A watcher reports what runs when it renews its leases, three
-// times in the length of a [Lease], 500 attempts at most. So an attempt that has begun since is missing. One that has ended is not listed, nor is
-// one of a watcher whose lease has ended, but a watcher that was killed is listed until then.
+// Running returns the attempts in progress, the longest-running first. A watcher reports its attempts, at most 500, when it renews its leases, three
+// times in the length of a [Lease]. So an attempt that has begun since then is missing. An attempt that has ended is not listed, nor is one of a
+// watcher whose lease has ended. Attempts of a killed watcher are listed until its lease ends.
 func (s *Store) Running(ctx context.Context) ([]Running, error) {
 	return read(ctx, s, "list running items", func(db *gorm.DB) (all []Running, err error) {
 		watchers, err := s.sql.Dialect.Watching(db, "")
@@ -47,9 +47,8 @@ func (s *Store) Running(ctx context.Context) ([]Running, error) {
 }
 
 // Cancel cancels an attempt that [Store.Running] lists: the context of the handler ends, with the cause [ErrCancelled], within the returned time,
-// which is a third of the watcher's [Lease]. The handler decides what follows. If it returns an error, the attempt has failed and the item is
-// retried as after any failure. The watcher does not cancel a later attempt. Errors are [ErrNotFound], and [ErrConflict] if no such attempt is
-// listed.
+// which is a third of the watcher's [Lease]. The handler decides what follows. If it returns an error, the attempt has failed and the item is retried
+// as after any failure. The watcher does not cancel a later attempt. Errors are [ErrNotFound], and [ErrConflict] if no such attempt is listed.
 func (s *Store) Cancel(ctx context.Context, partition, item string) (within time.Duration, err error) {
 	err = s.sql.Transact(ctx, func(tx *gorm.DB) error {
 		return s.sql.Change(tx, partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
@@ -78,8 +77,8 @@ func (s *Store) Cancel(ctx context.Context, partition, item string) (within time
 	return within, wrapped(err, "cancel in partition %q", partition)
 }
 
-// Delete deletes Available items that no watcher can have begun: those above the gate of their partition, and all others while no watcher has
-// its lease. Nobody processes them any more, and their gate does not wait for them. Errors are [ErrNotFound], [ErrInvalid] if no item is named, and
+// Delete deletes Available items that no watcher can have begun: those above the gate of their partition, and all others while no watcher has its
+// lease. After that, nobody processes them, and their gate does not wait for them. Errors are [ErrNotFound], [ErrInvalid] if no item is named, and
 // [ErrConflict] for an item that is not Available, or that a watcher may have. After an error nothing is deleted.
 func (s *Store) Delete(ctx context.Context, partition string, items ...string) error {
 	if len(items) == 0 {

@@ -15,16 +15,16 @@ import (
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
-// own is the transaction that the Store makes, where the caller gives none.
+// own stands for a transaction of the Store, in calls that take none from the caller.
 type own struct{}
 
-// changePartition locks a partition and changes it, in a transaction. The error says in which operation it came.
+// changePartition locks a partition and changes it, in a transaction. The error names the operation.
 func changePartition(ctx context.Context, s *Store, tx any, what, partition string, f func(tx *gorm.DB, p *sqlstore.Partition) error) error {
 	err := inTx(ctx, s.sql, tx, partition, func(tx *gorm.DB) error { return s.sql.Change(tx, partition, f) })
 	return wrapped(err, "%s partition %q", what, partition)
 }
 
-// inTx runs f in a transaction, and has watchers woken when that has committed.
+// inTx calls f in a transaction, and wakes watchers after the commit.
 func inTx(ctx context.Context, s *sqlstore.Store, tx any, partition string, f func(tx *gorm.DB) error) error {
 	if pointer := reflect.ValueOf(tx); pointer.Kind() == reflect.Pointer && pointer.IsNil() {
 		return invalid("tx", "a nil %T is no transaction", tx)
@@ -56,7 +56,7 @@ type pgxTx struct{ pgx.Tx }
 func (t pgxTx) Connect(context.Context) (driver.Conn, error) { return t, nil }
 func (t pgxTx) Driver() driver.Driver                        { return nil }
 func (t pgxTx) Prepare(string) (driver.Stmt, error)          { return nil, driver.ErrSkip }
-func (t pgxTx) CheckNamedValue(*driver.NamedValue) error     { return nil } // pgx takes arrays, too
+func (t pgxTx) CheckNamedValue(*driver.NamedValue) error     { return nil } // pgx also takes arrays
 func (t pgxTx) Close() error                                 { return nil }
 func (t pgxTx) Begin() (driver.Tx, error)                    { return nil, driver.ErrSkip }
 
@@ -76,7 +76,7 @@ func values(args []driver.NamedValue) []any {
 	return sqlstore.Map(args, func(arg *driver.NamedValue) any { return arg.Value })
 }
 
-// pgxRows are rows of pgx as database/sql reads them.
+// pgxRows implements [driver.Rows] with rows of pgx.
 type pgxRows struct{ pgx.Rows }
 
 // Columns implements [driver.Rows].

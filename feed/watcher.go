@@ -33,10 +33,10 @@ func NewWatcher(s *Store, p Processor, opts ...WatcherOption) *Watcher {
 	return w
 }
 
-// Run processes items until ctx ends. Then it begins no further item, and running handlers go on for up to [DrainTimeout]; after that it cancels
-// their contexts. Run returns nil when all results are saved and all leases are released. Otherwise it returns [ErrDrainTimeout], at the latest
-// DrainTimeout and a second after ctx ended, whatever handlers and the database do. Leases that it could not release expire. [ErrInvalid] names
-// an option that is not valid. Errors of the database do not end Run: it logs them and tries again.
+// Run processes items until ctx ends. Then it begins no more items. Running handlers may continue for up to [DrainTimeout]. After that it cancels
+// their contexts. Run returns nil when all results are saved and all leases are released. Otherwise it returns [ErrDrainTimeout], at most
+// DrainTimeout and a second after ctx ended, regardless of handlers and the database. Leases that it could not release expire. [ErrInvalid] names an
+// option that is not valid. Errors of the database do not end Run: it logs them and retries.
 func (w *Watcher) Run(ctx context.Context) error {
 	switch {
 	case w.tables == nil:
@@ -62,7 +62,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return nil
 }
 
-// wakeups passes wake-ups by NATS on to an engine, and publishes those of this process, until it is ended.
+// wakeups passes wake-ups from NATS to an engine, and publishes those of this process, until end is called.
 func (w *Watcher) wakeups(e *engine.Engine) (end func()) {
 	nc := w.config.wakeups
 	if nc == nil {
@@ -100,7 +100,7 @@ type Stats struct {
 	LeasesTaken, LeasesLost, Steals int64
 	// GatesPassed counts gates whose last item became Complete, and GatesBlocked counts gates that a Failed item blocked.
 	GatesPassed, GatesBlocked int64
-	// DatabaseErrors counts the statements that failed. Each is tried again.
+	// DatabaseErrors counts the statements that failed. Each is retried.
 	DatabaseErrors int64
 }
 

@@ -42,7 +42,7 @@ type WorkConfig = work.Rules
 // NATSConfig configures the NATS server that stores the state. [Settings] documents its fields, in section nats.
 type NATSConfig = service.NATS
 
-// SentryConfig has the DSN of the Sentry project that errors are reported to. Empty means that they are only logged.
+// SentryConfig has the DSN of the Sentry project to which errors are reported. If it is empty, errors are only logged.
 type SentryConfig struct{ DSN string }
 
 // DefaultConfig returns the configuration in which every setting has its default.
@@ -51,8 +51,8 @@ func DefaultConfig() *Config { return schema.New() }
 // Sources are the sources of a configuration. A later one overrides an earlier one: the file, then the environment, then flags.
 type Sources = service.Sources
 
-// LoadConfig reads and validates a configuration. The error names every key that is unknown or has an invalid value. In the checks of other
-// keys, an invalid value counts as its default.
+// LoadConfig reads and validates a configuration. The error names every key that is unknown or has an invalid value. Checks of other keys use the
+// default of a key with an invalid value.
 func LoadConfig(from Sources) (*Config, error) {
 	c := DefaultConfig()
 	if err := errors.Join(schema.Load(c, from, c.ReadINI), c.Validate()); err != nil {
@@ -61,7 +61,7 @@ func LoadConfig(from Sources) (*Config, error) {
 	return c, nil
 }
 
-// ReadINI sets the fields for which an INI file has keys, and leaves the others. Its error names every key that is unknown or invalid.
+// ReadINI sets the fields for which an INI file has keys, and leaves the others unchanged. Its error names every key that is unknown or invalid.
 func (c *Config) ReadINI(data []byte) error {
 	file, err := service.ParseINI(data)
 	if err != nil {

@@ -32,7 +32,7 @@ const (
 	httpDrain = 10 * time.Second
 	// readTimeout bounds the time in which a request must be received.
 	readTimeout = time.Minute
-	// writeTimeout bounds a request with its answer. It is longer than the longest request, wait for a response and answer together.
+	// writeTimeout bounds a request with its answer. It is longer than the longest request, its wait and its answer together.
 	writeTimeout = 7 * time.Minute
 	// eventTimeout bounds a request to the operator's URL.
 	eventTimeout = 30 * time.Second
@@ -68,14 +68,14 @@ func NATSOptions(opts ...nats.Option) Option {
 	return func(n *Node) { n.options = append(n.options, opts...) }
 }
 
-// Console also serves, at /console/ on the relay's listener, the handler that open returns. The relay does not check a token there, so the
-// handler must. api is the relay's HTTP interface, for requests from this process. [Node.Stop] calls stop.
+// Console serves the handler that open returns at /console/ on the relay's listener. The handler must check tokens: the relay does not do so there.
+// api is the relay's HTTP interface, for requests from this process. [Node.Stop] calls stop.
 func Console(open func(api http.Handler) (console http.Handler, stop func())) Option {
 	return func(n *Node) { n.console = open }
 }
 
-// Start starts a relay. When it returns, the relay serves requests at [Node.Addr]. ctx limits the start alone; [Node.Stop] stops the relay.
-// After an error everything that was started has been stopped.
+// Start starts a relay. When it returns, the relay serves requests at [Node.Addr]. ctx bounds only the start; [Node.Stop] stops the relay. After an
+// error, everything that Start started has been stopped.
 func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func (n *Node) connect(ctx context.Context) (err error) {
 		Dir: n.cfg.NATS.StoreDir, Port: natsembed.NoPort, Name: "jetpull-relay", Sync: sync, Fsync: n.fsync,
 		MaxPayload: int32(store.EntryOverhead + max(n.cfg.HTTP.MaxBodyBytes, work.MostJSON(n.cfg.Relay.MaxResponse))),
 		Logger:     n.log.With("part", "nats"),
-		// Nearly every message has a subject of its own, so the server's cache of subjects would only be filled and swept.
+		// Nearly every message has its own subject, so the server would only fill and sweep its cache of subjects.
 		Configure: func(o *server.Options) error { o.NoSublistCache = true; return nil },
 	})
 	if err != nil {
@@ -184,11 +184,11 @@ func (n *Node) Addr() string { return n.server.Addr() }
 // URL returns Addr as a URL.
 func (n *Node) URL() string { return "http://" + n.Addr() }
 
-// Wait blocks until ctx ends, and then returns nil. It returns an error earlier if the listener fails. Stop the node in each case.
+// Wait blocks until ctx ends, and then returns nil. It returns an error earlier if the listener fails. Call Stop in both cases.
 func (n *Node) Wait(ctx context.Context) error { return n.server.Wait(ctx) }
 
-// Stop shuts the relay down. It refuses new requests and answers those in progress, for which it waits until ctx ends. It hands waiting messages
-// over to other processes at once. It waits for POSTs in flight for the configured drain, 35 s by default, whatever ctx is.
+// Stop shuts the relay down. It refuses new requests, and waits for those in progress until ctx ends, at most 10 s. It hands waiting messages over to
+// other processes at once. It waits for POSTs in flight for the configured drain, 35 s by default, regardless of ctx.
 func (n *Node) Stop(ctx context.Context) error {
 	n.stop.Do(func() {
 		n.endWaits()

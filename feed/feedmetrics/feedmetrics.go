@@ -18,7 +18,7 @@ import (
 const (
 	// countWait bounds the count of the backlog.
 	countWait = 5 * time.Second
-	// countEvery is how often it is counted at most, and countShare how much of the time that may take.
+	// countEvery is the minimum interval between counts. Counting may take 1/countShare of the time.
 	countEvery = 5 * time.Second
 	countShare = 20
 )
@@ -31,7 +31,7 @@ type collector struct {
 	counting chan struct{} // one slot, used as a lock: its holder counts, and may use the other fields
 	backlog  feed.Backlog
 	err      error
-	next     time.Time // not to be counted before
+	next     time.Time // of the next count, at the earliest
 }
 
 // New returns a collector of the backlog of a store and the counters of watchers. The backlog is counted when Prometheus scrapes, at most once
@@ -71,7 +71,7 @@ var (
 
 const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
 
-// counts are what watchers do. Each is the sum over the watchers of a collector.
+// counts are the metrics of watchers. Each is the sum over the collector's watchers.
 var counts = []struct {
 	desc   *prometheus.Desc
 	kind   prometheus.ValueType
@@ -132,7 +132,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send(prunedRows, counter, float64(pruned.Items), "items")
 }
 
-// counted is the backlog of now, or of a moment ago.
+// counted returns the backlog. It may reuse the last count.
 func (c *collector) counted() (feed.Backlog, error) {
 	c.counting <- struct{}{}
 	defer func() { <-c.counting }()

@@ -28,21 +28,21 @@ const (
 
 // Errors of the relay, for errors.Is.
 var (
-	// ErrUnauthorized says that the token is not valid, or not for this source. The error also matches fs.ErrPermission.
+	// ErrUnauthorized means that the token is not valid, or not for this source. The error also matches fs.ErrPermission.
 	ErrUnauthorized = errors.New("relay: not authorized")
-	// ErrNotFound says that the relay does not know the receiver or the message. The error also matches fs.ErrNotExist.
+	// ErrNotFound means that the relay does not know the receiver or the message. The error also matches fs.ErrNotExist.
 	ErrNotFound = errors.New("relay: not found")
-	// ErrConflict says that the relay has a message with the same ID and another payload.
+	// ErrConflict means that the relay has a message with the same ID and another payload or receiver.
 	ErrConflict = errors.New("relay: another message has this ID")
-	// ErrUnavailable says that the relay could not be reached, or could not store the message. Send it again, with the same ID.
+	// ErrUnavailable means that the relay could not be reached, or could not store the message. Send it again, with the same ID.
 	ErrUnavailable = errors.New("relay: not available")
 )
 
 // Error is an error response of the relay.
 type Error struct {
 	Status  int    // the HTTP status
-	Code    string // the relay's code of the error; empty if the answer is not the relay's
-	Message string // its text
+	Code    string // the relay's error code; empty if the answer is not the relay's
+	Message string // the relay's error text
 }
 
 // Error names the status, the code and the message.
@@ -63,11 +63,11 @@ func (e *Error) Is(target error) bool {
 	return e.Status >= http.StatusInternalServerError && target == ErrUnavailable
 }
 
-// Message is a message to send. Source and ID identify it: the relay delivers a message with the same pair once, however often it is sent.
+// Message is a message to send. Source and ID identify it: the relay delivers messages with the same pair once, however often they are sent.
 type Message struct {
 	Source   string `json:"source_id"`
 	ID       string `json:"message_id"`
-	Receiver string `json:"receiver"` // its name
+	Receiver string `json:"receiver"` // the receiver's name
 	// Payload is encoded as JSON. A json.RawMessage is sent unchanged.
 	Payload any `json:"payload"`
 	// Headers are set on the POST to the receiver.
@@ -80,7 +80,7 @@ type Result struct {
 	ID       string          `json:"message_id"`
 	Status   string          `json:"status"`             // [StatusDone], [StatusFailed] or a state before these
 	Response json.RawMessage `json:"response,omitempty"` // nil until the receiver has answered; null is an empty response
-	// Truncated says that the relay kept only the beginning of the response, as a JSON string.
+	// Truncated reports that the relay kept only the beginning of the response, as a JSON string.
 	Truncated bool     `json:"truncated,omitempty"`
 	Error     *Failure `json:"error,omitempty"` // the reason of StatusFailed; nil otherwise
 }
@@ -102,8 +102,8 @@ type Client struct {
 	http  *http.Client
 }
 
-// New returns a client of the relay at base, such as http://127.0.0.1:8080. token is a sender's token, the admin token, or empty. If h is nil,
-// requests have no timeout but that of their ctx. Redirects are never followed, because the token is for this relay only.
+// New returns a client of the relay at base, such as http://127.0.0.1:8080. token is a sender's token, the admin token, or empty. If h is nil, only
+// its ctx limits the time of a request. The client never follows redirects, because the token is for this relay only.
 func New(base, token string, h *http.Client) *Client {
 	return &Client{strings.TrimSuffix(base, "/"), token, httpclient.New(h)}
 }
@@ -123,8 +123,8 @@ func (c *Client) SendAndWait(ctx context.Context, m Message, d time.Duration) (R
 	return r, err
 }
 
-// Wait waits for the response to a message that was sent before, for up to d, at most 5 minutes. With d = 0, and if there is no response in
-// time, it returns the current state. A message that was published over NATS is [ErrNotFound] until the relay has read it.
+// Wait waits for the response to a message that was sent before, for up to d, at most 5 minutes. If d is 0, or there is no response in time, it
+// returns the current state. For a message that was published over NATS, it returns [ErrNotFound] until the relay has read the message.
 func (c *Client) Wait(ctx context.Context, source, id string, d time.Duration) (Result, error) {
 	var r Result
 	path := "/v1/messages/" + PathEscape(source) + "/" + PathEscape(id) + "/response?wait=" + url.QueryEscape(d.String())
@@ -132,15 +132,15 @@ func (c *Client) Wait(ctx context.Context, source, id string, d time.Duration) (
 	return r, err
 }
 
-// PathEscape escapes an ID or a name as one segment of a path. It also escapes dots, so that "." and ".." are not taken for directories.
+// PathEscape escapes an ID or a name as one segment of a path. It also escapes dots, so that "." and ".." do not count as directories.
 func PathEscape(id string) string { return httpserve.EscapeID(id) }
 
 // maxAnswer bounds an answer of the relay, in bytes.
 const maxAnswer = 8 << 20
 
-// Call makes any request of the relay's interface, which GET /openapi.json describes. body is encoded as JSON. A []byte is sent unchanged, and
-// with nil no body is sent. The answer is decoded from JSON into the value that answer points to. A *[]byte gets the answer unchanged, and with
-// nil it is discarded. If the status is not 2xx, the error is an [*Error].
+// Call makes any request of the relay's interface, which GET /openapi.json describes. It encodes body as JSON, but sends a []byte unchanged, and no
+// body for nil. It decodes the answer from JSON into the value that answer points to, but stores it unchanged in a *[]byte, and discards it for nil.
+// If the status is not 2xx, the error is an [*Error].
 func (c *Client) Call(ctx context.Context, method, path string, body, answer any) error {
 	data, ok := body.([]byte)
 	if body != nil && !ok {
@@ -169,7 +169,7 @@ func (c *Client) Call(ctx context.Context, method, path string, body, answer any
 	}
 	if resp.StatusCode >= http.StatusMultipleChoices {
 		var refused struct{ Error Error }
-		_ = json.Unmarshal(data, &refused) // what is not the relay's answer has no code
+		_ = json.Unmarshal(data, &refused) // an answer that is not the relay's has no code
 		refused.Error.Status = resp.StatusCode
 		return &refused.Error
 	}

@@ -19,13 +19,13 @@ import (
 // maxBody bounds the body of a request from the relay, in bytes.
 const maxBody = 16 << 20
 
-// ErrSignature says that a request has no valid signature of the relay.
+// ErrSignature means that a request has no valid signature of the relay.
 var ErrSignature = errors.New("relay: the signature is not valid")
 
 // Verifier checks the Standard Webhooks signatures of the relay's requests.
 type Verifier struct{ secrets []*standardwebhooks.Webhook }
 
-// NewVerifier returns a Verifier that accepts a signature with any of the secrets, at least one. Each secret is whsec_ and base64.
+// NewVerifier returns a Verifier that accepts a signature with any of the secrets. It needs at least one. Each secret is whsec_ and base64.
 func NewVerifier(secrets ...string) (*Verifier, error) {
 	v := &Verifier{}
 	for i, secret := range secrets {
@@ -41,8 +41,7 @@ func NewVerifier(secrets ...string) (*Verifier, error) {
 	return v, nil
 }
 
-// Verify returns [ErrSignature] unless the body is signed with one of the secrets, and the time of the signature is within 5 minutes of the
-// clock.
+// Verify returns [ErrSignature] unless the body is signed with one of the secrets and the signature's time is within 5 minutes of the local clock.
 func (v *Verifier) Verify(h http.Header, body []byte) (err error) {
 	for _, secret := range v.secrets {
 		if err = secret.Verify(body, h); err == nil {
@@ -66,12 +65,11 @@ type Delivery struct {
 type Receiver struct {
 	// Verifier checks signatures. If it is nil, signatures are not checked.
 	Verifier *Verifier
-	// Accept stores a message. It must do so before it returns nil, because the relay does not send the message again after that. After an
-	// error the answer is 500, and the relay tries again. The relay may send an accepted message again. Then Accept must return nil and do
-	// nothing.
+	// Accept stores a message. It must do so before it returns nil, because the relay does not send the message again after that. After an error, the
+	// answer is 500, and the relay tries again. The relay may repeat an accepted message. Then Accept must return nil and do nothing.
 	Accept func(ctx context.Context, d Delivery) error
-	// Result returns the response to a message. known is false for a message that Accept has not stored. response is nil until there is a
-	// response. It is encoded as JSON.
+	// Result returns the response to a message. known is false for a message that Accept has not stored. response is nil until there is a response,
+	// which is encoded as JSON.
 	Result func(ctx context.Context, source, id string) (response any, known bool, err error)
 }
 
@@ -163,8 +161,8 @@ func readSigned(w http.ResponseWriter, r *http.Request, v *Verifier) ([]byte, bo
 type Callback struct {
 	// Verifier checks signatures. If it is nil, signatures are not checked.
 	Verifier *Verifier
-	// Handle handles the result of a message. After an error the answer is 500, and the relay repeats the request. It also repeats a request
-	// whose answer was lost, with the same webhook-id. Then Handle must return nil and do nothing.
+	// Handle handles the result of a message. After an error, the answer is 500, and the relay repeats the request. It also repeats a request whose
+	// answer was lost, with the same webhook-id. Then Handle must return nil and do nothing.
 	Handle func(ctx context.Context, r Result) error
 }
 

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// saveRows is how many results one statement saves, at most.
+	// saveRows is the maximum number of results that one statement saves.
 	saveRows = 2000
-	// SaveBytes is how much data they have, but for what the last adds: databases bound a statement, too.
+	// SaveBytes bounds their data, except that of the last result: databases bound the size of a statement.
 	SaveBytes = 16 << 20
 )
 
-// attempt is an item that was fetched, of a partition that is held, and its result once its handler has returned.
+// attempt is a fetched item of a held partition, with its result when its handler has returned.
 type attempt struct {
 	h         *hold
 	lane      *lane
@@ -29,23 +29,23 @@ type attempt struct {
 	result    sqlstore.Result
 	saved     bool      // the result is in the database
 	refused   bool      // the database refused its result, which is now that of a failed attempt
-	late      bool      // the result could not be saved now
+	late      bool      // the result could not be saved this time
 	parked    bool      // it was late before
-	uncounted bool      // for Concurrency
-	abandoned bool      // its outcome counts for nothing
-	stored    bool      // its begin is in the row
+	uncounted bool      // Concurrency does not count it any more
+	abandoned bool      // its outcome is discarded
+	stored    bool      // its begin is stored in the row
 	until     time.Time // when it is too late to begin
 	begun     time.Time
 	report    time.Duration   // after which its slow handler is logged
-	returned  atomic.Bool     // its handler has
+	returned  atomic.Bool     // its handler has returned
 	ctx       context.Context // of the handler
 	cancel    context.CancelCauseFunc
 }
 
-// worker is the engine as the goroutines of handlers and saves use it. They change attempts, and nothing else of its state.
+// worker is the engine for the goroutines of handlers and saves. They change only attempts in its state.
 type worker struct{ *Engine }
 
-// run is the goroutine of a handler. The channel can hold the results of all that may have begun.
+// run is the goroutine of a handler. The channel can hold the results of all items that may have begun.
 func (e worker) run(a *attempt) {
 	result, err := sqlstore.Result{}, ErrExited
 	ctx, stop := a.ctx, func() {}
@@ -66,7 +66,7 @@ func (e worker) run(a *attempt) {
 	result, err = e.handler.Process(ctx, &a.item)
 }
 
-// end sets the result. An error of a handler that was called off is no attempt that failed.
+// end sets the result. An error of a cancelled handler is not a failed attempt.
 func (e worker) end(a *attempt, result sqlstore.Result, err error) {
 	if err != nil && a.h.ctx.Err() != nil {
 		a.result, a.abandoned = a.as(a.item.Attempt-1, nil), !a.stored || errors.Is(context.Cause(a.h.ctx), errLost)
@@ -81,7 +81,7 @@ func (e worker) end(a *attempt, result sqlstore.Result, err error) {
 	a.result.Lease = a.h.Lease
 }
 
-// logged is the value of an error of a handler in a log: its own, or its first line.
+// logged returns the log value of a handler's error: its own, or its first line.
 func logged(err error) slog.Value {
 	var own slog.LogValuer
 	if errors.As(err, &own) {
@@ -91,7 +91,7 @@ func logged(err error) slog.Value {
 	return slog.StringValue(line)
 }
 
-// save writes results of handlers by one statement, beginning with this one. Those that come meanwhile wait in the channel for the next.
+// save writes results of handlers in one statement, beginning with a. Results that arrive meanwhile wait in the channel for the next statement.
 func (e *Engine) save(a *attempt) {
 	batch, size := []*attempt{a}, len(a.result.Data)
 	rows, most := e.saves.of(saveRows), e.saves.of(SaveBytes)
@@ -103,7 +103,7 @@ func (e *Engine) save(a *attempt) {
 		worker{e}.write(slices.DeleteFunc(slices.Clone(batch), func(a *attempt) bool { return a.abandoned }), e.terms)
 		return func() {
 			e.saves.note(nil)
-			if len(e.results) > 0 { // the database need not wait for what follows here
+			if len(e.results) > 0 { // so that the database does not wait for e.saved
 				e.save(<-e.results)
 			}
 			e.saved(batch)
@@ -111,8 +111,8 @@ func (e *Engine) save(a *attempt) {
 	})
 }
 
-// write saves results and notes which. If the database takes results, but not these, each half is written by itself, until the one is found
-// that keeps the others from being saved. One that is refused alone is a failed attempt.
+// write saves results, and notes which were saved. If the database takes results, but not these, write writes each half by itself, to find the result
+// that prevents the others from being saved. A result that is refused alone is a failed attempt.
 func (e worker) write(part []*attempt, t sqlstore.Terms) {
 	if len(part) == 0 {
 		return
@@ -124,7 +124,7 @@ func (e worker) write(part []*attempt, t sqlstore.Terms) {
 	case len(part) > 1:
 		e.write(part[:len(part)/2], t)
 		e.write(part[len(part)/2:], t)
-	case a.refused || !sqlstore.Refused(failed): // the failed attempt is refused, too, or it is not for what is in the row
+	case a.refused || !sqlstore.Refused(failed): // the failed attempt is refused, too, or the row is not the cause
 		a.late = true
 	default:
 		a.refused = true
@@ -135,9 +135,9 @@ func (e worker) write(part []*attempt, t sqlstore.Terms) {
 	}
 }
 
-// tryWrite saves results, again until the engine ends, where the error is for nothing in them: a statement without results fails, too. An
-// outage may end between the two, so results are refused only after such a statement has succeeded. A write that succeeded unseen,
-// because the connection broke in COMMIT, matches no row the second time.
+// tryWrite saves results. It retries until the engine ends if the results are not the cause of the error: then a statement without results fails,
+// too. An outage may end between the two, so results are refused only after such a statement has succeeded. A write that succeeded unseen, because
+// the connection broke in COMMIT, matches no row the second time.
 func (e worker) tryWrite(part []*attempt, t sqlstore.Terms) error {
 	results := sqlstore.Map(part, func(a **attempt) sqlstore.Result { return (*a).result })
 	saves := false // a statement without results has succeeded before this one
@@ -172,7 +172,7 @@ func (e worker) tryWrite(part []*attempt, t sqlstore.Terms) error {
 				continue
 			}
 		}
-		_ = watch.Sleep(e.db, pause) // the loop looks at its end
+		_ = watch.Sleep(e.db, pause) // the loop checks whether it has ended
 	}
 }
 
@@ -182,7 +182,7 @@ func (e worker) attemptSave(t sqlstore.Terms, results []sqlstore.Result) ([]bool
 	return e.tables.Save(ctx, t, results)
 }
 
-// saved is loop's part of a save.
+// saved is the part of a save on loop.
 func (e *Engine) saved(batch []*attempt) {
 	for _, a := range batch {
 		if e.suspect == a {
@@ -208,7 +208,7 @@ func (e *Engine) saved(batch []*attempt) {
 		case a.saved && r.Status == sqlstore.Available && r.Gate == a.item.Gate:
 			a.h.redo = true
 		case !a.saved && !a.abandoned:
-			// The lease is lost, which the renewal finds out, or another program wrote the item: then it is read again.
+			// The lease is lost, which the renewal detects, or another program wrote the item, which is then read again.
 			a.h.redo = true
 			e.timers.renew = time.Now()
 		}
@@ -216,7 +216,7 @@ func (e *Engine) saved(batch []*attempt) {
 	}
 }
 
-// Tally counts what the engines of a watcher do; Stats of package feed documents the fields.
+// Tally has the counters of a watcher's engines; Stats of package feed documents the fields.
 type Tally struct {
 	Running, Slow, Leases           atomic.Int64
 	Attempts, FailedAttempts        atomic.Int64

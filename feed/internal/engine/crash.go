@@ -8,16 +8,16 @@ import (
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
-// With MaxCrashes, the begin of an attempt is stored before its handler begins if the item may have ended a process: its partition was taken
-// over from a watcher that did not return it, or an attempt was stored that did not end. Each result that is saved clears what is stored.
+// With MaxCrashes, the begin of an attempt is stored before its handler begins if the item may have ended a process: its partition was taken over
+// from a watcher that did not return it, or a stored attempt did not end. Each saved result clears the stored begins.
 
 // suspected reports whether an attempt at the item was stored and did not end. If there are too many, no handler gets the item.
 func (a *attempt) suspected(e *Engine) bool {
 	return e.MaxCrashes > 0 && a.item.Crashes != nil && *a.item.Crashes < int64(e.MaxCrashes)
 }
 
-// admit reports whether an item may begin beside those that have begun. One that is suspected waits for another such one to end: if that ends
-// the process, only it is counted.
+// admit reports whether an item may begin beside those that have begun. A suspected item waits until another suspected one has ended: if that one
+// ends the process, only that one is counted.
 func admit(e *Engine, a *attempt) bool {
 	if !a.suspected(e) {
 		return true
@@ -28,7 +28,7 @@ func admit(e *Engine, a *attempt) bool {
 	return e.suspect == a
 }
 
-// as is the row of an item as it was read, with these numbers of attempts and crashes.
+// as returns the row of an item as it was read, but with these numbers of attempts and crashes.
 func (a *attempt) as(attempts int, crashes *int64) sqlstore.Result {
 	it := &a.item
 	return sqlstore.Result{
@@ -37,7 +37,7 @@ func (a *attempt) as(attempts int, crashes *int64) sqlstore.Result {
 	}
 }
 
-// startAll starts the handlers of items that begin, after those begins are stored that have to be.
+// startAll starts the handlers of items that begin. It first stores the begins that must be stored.
 func startAll(e *Engine, items []*attempt) {
 	var later []*attempt
 	for _, a := range items {
@@ -66,10 +66,10 @@ func startStored(e *Engine, part []*attempt) {
 	})
 }
 
-// storedStarts starts handlers whose begins are stored. An item whose begin is not, because the lease is lost, another program has written the item
-// or locked the partition, or the database fails, is read again, before the pass ends: until then begins are stored.
+// storedStarts starts the handlers whose begins are stored. A begin is not stored if the lease is lost, another program has written the item or
+// locked the partition, or the database fails. Then the item is read again before the pass ends: until then, begins are stored.
 func storedStarts(e *Engine, part []*attempt, stored []bool, err error) {
-	if err != nil && sqlstore.Refused(err) && len(part) > 1 { // one of them keeps the others from being stored
+	if err != nil && sqlstore.Refused(err) && len(part) > 1 { // one of them prevents the others from being stored
 		startStored(e, part[:len(part)/2])
 		startStored(e, part[len(part)/2:])
 		return
@@ -81,7 +81,7 @@ func storedStarts(e *Engine, part []*attempt, stored []bool, err error) {
 	}
 	for i, a := range part {
 		switch {
-		case err != nil && sqlstore.Refused(err): // nothing can be stored of this item
+		case err != nil && sqlstore.Refused(err): // nothing can be stored for this item
 			runAttempt(e, a)
 		case err != nil || !stored[i]:
 			a.abandoned, a.h.redo = true, true

@@ -1,5 +1,5 @@
-// Package engine runs one watcher: it leases partitions, reads their items, has a [Handler] make attempts, and saves
-// their results. It uses rows, and none of the types of package feed. All its statements are in [Tables].
+// Package engine runs one watcher: it leases partitions, reads their items, lets a [Handler] make attempts, and saves the results. It uses rows, and
+// no types of package feed. All its statements are in [Tables].
 package engine
 
 import (
@@ -16,30 +16,30 @@ import (
 )
 
 const (
-	// FetchMost is how many partitions one fetch reads.
+	// FetchMost is the maximum number of partitions that one fetch reads.
 	FetchMost = 64
-	// fetchRows is about how many items one fetch reads.
+	// fetchRows is about the maximum number of items that one fetch reads.
 	fetchRows = 4000
-	// fetchBytes is how much data they have, but for what the last of each partition adds.
+	// fetchBytes bounds their data, except that of the last item of each partition.
 	fetchBytes = 16 << 20
-	// settleMost is how many partitions are settled at a time, and retryMost of how many parked results are saved.
+	// settleMost is how many partitions are settled at a time, and retryMost is of how many the parked results are saved at a time.
 	settleMost, retryMost = 8, 4
-	// graceAfterDrain is how long handlers have to return after their context was cancelled, and handBack how long
-	// the database has after that to take the leases back.
+	// graceAfterDrain is how long handlers may take to return after their context was cancelled. handBack is how long the return of grants may take
+	// after all leases are released.
 	graceAfterDrain = 500 * time.Millisecond
 	handBack        = 300 * time.Millisecond
-	// statementLeast is the least time that a statement may take; see Engine.statement.
+	// statementLeast is the minimum of Engine.statement.
 	statementLeast = 10 * time.Second
 	// errorPause is the first pause after an error of the database, maxPause the longest.
 	errorPause = 50 * time.Millisecond
 	maxPause   = 2 * time.Second
 	// renewals is how often a lease is renewed in its length.
 	renewals = 3
-	// wakesMost is how many wake-ups wait for the engine; when there are more, it looks at all partitions.
+	// wakesMost is how many wake-ups may wait for the engine. If there are more, it looks at all partitions.
 	wakesMost = 1024
 )
 
-// Leases is what an engine asks of the database about the partitions that it holds.
+// Leases has an engine's statements about leases.
 type Leases interface {
 	Acquire(ctx context.Context, t sqlstore.Terms, n int, holds []string) ([]sqlstore.Taken, error)
 	Waiting(ctx context.Context, t sqlstore.Terms, most int) (int, error)
@@ -50,8 +50,7 @@ type Leases interface {
 	Claim(ctx context.Context, t sqlstore.Terms) (bool, error)
 }
 
-// Tables is what an engine asks of the database. A [sqlstore.Store] implements it, and documents the methods. Tests have a recorder around one, and
-// a model.
+// Tables has an engine's statements. A [sqlstore.Store] implements it and documents the methods. Tests also use a recorder around one, and a model.
 type Tables interface {
 	Leases
 
@@ -66,8 +65,7 @@ type Tables interface {
 
 // Handler makes the attempts. Its methods are called by several goroutines.
 type Handler interface {
-	// Process makes an attempt at an item and returns a result, of which the engine sets the lease, or an error. It does not panic, but
-	// may end its goroutine.
+	// Process makes an attempt at an item. It returns an error, or a result, whose lease the engine sets. It does not panic, but may end its goroutine.
 	Process(ctx context.Context, it *sqlstore.Item) (sqlstore.Result, error)
 	// Failed returns the result of an item after a failed attempt.
 	Failed(it *sqlstore.Item, err error) sqlstore.Result
@@ -81,23 +79,23 @@ type Config struct {
 	HandlerTimeout                        time.Duration    // 0: none
 	MaxCrashes                            int              // 0: attempts that did not end are not counted
 	PartitionConcurrency                  int              // items of a partition that have begun and are not saved
-	Limits                                []sqlstore.Limit // one of a gate
+	Limits                                []sqlstore.Limit // at most one for a gate
 	Lease, PollMin, PollMax, DrainTimeout time.Duration
 	Manual, AutoClose, Steal              bool
 	Log                                   *slog.Logger
 	Jitter                                func(time.Duration) time.Duration
 }
 
-// Engine is one Run. Its state belongs to the goroutine of loop, which does no I/O. A statement or a handler runs on a
-// goroutine of its own, which posts what came of it.
+// Engine is one Run. Its state belongs to the goroutine of loop, which does no I/O. Each statement and each handler runs on its own goroutine, which
+// posts the result.
 type Engine struct {
 	Config
 	tables  Tables
 	handler Handler
 	tally   *Tally
 	terms   sqlstore.Terms
-	// statement is how long a statement may take. Without a bound, one whose connection broke unseen would last until
-	// TCP gives up, which takes a quarter of an hour, and most kinds run one at a time.
+	// statement is how long a statement may take. Without a bound, a statement whose connection broke unnoticed would last until TCP gives up, after a
+	// quarter of an hour, and most kinds of statements run one at a time.
 	statement time.Duration
 
 	db       context.Context // of statements; it outlives Run's
@@ -119,16 +117,16 @@ type Engine struct {
 	parked  []*hold  // with results to save that were parked
 	active  int      // begun, not saved
 	suspect *attempt // of those, the one that may have ended a process
-	fetches bound    // of what is fetched
-	saves   bound    // of what is saved
+	fetches bound    // of a fetch
+	saves   bound    // of a save
 
-	fetching, scanning, renewing, reporting, asking, starting, saving, retrying, resting, settling, releasing int // statements that run, or wait to
+	fetching, scanning, renewing, reporting, asking, starting, saving, retrying, resting, settling, releasing int // statements that run or wait to run
 
 	pause time.Duration // after errors of the database
 
 	running map[*attempt]struct{} // handlers
-	slow    int                   // of them, when they were counted last
-	// reported: the last report has some of them.
+	slow    int                   // of them, when they were last counted
+	// reported is whether the last report has some of them.
 	reported bool
 
 	timers   timers
@@ -142,7 +140,7 @@ var (
 	ErrExited = errors.New("the handler's goroutine exited")
 )
 
-// New makes an engine, which Run must then end.
+// New returns an engine. The caller must call Run, which ends it.
 func New(ctx context.Context, c Config, t Tables, h Handler, tally *Tally) *Engine {
 	now := time.Now()
 	e := &Engine{
@@ -157,8 +155,8 @@ func New(ctx context.Context, c Config, t Tables, h Handler, tally *Tally) *Engi
 	return e
 }
 
-// Run processes items until ctx has ended and all leases are returned. If the time for that is over it returns false. Then the leases that
-// it holds end by time: their handlers may still run.
+// Run processes items until ctx has ended and all leases are released. It returns false if that takes too long. The leases that it still holds then
+// expire, and their handlers may still run.
 func (e *Engine) Run(ctx context.Context) (drained bool) {
 	defer e.tables.Subscribe(e.Wake)()
 	e.wg.Go(e.listen)
@@ -175,7 +173,7 @@ func (e *Engine) Run(ctx context.Context) (drained bool) {
 	return drained
 }
 
-// loop runs until all is handed back, or the time for that is over.
+// loop runs until everything is released, or the time for that is over.
 func (e *Engine) loop(ctx context.Context) (drained bool) {
 	stop := ctx.Done()
 	timer := time.NewTimer(0)
@@ -183,7 +181,7 @@ func (e *Engine) loop(ctx context.Context) (drained bool) {
 	inTime := true
 	for {
 		now := time.Now()
-		if stop != nil && ctx.Err() != nil { // also where something else has come, too: nothing more is begun
+		if stop != nil && ctx.Err() != nil { // even if another event has arrived, too: nothing more begins
 			stop = nil
 			e.stop()
 		}
@@ -208,7 +206,7 @@ func (e *Engine) loop(ctx context.Context) (drained bool) {
 			e.save(a)
 		case f := <-e.events:
 			f()
-			for range len(e.events) { // so that what they free is handed out at once
+			for range len(e.events) { // so that slots that they free are used at once
 				(<-e.events)()
 			}
 		case partition := <-e.wakes:
@@ -219,7 +217,7 @@ func (e *Engine) loop(ctx context.Context) (drained bool) {
 	}
 }
 
-// post has f run by loop, unless that has ended.
+// post makes loop call f, unless loop has ended.
 func (e *Engine) post(f func()) {
 	select {
 	case e.events <- f:
@@ -227,7 +225,7 @@ func (e *Engine) post(f func()) {
 	}
 }
 
-// async runs a statement on a goroutine of its own and then loop's part of it. It counts the statements of a kind that run.
+// async runs a statement on its own goroutine, and then its result on loop. running counts the running statements of the kind.
 func (e *Engine) async(running *int, do func(ctx context.Context) func()) {
 	*running++
 	e.wg.Go(func() {
@@ -241,8 +239,7 @@ func (e *Engine) async(running *int, do func(ctx context.Context) func()) {
 	})
 }
 
-// pump starts whatever can be started. The timers come first, so that what is due is fetched in the same round: the next
-// one may come seconds later.
+// pump starts everything that can start. The timers come first, so that due items are fetched in the same round: the next one may come seconds later.
 func (e *Engine) pump(now time.Time) {
 	if !e.stopping {
 		e.due(now)
@@ -260,7 +257,7 @@ func (e *Engine) pump(now time.Time) {
 	}
 }
 
-// begin starts handlers while there are items that may begin, of each lane in turn.
+// begin starts the handlers of items that may begin, from each lane in turn.
 func (e *Engine) begin(now time.Time) {
 	for i := range e.lanes {
 		started := e.lanes[(e.turn+i)%len(e.lanes)].take(e, now, e.Concurrency-e.active)
@@ -271,7 +268,7 @@ func (e *Engine) begin(now time.Time) {
 	e.turn++
 }
 
-// stop begins the end: nothing is begun any more, and each lease goes back after its last result.
+// stop begins the shutdown: nothing more begins, and each lease is released after its last result.
 func (e *Engine) stop() {
 	now := time.Now()
 	e.stopping = true

@@ -10,21 +10,21 @@ import (
 	"github.com/jetpull/jetpull/internal/watch"
 )
 
-// phase is what is being done for a partition that is held.
+// phase is the state of a held partition.
 type phase int
 
 const (
-	idle     phase = iota // nothing, until an item is saved or may have come
-	toFetch               // it is in the list of its lane, to be fetched for
+	idle     phase = iota // nothing is done until an item is saved or may have been added
+	toFetch               // it is in the list of its lane, and its items must be fetched
 	fetching              // its items are read
-	drained               // it is in the engine's list, to be settled
-	leaving               // it is in the engine's list, to be given back
+	drained               // it is in the engine's list, and must be settled
+	leaving               // it is in the engine's list, and must be released
 	settling              // a statement runs that may end its lease
 	gone                  // the lease is over
 )
 
-// hold is a lease that the watcher has, and what it knows of the partition. A list can contain a hold twice, or one whose phase has changed
-// since: a hold of another phase is skipped.
+// hold is a lease of the watcher, with the state of its partition. A list can contain a hold twice, or one whose phase has changed since. Holds in
+// another phase are skipped.
 type hold struct {
 	sqlstore.Lease
 	over    bool // taken over, and no pass has ended yet, so that any item may have begun before
@@ -40,15 +40,14 @@ type hold struct {
 	ended    bool  // the pass found the end
 	redo     bool  // another pass is wanted
 	inFlight map[string]struct{}
-	// savedMeanwhile has the versions of items that were saved while a fetch was under way, which may have read them
-	// before that.
+	// savedMeanwhile has the versions of items that were saved during a fetch, which may have read earlier versions.
 	savedMeanwhile map[string]int64
 
 	late   []*attempt // with results that were parked
 	locked bool       // another transaction has the row locked, so nothing begins
 
 	phase phase
-	leave bool // it is to be given back
+	leave bool // it must be released
 }
 
 // next returns the phase of a hold for which no statement runs. The first line that applies counts:
@@ -96,7 +95,7 @@ func (e *Engine) consider(h *hold) {
 	}
 }
 
-// forget removes a hold. If the cause is errLost, its handlers are called off.
+// forget removes a hold. If the cause is errLost, it cancels the handlers.
 func (e *Engine) forget(h *hold, cause error) {
 	if h.phase == gone {
 		return
@@ -112,7 +111,7 @@ func (e *Engine) forget(h *hold, cause error) {
 	e.unqueue(h)
 }
 
-// unqueue takes a partition's items that have not begun out of the queues.
+// unqueue removes a partition's items that have not begun from the queues.
 func (e *Engine) unqueue(h *hold) {
 	for _, l := range e.lanes {
 		l.queue = slices.DeleteFunc(l.queue, func(a *attempt) bool {
@@ -124,7 +123,7 @@ func (e *Engine) unqueue(h *hold) {
 	}
 }
 
-// relinquish gives a partition up after the items that have begun.
+// relinquish releases a partition after the items that have begun.
 func (e *Engine) relinquish(h *hold) {
 	if h.leave || h.phase == gone {
 		return
@@ -134,7 +133,7 @@ func (e *Engine) relinquish(h *hold) {
 	e.consider(h)
 }
 
-// fetch reads items ahead, as many as may be begun, of as many partitions as want some.
+// fetch reads items ahead, as many as may begin, of the partitions that want some.
 func (e *Engine) fetch(now time.Time) {
 	if e.fetching > 0 || e.stopping || now.Before(e.timers.fetch) {
 		return
@@ -152,7 +151,7 @@ func (e *Engine) fetch(now time.Time) {
 	})
 }
 
-// wants adds what is to be read for a lane.
+// wants appends the requests of a lane for items.
 func (l *lane) wants(e *Engine, wants []sqlstore.Want) []sqlstore.Want {
 	most := l.most(e.Concurrency)
 	free := 2*most - l.active - len(l.queue)
@@ -171,7 +170,7 @@ func (l *lane) wants(e *Engine, wants []sqlstore.Want) []sqlstore.Want {
 			Bytes: max(1, e.fetches.of(fetchBytes)/n),
 		}
 		if h.after == 0 {
-			// A pass from the beginning meets what is in flight.
+			// A pass from the beginning also reads the items in flight.
 			w.Limit += len(h.inFlight)
 		}
 		wants = append(wants, w)
@@ -190,7 +189,7 @@ func (e *Engine) fetched(wants []sqlstore.Want, items []sqlstore.Item, err error
 		rows[it.PartitionID]++
 		size[it.PartitionID] += len(it.Data)
 		h := e.held[it.PartitionID]
-		if h == nil || h.leave || h.locked || h.phase != fetching { // it was returned, and may have been leased again
+		if h == nil || h.leave || h.locked || h.phase != fetching { // it was released, and may have been leased again
 			continue
 		}
 		h.after = max(h.after, it.Seq)
@@ -213,7 +212,7 @@ func (e *Engine) fetched(wants []sqlstore.Want, items []sqlstore.Item, err error
 	}
 }
 
-// settle decides about partitions that have nothing left at their gate.
+// settle decides on partitions that have nothing left at their gate.
 func (e *Engine) settle() {
 	for len(e.drained) > 0 && e.settling < settleMost {
 		h := e.drained[0]
@@ -265,7 +264,7 @@ func (e *Engine) settled(h *hold, result sqlstore.Outcome, gate int, err error) 
 	}
 }
 
-// giveBack releases what is to be released, in one statement.
+// giveBack releases the leases that must be released, in one statement.
 func (e *Engine) giveBack() {
 	holds := e.leaving
 	e.leaving = nil
@@ -282,7 +281,7 @@ func (e *Engine) giveBack() {
 	e.async(&e.releasing, func(ctx context.Context) func() {
 		err := e.tables.Release(ctx, e.terms, leases)
 		if err != nil {
-			_ = watch.Sleep(ctx, errorPause) // at its end the error is noted at once
+			_ = watch.Sleep(ctx, errorPause) // when ctx ends, the error is noted at once
 		}
 		return func() {
 			failed := e.failing("release", err)
@@ -299,7 +298,7 @@ func (e *Engine) giveBack() {
 	})
 }
 
-// failing notes an error of the database and how long to wait before the next statement.
+// failing notes an error of the database, and sets the pause before the next statement. It reports whether there was one.
 func (e *Engine) failing(what string, err error) bool {
 	if err == nil {
 		e.pause = 0
@@ -313,5 +312,5 @@ func (e *Engine) failing(what string, err error) bool {
 	return true
 }
 
-// oneLine is an error without line breaks, for a log. The error of a PostgreSQL that does not answer has a line for each address.
+// oneLine returns an error without line breaks, for a log. The error of a PostgreSQL that does not answer has a line for each address.
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

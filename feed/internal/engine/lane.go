@@ -11,24 +11,23 @@ import (
 )
 
 const (
-	// sharePause is how long a watcher that works at a gate keeps a share before it asks again, and waits for a greater one.
+	// sharePause is how long a watcher that works at a gate keeps a share, or waits for a greater one, before it asks again.
 	sharePause = 100 * time.Millisecond
-	// usePart is the part of a rate's window in which a begin has to be used that was granted, up to useMost.
+	// usePart divides a rate's window into parts. A granted begin must be used within one part, at most useMost.
 	usePart = 20
 	useMost = time.Second
 )
 
-// lane is the items of the gates without a limit, or of one gate with a limit. Items of different lanes do not wait for each
-// other.
+// lane has the items of the gates without a limit, or of one gate with a limit. Items of different lanes do not wait for each other.
 type lane struct {
 	limit   sqlstore.Limit // zero: none
-	toFetch []*hold        // to fetch for
+	toFetch []*hold        // whose items must be fetched
 	queue   []*attempt     // fetched, not begun
 	active  int            // begun, not saved
 
 	concurrencyGrant
 	rateGrant
-	satisfied bool      // the last grant was all that was asked for
+	satisfied bool      // the last grant met the whole ask
 	next      time.Time // when to ask again
 }
 
@@ -39,7 +38,7 @@ type concurrencyGrant struct {
 	peak    int       // the most that was active since the last ask
 }
 
-// allowed is how many items may begin while so many are active.
+// allowed returns how many more items may begin beside the active ones.
 func (g *concurrencyGrant) allowed(active int, now time.Time) int {
 	if now.After(g.trusted) {
 		return 0
@@ -53,7 +52,7 @@ type rateGrant struct {
 	usable time.Time // until when, by this machine's monotonic clock, early
 	at     int64     // names the grant
 	spent  int       // begun since the last ask
-	back   int       // not used of the grant before, which backAt names
+	back   int       // unused begins of the previous grant, which backAt names
 	backAt int64
 	use    time.Duration // how long the next grant may be used
 }
@@ -65,10 +64,10 @@ func (g *rateGrant) allowed(now time.Time) int {
 	return g.begins
 }
 
-// lanes are the lane of the gates without a limit, and behind it one of each limit.
+// lanes has the lane of the gates without a limit, followed by one for each limit.
 type lanes []*lane
 
-// newLanes are the lanes in the order of their gates, so that two watchers lock the rows in one order.
+// newLanes returns the lanes in the order of their gates, so that all watchers lock the rows in the same order.
 func newLanes(limits []sqlstore.Limit) lanes {
 	list := lanes{{}}
 	for _, limit := range slices.SortedFunc(slices.Values(limits), func(a, b sqlstore.Limit) int { return cmp.Compare(a.Gate, b.Gate) }) {
@@ -77,7 +76,7 @@ func newLanes(limits []sqlstore.Limit) lanes {
 	return list
 }
 
-// useOf is how long begins may be used that are asked for after an ask that took so long, in whole milliseconds.
+// useOf returns how long the begins of an ask may be used if the previous ask took so long, in whole milliseconds.
 func useOf(l *sqlstore.Limit, took time.Duration) time.Duration {
 	return max(min(l.Per/usePart, useMost), 2*took).Truncate(time.Millisecond)
 }
@@ -91,7 +90,7 @@ func (list lanes) of(gate int) *lane {
 	return list[0]
 }
 
-// most is how many items of a lane may be active, but at least 1, so that there is an item to ask for.
+// most returns how many items of a lane may be active. It is at least 1, so that there is an item for which to ask.
 func (l *lane) most(concurrency int) int {
 	if l.limit.Concurrency == 0 {
 		return concurrency
@@ -99,7 +98,7 @@ func (l *lane) most(concurrency int) int {
 	return min(concurrency, max(1, l.share))
 }
 
-// allowed is how many items of a lane may begin now.
+// allowed returns how many items of a lane may begin now.
 func (l *lane) allowed(now time.Time) int {
 	n := math.MaxInt
 	if l.limit.Concurrency > 0 {
@@ -111,8 +110,8 @@ func (l *lane) allowed(now time.Time) int {
 	return max(0, n)
 }
 
-// take takes the items that begin now out of the queue, and leaves those in it whose partition has enough that run, and those that admit holds
-// back. None begins on a lease that may have ended: after a stall of the process the next renewal finds out.
+// take removes the items that begin now from the queue. It leaves items whose partition has reached PartitionConcurrency, and those that admit holds
+// back. None begins on a lease that may have ended: after a stall of the process, the next renewal finds out.
 func (l *lane) take(e *Engine, now time.Time, most int) (started []*attempt) {
 	most, passed := min(most, l.allowed(now)), 0
 	var left []*attempt
@@ -140,7 +139,7 @@ func (l *lane) take(e *Engine, now time.Time, most int) (started []*attempt) {
 	return started
 }
 
-// until is the time up to which an item of a partition may begin that was taken out of the queue.
+// until returns the time until which an item of a partition may begin after it was taken from the queue.
 func (l *lane) until(h *hold) time.Time {
 	at := h.trusted
 	if l.limit.Concurrency > 0 && l.trusted.Before(at) {
@@ -157,7 +156,7 @@ func (l *lane) needs() bool {
 	return len(l.queue) > 0 || !l.satisfied || (l.limit.Concurrency > 0 && l.active+l.share > 0) || (l.limit.Rate > 0 && l.begins+l.back > 0)
 }
 
-// askForGrants asks for grants of limits, where one is over or its items want more than it has.
+// askForGrants asks for a grant of each limit whose grant is over, or whose items need more.
 func (e *Engine) askForGrants(now time.Time) {
 	if e.asking > 0 {
 		return
@@ -196,8 +195,8 @@ func (e *Engine) askForGrants(now time.Time) {
 	})
 }
 
-// ask is what the lane needs: as much again as it has used since the last ask, and what is in its queue. Until there is an
-// answer it keeps to the share that it names.
+// ask returns what the lane needs: twice its use since the last ask, or enough for its queue. Until the answer, the lane keeps to the share that the
+// ask names.
 func (l *lane) ask(concurrency int) sqlstore.Ask {
 	waiting := min(len(l.queue), concurrency)
 	a := sqlstore.Ask{Limit: l.limit, Begins: waiting, Use: l.use, BackAt: l.backAt, Back: l.back}
@@ -217,7 +216,7 @@ func (l *lane) ask(concurrency int) sqlstore.Ask {
 	return a
 }
 
-// granted is the answer to an ask that was made at begun.
+// granted handles the answer to an ask that was made at begun.
 func (l *lane) granted(a *sqlstore.Ask, g sqlstore.Grant, begun, now time.Time, lease time.Duration) {
 	l.backAt, l.back = l.at, max(0, l.begins)
 	l.share, l.begins, l.at = g.Share, g.Begins, g.At
@@ -227,7 +226,7 @@ func (l *lane) granted(a *sqlstore.Ask, g sqlstore.Grant, begun, now time.Time, 
 	pause := sharePause
 	switch {
 	case a.Begins == 0 && l.spent == 0 && l.share <= l.active && l.begins+l.back == 0:
-		pause = lease // nothing but to keep the share
+		pause = lease // the watcher only keeps its share
 	case g.Begins < a.Begins: // until the window has passed on, or another watcher has returned some
 		pause = l.use / 2
 	case l.limit.Rate > 0:
@@ -236,12 +235,12 @@ func (l *lane) granted(a *sqlstore.Ask, g sqlstore.Grant, begun, now time.Time, 
 	l.next = now.Add(min(pause, lease/3))
 }
 
-// returnGrants gives all back at the end of Run, when no handler runs.
+// returnGrants returns all grants at the end of Run, when no handler runs.
 func (e *Engine) returnGrants() {
 	var asks []sqlstore.Ask
 	for _, l := range e.lanes[1:] {
 		if l.next.IsZero() {
-			continue // it has never asked
+			continue // the lane has never asked
 		}
 		for at, n := range map[int64]int{l.backAt: l.back, l.at: l.begins} {
 			asks = append(asks, sqlstore.Ask{Limit: l.limit, BackAt: at, Back: max(0, n), Leave: true})
@@ -252,5 +251,5 @@ func (e *Engine) returnGrants() {
 	}
 	ctx, cancel := context.WithTimeout(e.db, handBack)
 	defer cancel()
-	_, _ = e.tables.Grant(ctx, e.terms, asks) // if it fails they end by time
+	_, _ = e.tables.Grant(ctx, e.terms, asks) // if this fails, they expire
 }

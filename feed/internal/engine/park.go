@@ -8,10 +8,10 @@ import (
 	"github.com/jetpull/jetpull/internal/watch"
 )
 
-// A result is parked that cannot be saved while others can: another transaction has its partition or its row locked, or the database takes
-// nothing of the item, not even a failed attempt. It is saved by a statement of its partition alone, which may wait.
+// A result is parked if it cannot be saved while others can: another transaction has locked its partition or its row, or the database accepts nothing
+// for the item, not even a failed attempt. A statement for its partition alone, which may wait, saves it.
 
-// park keeps a result for such a statement, which is run at once the first time, and then after a pause.
+// park keeps a result for such a statement, which runs at once the first time, and later after a pause.
 func (a *attempt) park(e *Engine) {
 	h, again := a.h, a.parked
 	if a.result.Locked {
@@ -29,12 +29,12 @@ func (a *attempt) park(e *Engine) {
 		return
 	}
 	e.async(&e.resting, func(ctx context.Context) func() {
-		_ = watch.Sleep(ctx, maxPause) // at its end the engine ends
+		_ = watch.Sleep(ctx, maxPause) // when it ends, the engine ends
 		return func() { e.parked = append(e.parked, h) }
 	})
 }
 
-// uncount takes an attempt out of the items that have begun and are not saved.
+// uncount removes an attempt from the count of items that are begun and not saved.
 func (a *attempt) uncount(e *Engine) {
 	if !a.uncounted {
 		a.uncounted = true
@@ -58,7 +58,7 @@ func (e *Engine) retry() {
 	}
 }
 
-// rest has nothing begin in a partition that another transaction has locked: its results could not be saved.
+// rest lets no item of a partition begin while another transaction has locked it, because its results could not be saved.
 func (h *hold) rest(e *Engine) {
 	h.locked = true
 	e.unqueue(h)
@@ -73,7 +73,7 @@ func (h *hold) resume(e *Engine) {
 	}
 }
 
-// bound makes statements smaller where one took too long, and larger again where several did not.
+// bound makes statements smaller when one took too long, and larger again when several did not.
 type bound struct{ halved, fine int }
 
 const (
@@ -81,7 +81,7 @@ const (
 	growAfter  = 50
 )
 
-// of is as much of n as a statement may have, at least 1.
+// of returns how much of n a statement may have, at least 1.
 func (b *bound) of(n int) int { return max(1, n>>b.halved) }
 
 func (b *bound) note(err error) {

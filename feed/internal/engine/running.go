@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// reportMost bounds the items of a report, those that have run longest first.
+	// reportMost bounds the items of a report. It has the longest-running ones.
 	reportMost = 500
-	// slowAfter is how long a handler runs before it is reported if there is no HandlerTimeout, and slowGrace how long after that otherwise.
+	// slowAfter is how long a handler runs before it is slow without a HandlerTimeout, and slowGrace how long after a HandlerTimeout.
 	slowAfter, slowGrace = 10 * time.Minute, 10 * time.Second
 	// slowEvery is how often the engine looks for such handlers, and slowLogged how many it logs then.
 	slowEvery, slowLogged = 10 * time.Second, 10
 )
 
-// ErrCancelled is the cause of the end of a context that [sqlstore.Cancel] asked for.
+// ErrCancelled is the cause of the end of a context that a [sqlstore.Cancel] requested.
 var ErrCancelled = errors.New("feed: the attempt was cancelled")
 
 func runAttempt(e *Engine, a *attempt) {
@@ -60,8 +60,8 @@ func reportSlow(e *Engine, now time.Time) {
 	}
 }
 
-// report states which handlers run, and cancels those that the watcher was asked to cancel. It is called at each renewal. Nothing is written while
-// no handler runs then.
+// report stores which handlers run, and cancels those that the watcher was asked to cancel. It is called at each renewal. It writes nothing if no
+// handler runs and the last report has none.
 func report(e *Engine, now time.Time) {
 	var running []sqlstore.RunningReport
 	for a := range e.running {
@@ -78,12 +78,12 @@ func report(e *Engine, now time.Time) {
 	e.reported = len(running) > 0
 	slices.SortFunc(running, func(a, b sqlstore.RunningReport) int { return cmp.Compare(b.For, a.For) })
 	r := sqlstore.Report{PID: os.Getpid(), Every: e.Lease / renewals, Running: running[:min(len(running), reportMost)]}
-	r.Host, _ = os.Hostname() // empty where it is not known
+	r.Host, _ = os.Hostname() // empty if it is unknown
 	e.async(&e.reporting, func(ctx context.Context) func() {
 		cancels, err := e.tables.Report(ctx, e.terms, r)
 		return func() {
 			e.failing("report", err)
-			// Also after an error: the deletion of what was asked for may be stored, and its answer lost.
+			// Even after an error: the deletion of the requests may be stored, and its answer lost.
 			for a := range e.running {
 				if slices.ContainsFunc(cancels, func(c sqlstore.Cancel) bool {
 					return c.PartitionID == a.item.PartitionID && c.ItemID == a.item.ID && c.Version == a.item.Version

@@ -11,20 +11,20 @@ import (
 	"github.com/jetpull/jetpull/internal/watch"
 )
 
-// rememberMost bounds the times that are kept of items which wait; beyond, the poll finds them.
+// rememberMost bounds the remembered times of delayed items. Polling finds the others.
 const rememberMost = 10000
 
-// quietLeast and quietMost bound how long wake-ups have to wait for a scan; see fruitless.
+// quietLeast and quietMost bound how long wake-ups must wait for a scan; see fruitless.
 const quietLeast, quietMost = 10 * time.Millisecond, 250 * time.Millisecond
 
-// claimMost bounds what one scan asks other watchers for.
+// claimMost bounds the partitions that one scan requests from other watchers.
 const claimMost = 64
 
-// timers are when what is next.
+// timers has the times of the next actions.
 type timers struct {
 	scan     time.Time // for partitions to lease
 	interval time.Duration
-	// quiet is until when no wake-up has the tables scanned, after a scan that found nothing. It lasts for pause. hinted: one came meanwhile.
+	// quiet is the time until which wake-ups start no scan, after a scan that found nothing. It lasts for pause. hinted: a wake-up came meanwhile.
 	quiet  time.Time
 	pause  time.Duration
 	hinted bool
@@ -34,7 +34,7 @@ type timers struct {
 	ask    time.Time        // for a grant
 	slow   time.Time        // for handlers that run for long
 	due    due.Heap[string] // partitions with an item that may be processed then
-	// cancel is when handlers are called off, abandon when Run returns without them.
+	// cancel is when handlers are cancelled, abandon when Run returns without them.
 	cancel, abandon time.Time
 }
 
@@ -44,12 +44,12 @@ func (t *timers) remember(at time.Time, partition string) {
 	}
 }
 
-// soon makes the next scan come at once.
+// soon makes the next scan start at once.
 func (t *timers) soon() {
 	t.scan, t.interval = time.Time{}, 0
 }
 
-// hint makes the next scan come at once for a wake-up, or at the end of the quiet.
+// hint makes the next scan start at once for a wake-up, or at the time of quiet.
 func (t *timers) hint(now time.Time) {
 	if t.hinted = now.Before(t.quiet); !t.hinted {
 		t.soon()
@@ -58,8 +58,8 @@ func (t *timers) hint(now time.Time) {
 	}
 }
 
-// fruitless notes a scan that found nothing. If wake-ups come all the time, nearly all are for partitions that other watchers hold, and not for
-// this one: the quiet gets longer with each such scan.
+// fruitless notes a scan that found nothing. If wake-ups keep coming, nearly all are for partitions that other watchers hold, so the pause gets
+// longer with each such scan.
 func (t *timers) fruitless(now time.Time) {
 	t.hinted = t.hinted || t.scan.IsZero()
 	if t.pause = min(max(2*t.pause, quietLeast), quietMost); !t.hinted {
@@ -72,7 +72,7 @@ func (t *timers) fruitless(now time.Time) {
 	t.hinted = false
 }
 
-// next is how long nothing is due by time.
+// next returns the time until the next timer is due.
 func (t *timers) next(now time.Time, stopping bool) time.Duration {
 	at := t.renew
 	earliest := func(other time.Time) {
@@ -96,8 +96,8 @@ func (t *timers) next(now time.Time, stopping bool) time.Duration {
 	return max(at.Sub(now), time.Millisecond)
 }
 
-// due wakes the partitions whose items' times have come. Every most of Poll it also looks again at partitions of which all
-// that is known is being processed: another program may have added to them, and no wake-up is sure to come.
+// due wakes the partitions with items that have become due. Every PollMax, it also looks again at partitions whose known items are all in progress:
+// another program may have added items, and no wake-up is certain.
 func (e *Engine) due(now time.Time) {
 	for partition, ok := e.timers.due.Pop(now); ok; partition, ok = e.timers.due.Pop(now) {
 		e.look(partition)
@@ -127,7 +127,7 @@ func (e *Engine) scan(now time.Time) {
 	e.async(&e.scanning, func(ctx context.Context) func() {
 		var err error
 		wait, asked := time.Duration(-1), 0
-		if interval > 4*e.PollMin || e.Steal { // before Acquire, so that nothing comes unseen between the two
+		if interval > 4*e.PollMin || e.Steal { // before Acquire, so that nothing between the two is missed
 			wait, err = e.tables.Soonest(ctx, e.terms)
 		}
 		begun := time.Now()
@@ -163,10 +163,10 @@ func (e *Engine) scan(now time.Time) {
 	})
 }
 
-// hold begins to process a partition that was leased by a statement begun at that time.
+// hold begins to process a partition. The statement that leased it began at begun.
 func (e *Engine) hold(l sqlstore.Taken, begun time.Time) {
 	if old := e.held[l.ID]; old != nil {
-		e.forget(old, errLost) // it had expired, and this is the next epoch of it
+		e.forget(old, errLost) // it had expired, and this is its next epoch
 	}
 	h := &hold{
 		Lease: l.Lease, over: l.Over, since: begun, trusted: begun.Add(e.Lease), lane: e.lanes.of(l.Gate), inFlight: map[string]struct{}{},
@@ -210,7 +210,7 @@ func (e *Engine) renew(now time.Time) {
 					h.resume(e)
 				}
 				switch {
-				case h.phase == gone, renewed == sqlstore.NotHeld && h.phase == settling: // it is on its way back
+				case h.phase == gone, renewed == sqlstore.NotHeld && h.phase == settling: // it is being released
 				case renewed == sqlstore.NotHeld:
 					e.forget(h, errLost)
 				case renewed == sqlstore.Unlocked:
@@ -218,7 +218,7 @@ func (e *Engine) renew(now time.Time) {
 					e.timers.renew = time.Now().Add(e.Lease / 10)
 				case renewed == sqlstore.Claimed:
 					e.relinquish(h)
-				case waiting > 0 && begun.Sub(h.since) > e.Lease: // others wait, and this one had its turn
+				case waiting > 0 && begun.Sub(h.since) > e.Lease: // others wait, and this one has had its turn
 					waiting--
 					e.relinquish(h)
 				}
@@ -250,8 +250,8 @@ func (e *Engine) woken(partition string) {
 	}
 }
 
-// look finds what has changed in a partition, or in all if it is "": in one that is held by another pass, because a
-// retried item is before those that were fetched already, and for a lease otherwise.
+// look looks for changes in a partition, or in all if it is "". It starts another pass over a held partition, because a retried item precedes those
+// that were fetched already. Otherwise it starts a scan.
 func (e *Engine) look(partition string) {
 	if partition == "" {
 		e.timers.sweep = time.Time{}
@@ -265,7 +265,7 @@ func (e *Engine) look(partition string) {
 	e.consider(h)
 }
 
-// listen has the database report what other processes change, again where the connection broke.
+// listen receives the changes of other processes from the database, and listens again when the connection breaks.
 func (e *Engine) listen() {
 	for {
 		err := e.tables.Listen(e.db, e.Wake)
@@ -273,6 +273,6 @@ func (e *Engine) listen() {
 			return
 		}
 		e.Log.Warn("feed: no wake-ups by LISTEN", "error", oneLine(err), "again", listenAgain)
-		_ = watch.Sleep(e.db, e.Jitter(listenAgain)) // Listen returns at its end
+		_ = watch.Sleep(e.db, e.Jitter(listenAgain)) // Listen returns when it ends
 	}
 }

@@ -9,35 +9,35 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// dialect is what differs between databases beyond what GORM evens out: the clock, and how a row is locked.
+// dialect has the differences between databases that GORM does not hide: the clock, and how a row is locked.
 type dialect struct {
 	Name string
-	// Now is the database's clock, and Slack is its possible coarseness.
+	// Now is the database's clock, and Slack is its possible resolution.
 	Now   string
 	Slack time.Duration
 	// Passed is the condition that the time of a column, {}, has passed.
 	Passed string
 	// longest orders partitions by how long they wait: those that nobody has had yet come first.
 	longest string
-	// byAvailable has the fetch read items by the index items_available, where statistics may lead the planner to the whole table.
+	// byAvailable makes the fetch read items by the index items_available, if statistics may lead the planner to the whole table.
 	byAvailable string
 	// locking locks rows by an UPDATE that changes nothing; empty: FOR UPDATE does.
 	locking string
-	// OneWriter: a transaction takes the lock of the whole database with its first UPDATE. One that reads first could not write once
-	// another one has written.
+	// OneWriter: a transaction locks the whole database with its first UPDATE. A transaction that reads first could not write after another one has
+	// written.
 	OneWriter bool
 }
 
 var dialects = map[string]*dialect{
 	"sqlite": {
 		Name: "sqlite", Now: "strftime('%Y-%m-%d %H:%M:%f', 'now')",
-		Passed:      "julianday({}) <= julianday('now')", // it reads each form of a time that another program may have written
+		Passed:      "julianday({}) <= julianday('now')", // it parses each form of a time that another program may have written
 		longest:     "p.until NULLS FIRST",
 		byAvailable: " INDEXED BY items_available", OneWriter: true,
 		locking: "UPDATE partitions SET gate = gate WHERE id IN ? AND 1 = 0",
 	},
 	"postgres": {
-		// The statement's beginning, not the transaction's: a lock may have been waited for in between.
+		// The beginning of the statement, not of the transaction, which may have waited for a lock in between.
 		Name: "postgres", Now: "statement_timestamp()", Passed: "{} <= statement_timestamp()",
 		longest: "p.until NULLS FIRST",
 	},
@@ -47,8 +47,8 @@ var dialects = map[string]*dialect{
 	},
 }
 
-// portable is a dialect of which no more is known than what GORM knows. Its clock may be one of whole seconds, and stand
-// still from the beginning of a transaction on, which is after a watcher begins to trust the lease that it takes there.
+// portable returns the dialect of a database that only GORM knows. Its clock may have whole seconds. It may stand still from the beginning of a
+// transaction, which is after a watcher begins to trust the lease that it takes there.
 func portable(name string) *dialect {
 	return &dialect{
 		Name: name, Now: "CURRENT_TIMESTAMP", Slack: time.Second, Passed: "{} <= CURRENT_TIMESTAMP",
@@ -56,13 +56,13 @@ func portable(name string) *dialect {
 	}
 }
 
-// Past is the condition that a column's time has passed.
+// Past returns the condition that a column's time has passed.
 func (d *dialect) Past(column string) string {
 	return strings.ReplaceAll(d.Passed, "{}", column)
 }
 
-// lock returns the transaction to read partitions with, whose rows are locked until it ends. One statement locks all, as a save may be of
-// many. If it fails, what is read returns its error.
+// lock returns the transaction with which to read partitions, whose rows are then locked until it ends. One statement locks all rows, because a save
+// may have many. If it fails, the read returns its error.
 func (d *dialect) lock(tx *gorm.DB, ids ...string) *gorm.DB {
 	if d.locking == "" {
 		return tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate})
@@ -70,14 +70,14 @@ func (d *dialect) lock(tx *gorm.DB, ids ...string) *gorm.DB {
 	return tx.Exec(d.locking, ids).Session(&gorm.Session{NewDB: true})
 }
 
-// Clock is the database's clock.
+// Clock returns the time by the database's clock.
 func (d *dialect) Clock(tx *gorm.DB) (time.Time, error) {
 	var now RowTime
 	err := ScanRow(tx.Raw("SELECT "+d.Now), &now)
 	return now.Time, err
 }
 
-// later is the database's clock plus a duration, as a value in a statement. Except on PostgreSQL, the clock is read by a statement of its own before.
+// later returns the database's time plus a duration, as a value in a statement. Except on PostgreSQL, a separate statement reads the clock first.
 func (d *dialect) later(after time.Duration) any { return later{d, after} }
 
 type later struct {

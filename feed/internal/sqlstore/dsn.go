@@ -25,13 +25,13 @@ import (
 )
 
 const (
-	// poolSize is how many connections a Store that Open made has at most.
+	// poolSize is the maximum number of connections of a Store that Open returned.
 	poolSize = 16
-	// connectionAge is how long it uses one, so that it finds a server that has taken over from one that still answers.
+	// connectionAge is how long the Store uses a connection, so that it finds a server that has taken over from one that still answers.
 	connectionAge = 30 * time.Minute
 )
 
-// memoryDSN is how the name of a SQLite database in memory begins.
+// memoryDSN is the beginning of the name of a SQLite database in memory.
 const memoryDSN = ":memory:"
 
 // Open opens the database that a DSN names.
@@ -58,7 +58,7 @@ func open(ctx context.Context, dsn string) (*Store, error) {
 	}
 	pool.SetMaxOpenConns(size)
 	pool.SetMaxIdleConns(size)
-	if size == poolSize { // what SQLite has in memory ends with its connection
+	if size == poolSize { // a SQLite database in memory ends with its connection
 		pool.SetConnMaxLifetime(connectionAge)
 	}
 	if err := pool.PingContext(ctx); err != nil {
@@ -80,7 +80,7 @@ func dialectorOf(dsn string) (gorm.Dialector, int, error) {
 	switch scheme {
 	case "sqlite":
 		if strings.HasPrefix(rest, memoryDSN) {
-			// Each connection would have a database of its own.
+			// Each connection would have its own database.
 			return sqlite.Open(rest), 1, nil
 		}
 		path, query := sqliteFile(dsn)
@@ -114,13 +114,13 @@ func dialectorOf(dsn string) (gorm.Dialector, int, error) {
 	return nil, 0, Invalid("DSN", "begins with none of sqlite:, postgres:// and sqlserver://")
 }
 
-// sqliteFile is the file of a DSN of SQLite, and its parameters.
+// sqliteFile returns the file of a DSN of SQLite, and its parameters.
 func sqliteFile(dsn string) (path, query string) {
 	path, query, _ = strings.Cut(strings.TrimPrefix(strings.TrimPrefix(dsn, "sqlite:"), "//"), "?")
 	return path, query
 }
 
-// present returns an error if the file of a SQLite database is not the one that was opened: what is written there would be lost.
+// present returns an error if the file of a SQLite database is not the one that was opened: writes would be lost.
 func (s *Store) present() error {
 	if s.file == nil {
 		return nil
@@ -131,8 +131,8 @@ func (s *Store) present() error {
 	return nil
 }
 
-// createPrivate creates an empty file for SQLite, which would create one that others can read. The files beside it get its mode. An
-// existing file is left alone. If it cannot create one, SQLite reports the error.
+// createPrivate creates an empty file for SQLite, which would create one that others can read. The files beside it get its mode. An existing file is
+// left alone. If it cannot create the file, SQLite reports the error.
 func createPrivate(path, query string) {
 	if values, err := url.ParseQuery(query); err != nil || (values.Has("mode") && values.Get("mode") != "rwc") {
 		return
@@ -142,9 +142,9 @@ func createPrivate(path, query string) {
 	}
 }
 
-// configure makes two settings of a connection to PostgreSQL, unless the DSN has another value. The server ends a transaction whose
-// process was stopped in the middle of it: it has rows locked, and nobody else could work on those partitions until the process
-// goes on. With many open partitions the scan's estimated cost makes PostgreSQL compile it each time, for longer than it runs.
+// configure sets two parameters of a connection to PostgreSQL, unless the DSN sets them. The server ends a transaction whose process was stopped in
+// the middle of it: its rows are locked, and nobody else could work on those partitions until the process continues. With many open partitions, the
+// scan's estimated cost makes PostgreSQL compile it each time, which takes longer than the scan.
 func configure(ctx context.Context, conn *pgx.Conn) error {
 	for name, value := range map[string]string{"idle_in_transaction_session_timeout": "'10s'", "jit": "off"} {
 		if _, given := conn.Config().RuntimeParams[name]; given {
@@ -157,7 +157,7 @@ func configure(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// OpenError says of which database an error is. It shows no password.
+// OpenError adds the database to an error, without its password.
 func OpenError(dsn string, err error) error {
 	if lite, ok := errors.AsType[*driver.Error](err); ok && lite.Code() == 14 { // SQLITE_CANTOPEN, whose text speaks of memory
 		path, _ := sqliteFile(dsn)

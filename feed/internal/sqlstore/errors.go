@@ -11,7 +11,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// The errors that package feed passes on; it says what they mean.
+// The errors that package feed exports and documents.
 var (
 	ErrNotFound   = errors.New("not found")
 	ErrClosed     = errors.New("partition is sealed or complete")
@@ -22,7 +22,7 @@ var (
 	ErrInvalid    = errors.New("invalid")
 )
 
-// Invalid is ErrInvalid for a field or an option.
+// Invalid returns ErrInvalid for a field or an option.
 func Invalid(name, format string, args ...any) error {
 	return fmt.Errorf("feed: %w %s: %s", ErrInvalid, name, fmt.Sprintf(format, args...))
 }
@@ -33,7 +33,7 @@ func transient(err error) bool { again, _ := classOf(err); return again }
 // Refused reports whether a statement may have failed because of its rows. If a statement without rows succeeds, it has.
 func Refused(err error) bool { _, never := classOf(err); return never }
 
-// Slow reports whether a statement failed because it took too long: a smaller one may not, and one that need not wait for a lock.
+// Slow reports whether a statement failed because it took too long: a smaller one, or one that waits for no lock, may succeed.
 func Slow(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return (ok && (pg.Code == "57014" || pg.Code == lockTimeout)) || // query_canceled, by statement_timeout

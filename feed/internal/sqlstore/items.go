@@ -10,14 +10,14 @@ import (
 	"gorm.io/gorm"
 )
 
-// Want asks for items of a leased partition: at most Limit whose seq is over After, up to the one with which their data is Bytes.
+// Want asks for items of a leased partition: at most Limit whose seq is above After, up to the one with which their data reaches Bytes.
 type Want struct {
 	Lease
 	After        int64
 	Limit, Bytes int
 }
 
-// dueItems is the condition on items i of partition p that may be processed now.
+// dueItems returns the condition that an item i may be processed now.
 func (d *dialect) dueItems() string {
 	return "i.status = 'Available' AND (i.not_before IS NULL OR " + d.Past("i.not_before") + ")"
 }
@@ -25,11 +25,11 @@ func (d *dialect) dueItems() string {
 const itemColumns = "i.partition_id, i.id, i.seq, i.gate, i.status, i.attempt, i.step, i.errors, i.history, i.data, " +
 	"i.not_before, i.version, i.timer, i.crashes"
 
-// Fetch reads the items at the gates of leased partitions, oldest first in each. It gives none for a lease that is lost.
+// Fetch reads the items at the gates of leased partitions, oldest first in each. It returns none for a lost lease.
 //
-// Both forms find a partition's gate first and then read its items in the order of the index items_available, up to the limit. In a
-// plain join of the tables the gate is not known, so planners read all items that remain and sort them: each fetch then costs as
-// much as the partition is large. A join of wants and partitions would compare each with each.
+// Both forms find a partition's gate first and then read its items in the order of the index items_available, up to the limit. In a plain join of the
+// tables, the gate is unknown, so planners read and sort all remaining items, and the cost of each fetch grows with the partition. A join of wants
+// and partitions would compare each with each.
 func (s *Store) Fetch(ctx context.Context, t Terms, wants []Want) (items []Item, err error) {
 	if s.batch {
 		return s.fetchBatch(ctx, t, wants)
@@ -47,7 +47,7 @@ func (s *Store) Fetch(ctx context.Context, t Terms, wants []Want) (items []Item,
 	return items, nil
 }
 
-// readUpTo appends the items of a query, up to the one with which their data is as much as most.
+// readUpTo appends the items of a query, up to the one with which their data reaches most.
 func readUpTo(s *Store, items []Item, most int, query *gorm.DB) ([]Item, error) {
 	rows, err := query.Rows()
 	if err != nil {
@@ -64,7 +64,7 @@ func readUpTo(s *Store, items []Item, most int, query *gorm.DB) ([]Item, error) 
 	return items, rows.Err()
 }
 
-// fetchBatch is Fetch by one statement.
+// fetchBatch is Fetch in one statement.
 func (s *Store) fetchBatch(ctx context.Context, t Terms, wants []Want) (items []Item, err error) {
 	err = s.DB.WithContext(ctx).Raw("SELECT "+itemColumns+` FROM unnest(?::text[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[])
 		AS w(id, epoch, after, most, bytes)
@@ -78,7 +78,7 @@ func (s *Store) fetchBatch(ctx context.Context, t Terms, wants []Want) (items []
 	return items, err
 }
 
-// addStatement locks a partition that takes items, and inserts them, in their order. A partition that does not is left alone.
+// addStatement locks a partition that accepts the items, and inserts them, in order. Otherwise it does nothing.
 const addStatement = `WITH p AS MATERIALIZED (
 	SELECT id FROM partitions WHERE id = $1 AND gate <= $2 AND status = 'Available' AND NOT sealed FOR UPDATE)
 INSERT INTO items (partition_id, id, gate, status, data, not_before, timer, version)
@@ -86,8 +86,7 @@ SELECT p.id, r.id, r.gate, 'Available', r.data, r.not_before, r.timer, 1
 FROM p, unnest($3::text[], $4::bigint[], $5::bytea[], $6::timestamptz[], $7::bigint[]) WITH ORDINALITY AS r(id, gate, data, not_before, timer, n)
 ORDER BY r.n`
 
-// Add inserts items into a partition by one statement, where the database has one for it and the partition takes them. Otherwise
-// it inserts none.
+// Add inserts items into a partition in one statement, if the database has one and the partition accepts them. Otherwise it inserts none.
 func Add(s *Store, tx *gorm.DB, id string, rows []Item) (added bool, err error) {
 	if !s.batch || len(rows) == 0 || !Possible(id) {
 		return false, nil
@@ -106,7 +105,7 @@ func Add(s *Store, tx *gorm.DB, id string, rows []Item) (added bool, err error) 
 	return n > 0, err
 }
 
-// serverError is an error of PostgreSQL, as each driver has it.
+// serverError is an error of PostgreSQL, from any driver.
 type serverError interface {
 	error
 	SQLState() string

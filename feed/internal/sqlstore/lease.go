@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// LeaseBatch is how many leases are taken in one transaction, leaseBatchMost where that is one statement.
+	// LeaseBatch is how many leases one transaction takes, and leaseBatchMost how many if it is one statement.
 	LeaseBatch, leaseBatchMost = 64, 256
-	// renewBatch is how many are renewed by one statement.
+	// renewBatch is how many leases one statement renews.
 	renewBatch = 500
 	// ClaimWait is how long a released partition waits for the watcher that claimed it.
 	ClaimWait = time.Second
@@ -21,7 +21,7 @@ const (
 	ClaimEvery = ClaimWait / 2
 )
 
-// Lease is the hold on a partition: whoever has both owner and epoch may write its items.
+// Lease is the lease of a partition. Only a watcher with both the owner and the epoch may write its items.
 type Lease struct {
 	ID    string
 	Epoch int64
@@ -31,15 +31,15 @@ type Lease struct {
 type Taken struct {
 	Lease
 	Gate int
-	// Over: it was taken over from a watcher that did not return it, which may have begun items and not ended them.
+	// Over: it was taken over from a watcher that did not return it, and may have begun items without ending them.
 	Over bool
 }
 
-// Terms are what a watcher leases partitions for.
+// Terms are the terms on which a watcher leases partitions.
 type Terms struct {
 	Owner  string
 	Length time.Duration
-	// manual: gates advance by a call only. autoClose: what is sealed and done is closed.
+	// Manual: gates advance only by a call. AutoClose: sealed partitions that are done are closed.
 	Manual, AutoClose bool
 	// Patient: Save waits for partitions that are locked.
 	Patient bool
@@ -48,24 +48,23 @@ type Terms struct {
 // lockWait is how long a statement of a watcher waits for a row that another transaction has locked, on PostgreSQL.
 const lockWait = time.Second
 
-// Hold is what a renewal finds out about a lease.
+// Hold is the state of a lease after a renewal.
 type Hold int
 
 // The holds.
 const (
-	NotHeld Hold = iota // it is lost
+	NotHeld Hold = iota // the lease is lost
 	Renewed
 	Claimed  // renewed, and another watcher claims it
 	Unlocked // held, and not renewed, because another transaction has the row locked
 )
 
-// free is the condition on which a partition may be leased: nobody holds it, or only until a time that has passed.
+// free returns the condition that a partition may be leased: nobody holds it, or only until a time that has passed.
 func (d *dialect) free() string {
 	return "(((owner IS NULL OR owner = '') AND (claimant IS NULL OR claimant = '' OR claimant = ?)) OR until IS NULL OR " + d.Past("until") + ")"
 }
 
-// work is the condition that there is something to do for a partition: an item whose time has come, or a gate
-// that is drained and not yet settled.
+// work returns the condition that a partition has work: an item that is due, or a gate that is drained and not yet settled.
 func (d *dialect) work(t Terms) (condition string, args []any) {
 	const at = "SELECT 1 FROM items i WHERE i.partition_id = p.id"
 	settle := "EXISTS (" + at + " AND i.status = 'Failed' AND i.gate = p.gate)"
@@ -82,7 +81,7 @@ func (d *dialect) work(t Terms) (condition string, args []any) {
 		" OR (NOT EXISTS (" + at + " AND i.status = 'Available' AND i.gate = p.gate) AND (" + settle + ")))", args
 }
 
-// candidates are at most n partitions that may be leased and have work, the one that waits longest first.
+// candidates returns at most n partitions that may be leased and have work, the longest-waiting first.
 func (s *Store) candidates(ctx context.Context, t Terms, n int) *gorm.DB {
 	work, args := s.Dialect.work(t)
 	return s.DB.WithContext(ctx).Table("partitions p").Where("p.status = 'Available'").
@@ -90,16 +89,16 @@ func (s *Store) candidates(ctx context.Context, t Terms, n int) *gorm.DB {
 		Order(s.Dialect.longest + ", p.id").Limit(n)
 }
 
-// Waiting is how many partitions could be leased now, up to most.
+// Waiting returns how many partitions could be leased now, up to most.
 func (s *Store) Waiting(ctx context.Context, t Terms, most int) (int, error) {
 	var ids []string
 	err := s.candidates(ctx, t, most).Pluck("p.id", &ids).Error
 	return len(ids), err
 }
 
-// Acquire leases at most n partitions that have work. Of two watchers that want the same one the first to write it
-// has it: for the other it is then not free. The watcher's own leases are left to the renewal, also when that
-// is late: it takes only such a lease of its own again of which it does not know, because the answer got lost.
+// Acquire leases at most n partitions that have work. If two watchers want the same partition, the first to write it gets it: it is then not free for
+// the other. Leases in holds are left to their renewal, even if that is late. So Acquire takes a lease of the same watcher again only if the watcher
+// does not know it, because the answer was lost.
 func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds []string) (taken []Taken, err error) {
 	if s.batch {
 		return acquireBatch(ctx, s, t, n, holds)
@@ -128,10 +127,10 @@ func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds []string) (ta
 	return taken, err
 }
 
-// acquireBatch is acquire by one statement. It leaves rows alone that are locked, so that several watchers take different
-// ones at the same time, and none waits for a transaction that is stuck.
+// acquireBatch is Acquire in one statement. It skips locked rows, so that several watchers take different ones at the same time, and none waits for a
+// stuck transaction.
 func acquireBatch(ctx context.Context, s *Store, t Terms, n int, holds []string) (taken []Taken, err error) {
-	mine := append([]string{}, holds...) // by its address: GORM takes a slice apart
+	mine := append([]string{}, holds...) // passed by its address: GORM expands a slice
 	free := s.candidates(ctx, t, min(n, leaseBatchMost)).Select("p.id, p.owner").
 		Where("NOT (COALESCE(p.owner, '') = ? AND p.id = ANY(?))", t.Owner, &mine).
 		Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate, Options: clause.LockingOptionsSkipLocked})
@@ -144,8 +143,8 @@ func acquireBatch(ctx context.Context, s *Store, t Terms, n int, holds []string)
 	return taken, err
 }
 
-// Renew extends leases and returns those that are still held. Rows that are locked it leaves out, because the others would have to wait for
-// them. Then it waits a little for those: a row that many lock in turn is never free by chance.
+// Renew extends leases and returns those that are still held. It first skips locked rows, so that the others do not wait for them. Then it waits
+// briefly for these: a row that many transactions lock in turn is never free by chance.
 func (s *Store) Renew(ctx context.Context, t Terms, leases []Lease) (held map[Lease]Hold, err error) {
 	held = map[Lease]Hold{}
 	for part := range slices.Chunk(leases, renewBatch) {
@@ -190,16 +189,16 @@ func (s *Store) renew(ctx context.Context, t Terms, leases []Lease, wait time.Du
 	return err
 }
 
-// Release gives leases back, and wakes watchers. A partition that another watcher claims is kept for that for a moment. The lease of one that
-// another transaction has locked ends by time. The epoch is compared: a release of which the answer got lost is tried again, and the watcher may have
-// leased the partition again meanwhile.
+// Release releases leases, and wakes watchers. A partition that another watcher claims is reserved for that watcher for ClaimWait. If another
+// transaction has locked a partition, its lease expires instead. The epoch is compared: a release whose answer was lost is repeated, and the watcher
+// may have leased the partition again meanwhile.
 func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
 	for part := range slices.Chunk(leases, renewBatch) {
 		these := s.DB
 		for _, l := range part {
 			these = these.Or("id = ? AND epoch = ?", l.ID, l.Epoch)
 		}
-		// One of them wakes a watcher that does not hold it to look for all.
+		// One ID is enough: a watcher that does not hold that partition looks for all.
 		err := s.Write(ctx, part[0].ID, func(tx *gorm.DB) error {
 			ids := Map(part, func(l *Lease) string { return l.ID })
 			_, err := s.updateLocked(tx, ids, s.DB.Where("owner = ?", t.Owner).Where(these), 0, s.Dialect.freed())
@@ -212,9 +211,9 @@ func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
 	return nil
 }
 
-// updateLocked changes those of some partitions for which a condition holds, and returns them as they were. It locks them first, in the order of
-// their IDs, as a save does: an UPDATE of several takes them in the order in which they lie in the table. With batches it waits for a locked row
-// for so long, or leaves it out.
+// updateLocked changes the partitions for which a condition holds, and returns them as they were. It first locks them in the order of their IDs, as a
+// save does: an UPDATE of several locks them in the order of the table. With batches, it waits for a locked row for at most wait, or skips it if wait
+// is 0.
 func (s *Store) updateLocked(tx *gorm.DB, ids []string, which *gorm.DB, wait time.Duration, set map[string]any) (rows []Partition, err error) {
 	locked := s.Dialect.lock(tx, ids...).Where(which).Order("id")
 	switch {
@@ -229,10 +228,10 @@ func (s *Store) updateLocked(tx *gorm.DB, ids []string, which *gorm.DB, wait tim
 	return rows, tx.Model(&Partition{}).Where("id IN ?", Map(rows, func(r *Partition) string { return r.ID })).Updates(set).Error
 }
 
-// waitForLock is a condition that is true, and by which a statement of PostgreSQL waits for a locked row for so many milliseconds at most.
+// waitForLock is a condition that is always true. With it, a statement of PostgreSQL waits for a locked row for at most so many milliseconds.
 const waitForLock = "set_config('lock_timeout', CAST(CAST(? AS bigint) AS text), true) <> ''"
 
-// freed is what a partition is without its lease.
+// freed returns the changes that end the lease of a partition.
 func (d *dialect) freed() map[string]any {
 	return map[string]any{
 		"owner": nil, "version": gorm.Expr("version + 1"),
@@ -282,8 +281,8 @@ func (s *Store) Claim(ctx context.Context, t Terms) (bool, error) {
 	return err == nil, err
 }
 
-// Soonest is how long it takes until a lease of another watcher ends or an item's time comes, or a negative duration if neither will. While
-// the watcher claims a partition, it is at most ClaimEvery: the partition may be released at any time, and no wake-up is sure to come.
+// Soonest returns the time until a lease of another watcher ends or an item becomes due, or a negative duration if neither will. While the watcher
+// claims a partition, it is at most ClaimEvery: the partition may be released at any time, and no wake-up is certain.
 func (s *Store) Soonest(ctx context.Context, t Terms) (time.Duration, error) {
 	var now, ends, due RowTime
 	var claims int

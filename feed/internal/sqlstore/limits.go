@@ -13,7 +13,7 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// Limit bounds what the watchers that have it do at a gate together.
+// Limit bounds the work at a gate of all watchers that have the limit.
 type Limit struct {
 	Gate        int
 	Concurrency int // items begun and not saved, at most; 0: any
@@ -21,7 +21,7 @@ type Limit struct {
 	Per         time.Duration
 }
 
-// Ask is what a watcher needs of a limit. It is an absolute figure, so that one whose answer got lost does no harm.
+// Ask is a watcher's demand on a limit. Its numbers are absolute, so that an ask whose answer was lost does no harm.
 type Ask struct {
 	Limit
 	Keep   int // the share that it does not give back now
@@ -40,7 +40,7 @@ type Grant struct {
 	At            int64
 }
 
-// windowParts is in how many parts a window is counted: begins count for that part of it longer.
+// windowParts is the number of parts in which a window is counted: begins count for up to one part longer.
 const windowParts = 100
 
 // LimitState is the column state of feed_limits. Times are milliseconds of the database's clock.
@@ -57,13 +57,13 @@ type limitShare struct {
 	Had   int   `json:"had"`   // the begins that it was granted, to compare the watchers that wait
 }
 
-// limitBegins are begins that may be made until a time.
+// limitBegins are begins that may happen until a time.
 type limitBegins struct {
 	At int64 `json:"at"`
 	N  int   `json:"n"`
 }
 
-// Grant decides about an ask at a time, by the limit of the watcher that asks.
+// Grant decides on an ask at a time, by the limit of the watcher that asks.
 //
 // An example: three watchers, Concurrency 10, Rate 100 in 10 s. Each always has 60 items or more to begin, and wants a share of 10. A begin that
 // is granted counts for 10 s from the time at which its use ends, 0.5 s after the ask and rounded up to a part of the window.
@@ -97,7 +97,7 @@ func (s *LimitState) Grant(now time.Time, t Terms, a *Ask) (g Grant) {
 		s.Shares = map[string]limitShare{}
 	}
 	had := s.Shares[t.Owner].Had - a.Back
-	if !s.Shares[t.Owner].Late { // what the others had before it waits does not count
+	if !s.Shares[t.Owner].Late { // begins of the others before it waits do not count
 		for _, share := range s.Shares {
 			had = max(had, share.Had)
 		}
@@ -110,7 +110,7 @@ func (s *LimitState) Grant(now time.Time, t Terms, a *Ask) (g Grant) {
 	return g
 }
 
-// free is how great a share can be: what the others have not, without the part of each that waits.
+// free returns the largest possible share: all that the others do not have, without the part of each one that waits.
 func (s *LimitState) free(concurrency int, owner string) int {
 	if concurrency == 0 {
 		return math.MaxInt
@@ -128,7 +128,7 @@ func (s *LimitState) free(concurrency int, owner string) int {
 	}
 	part, left := concurrency/sharers, concurrency-taken
 	if part == 0 && without && had > 0 && left <= had {
-		return 0 // there are more watchers than parts: one that had one leaves it to the next
+		return 0 // there are more watchers than parts: a watcher that had one leaves it to the next
 	}
 	for other, share := range s.Shares {
 		if other != owner && share.Waits {
@@ -138,8 +138,8 @@ func (s *LimitState) free(concurrency int, owner string) int {
 	return left
 }
 
-// begin grants begins, which may be made until g.At. A window that has one of them has those before it whose time was not over a
-// window ago. A watcher shares with those that wait and had no more than it, and leaves one to each that had fewer.
+// begin grants begins, which may happen until g.At. A window with one of them also contains earlier begins whose time ended less than a window ago. A
+// watcher shares with those that wait and had no more than it, and leaves one to each that had fewer.
 func (s *LimitState) begin(ms int64, owner string, had int, a *Ask, g *Grant) {
 	g.Begins = a.Begins
 	if a.Rate == 0 {
@@ -180,7 +180,7 @@ type limitRow struct {
 
 func (limitRow) TableName() string { return "feed_limits" }
 
-// Grant decides about asks, which are in the order of their gates, in one transaction. It returns a grant for each.
+// Grant decides on asks, which are in the order of their gates, in one transaction. It returns a grant for each.
 func (s *Store) Grant(ctx context.Context, t Terms, asks []Ask) (grants []Grant, err error) {
 	err = s.Transact(ctx, func(tx *gorm.DB) error {
 		grants = make([]Grant, len(asks))
@@ -194,7 +194,7 @@ func (s *Store) Grant(ctx context.Context, t Terms, asks []Ask) (grants []Grant,
 	return grants, err
 }
 
-// grant locks the row of a limit by a write. The clock is read after that, which may have waited.
+// grant locks the row of a limit by a write. It reads the clock after that, because the write may have waited.
 func (d *dialect) grant(tx *gorm.DB, t Terms, a *Ask, g *Grant) error {
 	of := func() *gorm.DB { return tx.Table("feed_limits").Where("gate = ?", a.Gate) }
 	lock := clause.OnConflict{

@@ -27,7 +27,7 @@ var columnTypes = map[string]*strings.Replacer{
 		"{false}", "0", "{column}", "", "{seq}", "bigint IDENTITY NOT NULL", "{key}", "PRIMARY KEY", "{sparse}", ""),
 }
 
-// step makes a version of the tables out of the one before.
+// step changes the tables from the previous version to the next.
 type step struct {
 	id         string
 	statements []string
@@ -57,8 +57,7 @@ var migrations = []step{{"0001", []string{
 		PRIMARY KEY (partition_id, item_id))`,
 }}}
 
-// portableTypes are the words where GORM's dialect has to say them. Not every database has indexes of some rows only, so
-// those are of all.
+// portableTypes returns the words for a database that only GORM's dialect knows. Not every database has partial indexes, so indexes have all rows.
 func portableTypes(d gorm.Dialector) *strings.Replacer {
 	of := func(f schema.Field) string { return d.DataTypeOf(&f) }
 	name := of(schema.Field{DataType: schema.String, Size: 255})
@@ -70,19 +69,19 @@ func portableTypes(d gorm.Dialector) *strings.Replacer {
 		"{now}", "CURRENT_TIMESTAMP", "{bool}", of(schema.Field{DataType: schema.Bool}), "{false}", "FALSE", "{column}", "",
 		"{seq}", of(key)+" NOT NULL UNIQUE", "{key}", "PRIMARY KEY", "{sparse}", "",
 		"(partition_id, gate, seq) WHERE status = 'Available'", "(partition_id, status, gate, seq)",
-		"CREATE INDEX items_failed ON items (partition_id, gate) WHERE status = 'Failed'", "", // the one above is of these, too
+		"CREATE INDEX items_failed ON items (partition_id, gate) WHERE status = 'Failed'", "", // the index above has these, too
 		" WHERE status = 'Available' AND not_before IS NOT NULL", "", " WHERE status = 'Available'", "")
 }
 
-// migration is a row of the table of the versions that were applied.
+// migration is a row of the table of applied versions.
 type migration struct {
 	ID string `gorm:"primaryKey;size:64"`
 }
 
 func (migration) TableName() string { return "feed_migrations" }
 
-// Migrate brings the tables to this version of the package, in one transaction. Several processes may call it at the same time on
-// SQLite, which has one writer, and PostgreSQL. It only checks that they are of no later version unless apply is set.
+// Migrate brings the tables to this version of the package, in one transaction. Several processes may call it at the same time on SQLite, which has
+// one writer, and PostgreSQL. Unless apply is set, it only checks that the tables are of no later version.
 func (s *Store) Migrate(ctx context.Context, apply bool) error {
 	var missing []step
 	err := s.Read(ctx, func(db *gorm.DB) (err error) {
@@ -123,8 +122,8 @@ func (s *Store) Migrate(ctx context.Context, apply bool) error {
 	})
 }
 
-// missingOf returns the migrations that are to be applied. A version that this program does not know is an error: it would not know what a later
-// program means by the rows.
+// missingOf returns the migrations that must be applied. A version that this program does not know is an error, because it cannot know the meaning of
+// a later program's rows.
 func missingOf(db *gorm.DB) (missing []step, err error) {
 	var applied []string
 	if db.Migrator().HasTable(&migration{}) {

@@ -17,12 +17,12 @@ import (
 const (
 	// wakeChannel is the channel of PostgreSQL's NOTIFY.
 	wakeChannel = "jetpull_feed"
-	// listenPool is how many connections a pool must be allowed for one to be kept for listening.
+	// listenPool is the minimum size of a pool from which a connection is kept for listening.
 	listenPool = 4
 )
 
-// Listen has f called for the changes of all processes until ctx or the connection ends. It keeps a connection of PostgreSQL's pool for that, and
-// takes another one when it is old. If the database cannot notify, it returns nil at once. f must not block.
+// Listen calls f for the changes of all processes until ctx or the connection ends. It keeps a connection of PostgreSQL's pool for that, and replaces
+// it when it is old. If the database cannot notify, it returns nil at once. f must not block.
 func (s *Store) Listen(ctx context.Context, f func(partition string)) (err error) {
 	for aged := true; aged && s.batch && ctx.Err() == nil; {
 		young, end := context.WithTimeout(ctx, connectionAge)
@@ -56,7 +56,7 @@ func listen(ctx context.Context, s *Store, f func(partition string)) error {
 		conn := pgx.Conn()
 		_, failure = conn.Exec(ctx, "LISTEN "+wakeChannel)
 		if failure == nil {
-			f("") // what was committed before is not notified
+			f("") // earlier commits are not notified
 		}
 		for failure == nil {
 			n, err := conn.WaitForNotification(ctx)
@@ -64,32 +64,32 @@ func listen(ctx context.Context, s *Store, f func(partition string)) error {
 				f(n.Payload)
 			}
 		}
-		return driver.ErrBadConn // nobody else shall have a connection that listens
+		return driver.ErrBadConn // a connection that listens must not return to the pool
 	})
 	return errors.Join(failure, err)
 }
 
-// wakeAfter is when watchers are woken after a change in a transaction of a caller. Nobody reports its commit, so they are woken several times: the
-// changes of one that takes longer than this they find by polling.
+// wakeAfter has the delays after which watchers are woken for a change in a caller's transaction. Nothing reports its commit, so they are woken
+// several times. If it takes longer, they find the change by polling.
 var wakeAfter = []time.Duration{
 	5 * time.Millisecond, 25 * time.Millisecond, 125 * time.Millisecond, 625 * time.Millisecond, 3125 * time.Millisecond,
 }
 
 const (
-	// wakePause is the least pause between two of these wake-ups, each of which is for all partitions that have changed.
+	// wakePause is the minimum pause between two of these wake-ups. Each is for all partitions that have changed.
 	wakePause = 20 * time.Millisecond
-	// notifyTime bounds a NOTIFY, and changesMost how many changes wait for the goroutine that wakes; others are found by polling.
+	// notifyTime bounds a NOTIFY, and changesMost the changes that wait for the goroutine that wakes watchers. Polling finds others.
 	notifyTime, changesMost = time.Second, 4096
 )
 
-// change is a partition that has changed, and when watchers are to be woken.
+// change is a partition that has changed, and the time at which watchers must be woken.
 type change struct {
 	id string
 	at time.Time
 }
 
-// wakeAt has watchers woken at a time, those of all processes on PostgreSQL, and those of this one elsewhere. PostgreSQL commits one transaction
-// with a NOTIFY at a time, so the transactions of inserters have none: they would wait for each other's disk.
+// wakeAt schedules a wake-up of watchers: on PostgreSQL those of all processes, elsewhere those of this one. PostgreSQL commits only one transaction
+// with a NOTIFY at a time, so inserters' transactions have none: they would wait for each other's disk.
 func (s *Store) wakeAt(at time.Time, id string) {
 	s.waking.Do(func() { s.waiting.Go(func() { wakeLater(s) }) })
 	select {
@@ -98,7 +98,7 @@ func (s *Store) wakeAt(at time.Time, id string) {
 	}
 }
 
-// wakeLater wakes watchers until the Store is closed, and then for what is left.
+// wakeLater wakes watchers until the Store is closed, and then for the remaining changes.
 func wakeLater(s *Store) {
 	var changes due.Heap[string]
 	last, timer := time.Time{}, time.NewTimer(0)
@@ -123,7 +123,7 @@ func wakeLater(s *Store) {
 	}
 }
 
-// wake wakes watchers for the changes that are due. An error is none: watchers poll, too.
+// wake wakes watchers for the changes that are due. It ignores errors, because watchers poll, too.
 func (s *Store) wake(changes *due.Heap[string], now time.Time) {
 	ids := map[string]struct{}{}
 	for id, ok := changes.Pop(now); ok; id, ok = changes.Pop(now) {
@@ -144,10 +144,10 @@ func (s *Store) wake(changes *due.Heap[string], now time.Time) {
 	}
 }
 
-// Hub passes wake-ups on within the process.
+// Hub passes on wake-ups within the process.
 type Hub struct{ subs sync.Map } // by *func(string)
 
-// Subscribe has f called for each partition that was changed. f must not block.
+// Subscribe makes Send call f for each partition that was changed. f must not block.
 func (h *Hub) Subscribe(f func(partition string)) (cancel func()) {
 	h.subs.Store(&f, nil)
 	return func() { h.subs.Delete(&f) }

@@ -60,7 +60,7 @@ func (r *Partition) Update(tx *gorm.DB, set map[string]any) error {
 	return done.Error
 }
 
-// Item is a row of items. The database gives Seq.
+// Item is a row of items. The database assigns Seq.
 type Item struct {
 	PartitionID string `gorm:"primaryKey"`
 	ID          string `gorm:"primaryKey"`
@@ -82,8 +82,8 @@ type Item struct {
 // TableName is GORM's hook.
 func (Item) TableName() string { return "items" }
 
-// RowTime is a time in a row or of an expression, which SQLite gives as text. A value of another program that is no time, such
-// as PostgreSQL's infinity, reads as the zero time: an error would keep the items beside it from being listed or fetched.
+// RowTime is a time in a row or of an expression, which SQLite returns as text. Another program's value that is not a time, such as PostgreSQL's
+// infinity, is read as the zero time: an error would prevent other items from being listed or fetched.
 type RowTime struct{ time.Time }
 
 var timeForms = []string{"2006-01-02 15:04:05.999999999-07:00", "2006-01-02 15:04:05.999999999", time.RFC3339Nano}
@@ -111,7 +111,7 @@ func (t *RowTime) Scan(v any) error {
 // Value implements driver.Valuer.
 func (t RowTime) Value() (driver.Value, error) { return t.Time, nil }
 
-// First reads the row that has these IDs.
+// First reads the row that has these IDs, or returns ErrNotFound.
 func First[R any](tx *gorm.DB, condition string, ids ...string) (row R, err error) {
 	args := make([]any, len(ids))
 	for i, id := range ids {
@@ -131,7 +131,7 @@ func Possible(id string) bool {
 	return utf8.ValidString(id) && !strings.Contains(id, "\x00")
 }
 
-// Map is what value makes of each row.
+// Map returns the value of each row.
 func Map[R, V any](rows []R, value func(*R) V) []V {
 	list := make([]V, len(rows))
 	for i := range rows {
@@ -140,7 +140,7 @@ func Map[R, V any](rows []R, value func(*R) V) []V {
 	return list
 }
 
-// array is a column as a parameter, by its address: GORM takes a slice apart.
+// array returns a column as a parameter, by its address: GORM expands a slice.
 func array[R, V any](rows []R, value func(*R) V) *[]V {
 	return new(Map(rows, value))
 }

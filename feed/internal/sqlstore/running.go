@@ -10,7 +10,7 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// Report is what a watcher states at its renewals: the column state of feed_watchers.
+// Report is a watcher's report at a renewal: the column state of feed_watchers.
 type Report struct {
 	Host    string          `json:"host"`
 	PID     int             `json:"pid"`
@@ -49,10 +49,10 @@ type Cancel struct {
 // TableName is GORM's hook.
 func (Cancel) TableName() string { return "feed_cancels" }
 
-// Report stores what a watcher states, and returns and deletes what it was asked to cancel. With its first report it deletes what watchers have
-// left that are gone.
+// Report stores a watcher's report, and returns and deletes the requests to cancel its attempts. A watcher's first report deletes the rows of
+// watchers that are gone.
 func (s *Store) Report(ctx context.Context, t Terms, r Report) (cancels []Cancel, err error) {
-	state, _ := json.Marshal(r) // it has no value that JSON lacks
+	state, _ := json.Marshal(r) // JSON can encode every value
 	err = s.Transact(ctx, func(tx *gorm.DB) error {
 		cancels = nil
 		set := map[string]any{"seen": s.Dialect.later(0), "until": s.Dialect.later(2 * (t.Length + s.Dialect.Slack)), "state": string(state)}
@@ -83,8 +83,8 @@ func (s *Store) Report(ctx context.Context, t Terms, r Report) (cancels []Cancel
 	return cancels, err
 }
 
-// Watching returns the reports of the watchers that run, with the items whose attempts have not ended since. Owner restricts it to one watcher,
-// unless it is empty.
+// Watching returns the reports of running watchers, with the items whose attempts have not ended since. If owner is not empty, it returns only that
+// watcher's.
 func (d *dialect) Watching(db *gorm.DB, owner string) (all []Watching, err error) {
 	if err := db.Where(&Watching{Owner: owner}).Where("NOT " + d.Past("until")).Order("owner").Find(&all).Error; err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func (d *dialect) Watching(db *gorm.DB, owner string) (all []Watching, err error
 	return all, nil
 }
 
-// AskToCancel stores what a watcher is to cancel.
+// AskToCancel stores a request to a watcher to cancel an attempt.
 func AskToCancel(tx *gorm.DB, c Cancel) error {
 	return tx.Clauses(clause.OnConflict{
 		Columns: []clause.Column{{Name: "partition_id"}, {Name: "item_id"}}, DoUpdates: clause.AssignmentColumns([]string{"owner", "version"}),

@@ -11,11 +11,11 @@ import (
 	"gorm.io/gorm"
 )
 
-// Result is what an item is to be after an attempt.
+// Result is the new state of an item after an attempt.
 type Result struct {
 	Lease
 	Item    string
-	Version int64 // as it was fetched
+	Version int64 // that was fetched
 	Gate    int
 	Status  string
 	Attempt int
@@ -29,18 +29,17 @@ type Result struct {
 	Locked bool
 }
 
-// DelayMS is the delay in whole milliseconds, rounded up; 0: none.
+// DelayMS returns the delay in whole milliseconds, rounded up. 0 means none.
 func (r *Result) DelayMS() int64 {
 	return int64((r.Delay + time.Millisecond - 1) / time.Millisecond)
 }
 
-// MaxData is how many bytes of data an item may have: SQLite's limit, a little below PostgreSQL's.
+// MaxData is the maximum size of an item's data, in bytes: SQLite's limit, a little below PostgreSQL's.
 const MaxData = 1_000_000_000
 
-// Save writes results and returns which it wrote. A result is written if the lease is still held and the item's version is
-// the one that was fetched. The rows of the leases are locked until all results are written. Results of a partition that another
-// transaction has locked are Locked, except for a patient one, which waits for the row. Without results, it finds out whether
-// the database saves at all.
+// Save writes results and returns which it wrote. It writes a result if the lease is still held and the item's version is the one that was fetched.
+// The rows of the leases are locked until all results are written. Results of a partition that another transaction has locked are Locked, except if t
+// is Patient: then Save waits for the row. Without results, it finds out whether the database saves at all.
 func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, error) {
 	for i := range results {
 		if n := len(results[i].Data); n > MaxData {
@@ -97,17 +96,17 @@ func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, er
 	return saved, err
 }
 
-// leasesOf are the leases of results, in the order of their IDs.
+// leasesOf returns the leases of results, in the order of their IDs.
 func leasesOf(results []Result) []Lease {
 	leases := Map(results, func(r *Result) Lease { return r.Lease })
 	slices.SortFunc(leases, func(a, b Lease) int { return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Epoch, b.Epoch)) })
 	return slices.Compact(leases)
 }
 
-// saveStatement is save as one statement. The rows of lease are locked before an item is written. It returns the numbers of the results that
-// were not written, which are few, and the partitions that were not locked. The timeout of locks, which ends with the statement, is for rows of
-// items. PostgreSQL keeps one plan for all calls if its estimated cost is no higher than that of a plan for each: each set is an array, for which
-// it assumes 10 rows, and none a series, for which it assumes 1,000.
+// saveStatement is Save in one statement. It locks the rows of lease before it writes an item. It returns the numbers of the results that were not
+// written, which are few, and the partitions that were not locked. The lock timeout, which ends with the statement, is for rows of items. PostgreSQL
+// keeps one plan for all calls if its estimated cost is no higher than that of a plan for each call. So each set is an array, for which it assumes 10
+// rows, and none is a series, for which it assumes 1,000.
 const saveStatement = `WITH l AS MATERIALIZED (SELECT l.* FROM unnest(?::text[], ?::bigint[]) AS l(id, epoch), set_config('lock_timeout', ?, true)),
 lease AS MATERIALIZED (
 	SELECT p.id, p.epoch FROM partitions p JOIN l ON p.id = l.id AND p.epoch = l.epoch
@@ -153,7 +152,7 @@ func (s *Store) saveBatch(ctx context.Context, t Terms, results []Result) ([]boo
 		if row.N > 0 {
 			saved[row.N-1] = false
 		} else {
-			locked[row.ID] = !t.Patient // or lost, which a patient one finds out
+			locked[row.ID] = !t.Patient // or the lease is lost, which a patient Save finds out
 		}
 	}
 	for i := range results {

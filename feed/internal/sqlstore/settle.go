@@ -8,21 +8,21 @@ import (
 	"gorm.io/gorm"
 )
 
-// Outcome is what settling a drained gate came to.
+// Outcome is the result of settling a drained gate.
 type Outcome int
 
 // The outcomes.
 const (
-	Lost    Outcome = iota // the lease is another's
+	Lost    Outcome = iota // the lease is lost
 	Again                  // there are items to process at the partition's gate
 	Passed                 // the partition is at the next gate
-	Idle                   // nothing to do now; the lease was given back
-	Blocked                // the partition is Failed; the lease was given back
-	Closed                 // the partition is Complete; the lease was given back
+	Idle                   // nothing to do now; the lease was released
+	Blocked                // the partition is Failed; the lease was released
+	Closed                 // the partition is Complete; the lease was released
 )
 
-// Settle decides what follows when a watcher has nothing left at a partition's gate. It has the row locked, as all
-// that insert have, so that what it finds is so until it has written. It returns the gate the partition is at then.
+// Settle decides what follows when a watcher has nothing left at a partition's gate. It locks the row, as every insert does, so that its findings
+// hold until it has written. It returns the partition's gate after that.
 func (s *Store) Settle(ctx context.Context, t Terms, l Lease) (result Outcome, gate int, err error) {
 	err = s.Transact(ctx, func(tx *gorm.DB) error {
 		rows := s.Dialect.lock(tx, l.ID)
@@ -50,7 +50,7 @@ func (s *Store) Settle(ctx context.Context, t Terms, l Lease) (result Outcome, g
 	return result, gate, err
 }
 
-// judge looks at a partition's items and changes set, which gives the lease back, to what the partition is to be.
+// judge decides on a partition by its items, and adds the changes to set, which releases the lease.
 func (d *dialect) judge(tx *gorm.DB, t Terms, p *Partition, set map[string]any) (Outcome, error) {
 	if p.Status != Available {
 		return Idle, nil
@@ -98,7 +98,7 @@ func (d *dialect) AtGate(tx *gorm.DB, p *Partition) (due, available, failed bool
 	return due, available, failed, err
 }
 
-// LowestOpen is the lowest gate, from a gate on, at which a partition has items that are not Complete, or nil. Each status has its index.
+// LowestOpen returns the lowest gate, from a gate on, at which a partition has items that are not Complete, or nil. Each status has an index.
 func LowestOpen(tx *gorm.DB, partition string, from int) (gate *int, err error) {
 	const lowest = "SELECT MIN(gate) AS gate FROM items WHERE partition_id = ? AND gate >= ? AND status = "
 	err = ScanRow(tx.Raw("SELECT MIN(gate) FROM ("+lowest+"'Available' UNION ALL "+lowest+"'Failed') gates", partition, from, partition, from), &gate)

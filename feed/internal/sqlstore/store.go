@@ -1,5 +1,5 @@
-// Package sqlstore has the tables of a feed in a database, all statements, and the fence of each. It does not know which
-// items are being processed, and runs no goroutine. Package feed has the guarantees and their tests.
+// Package sqlstore has the tables of a feed in a database, all statements, and the fence of each. It does not know which items are being processed.
+// Its only goroutine wakes watchers. Package feed has the guarantees and their tests.
 package sqlstore
 
 import (
@@ -22,24 +22,24 @@ import (
 	"github.com/jetpull/jetpull/internal/watch"
 )
 
-// Store is the tables of one database: how a statement and a transaction are run, for inserters, operators and readers, and
-// the statements of watchers.
+// Store accesses the tables of one database. It runs statements and transactions of inserters, operators and readers, and has the statements of
+// watchers.
 type Store struct {
 	Hub     // of the changes that inserters and operators make, called after the commit
 	DB      *gorm.DB
-	pool    *sql.DB // nil where the caller opened the database
+	pool    *sql.DB // nil if the caller opened the database
 	Dialect *dialect
-	batch   bool // PostgreSQL by pgx: arrays as parameters
+	batch   bool // PostgreSQL with pgx: arrays as parameters
 	// writer lets the writers of this process wait in turn for the one lock of a SQLite database.
 	writer chan struct{}
-	// memory: the database is in memory, and lost with its connection, which a cancelled transaction costs.
+	// memory: the database is in memory. It is lost with its connection, which a cancelled transaction would close.
 	memory bool
-	// path is the file of a SQLite database that Open opened, and file what it was then.
+	// path is the file of a SQLite database that Open opened, and file its description at that time.
 	path string
 	file os.FileInfo
-	// Patience is how long a statement is tried again that the database gave up for another one.
+	// Patience is how long a statement is retried that the database has aborted in favour of another one.
 	Patience time.Duration
-	// changes are those for which watchers are to be woken, by a goroutine that the first one starts. It ends with life, and Close waits for it.
+	// changes are the changes for which a goroutine wakes watchers. The first change starts it. It ends with life, and Close waits for it.
 	changes chan change
 	waking  sync.Once
 	life    context.Context
@@ -47,7 +47,7 @@ type Store struct {
 	waiting sync.WaitGroup
 }
 
-// New makes a store on a database of GORM.
+// New returns a Store on a database of GORM.
 func New(db *gorm.DB) (*Store, error) {
 	if db == nil {
 		return nil, Invalid("db", "is nil")
@@ -66,7 +66,7 @@ func New(db *gorm.DB) (*Store, error) {
 	return s, nil
 }
 
-// Close wakes watchers that are still to be woken, and closes a database that Open opened.
+// Close wakes the watchers that have not been woken yet, and closes a database that Open opened.
 func (s *Store) Close() error {
 	s.end()
 	s.waiting.Wait()
@@ -78,13 +78,13 @@ func (s *Store) Close() error {
 
 const (
 	defaultPatience = 10 * time.Second
-	// busyWait is how long SQLite waits for another process by itself, which no context ends.
+	// busyWait is how long SQLite itself waits for another process. No context ends that wait.
 	busyWait              = 100 * time.Millisecond
 	pauseLeast, pauseMost = 10 * time.Millisecond, 100 * time.Millisecond
 )
 
-// again runs f, and again for as long as patience says where the database gave up on it in favour of another one. The
-// error of a context that ended is the context's, too: drivers say that a query was interrupted, or a transaction over.
+// again calls f. For up to patience, it retries if the database aborted f in favour of another transaction. If ctx has ended, the error also wraps
+// its cause, because drivers only report that a query was interrupted, or a transaction over.
 func again(ctx context.Context, patience time.Duration, f func() error) error {
 	begun := time.Now()
 	for pause := pauseLeast; ; pause = min(2*pause, pauseMost) {
@@ -106,7 +106,7 @@ func (s *Store) Read(ctx context.Context, f func(db *gorm.DB) error) error {
 	return again(ctx, s.Patience, func() error { return f(s.DB.WithContext(ctx)) })
 }
 
-// Transact runs f in a transaction, again where the database gave up on it in favour of another one.
+// Transact calls f in a transaction, and retries if the database aborted it in favour of another one.
 func (s *Store) Transact(ctx context.Context, f func(tx *gorm.DB) error) error {
 	return s.retry(ctx, func() error {
 		if s.memory && ctx.Err() == nil {
@@ -116,7 +116,7 @@ func (s *Store) Transact(ctx context.Context, f func(tx *gorm.DB) error) error {
 	})
 }
 
-// retry runs one transaction, in turn where the database has one writer.
+// retry runs one transaction, in turn if the database has one writer.
 func (s *Store) retry(ctx context.Context, transact func() error) error {
 	err := again(ctx, s.Patience, func() error { return s.InTurn(ctx, transact) })
 	if transient(err) && ctx.Err() == nil {
@@ -125,7 +125,7 @@ func (s *Store) retry(ctx context.Context, transact func() error) error {
 	return err
 }
 
-// InTurn runs a transaction when no other goroutine writes, where the database has one writer.
+// InTurn runs a transaction. If the database has one writer, it waits until no other goroutine writes.
 func (s *Store) InTurn(ctx context.Context, transact func() error) error {
 	if s.Dialect.OneWriter {
 		select {
@@ -141,7 +141,7 @@ func (s *Store) InTurn(ctx context.Context, transact func() error) error {
 	return transact()
 }
 
-// Change locks a partition and changes it, in a transaction. One that is being pruned is not found.
+// Change locks a partition and changes it, in a transaction. For a partition that is being pruned, it returns ErrNotFound.
 func (s *Store) Change(tx *gorm.DB, id string, f func(tx *gorm.DB, p *Partition) error) error {
 	p, err := First[Partition](s.Dialect.lock(tx, id), "id = ?", id)
 	if err == nil && p.Status == Pruning {
@@ -165,7 +165,7 @@ func (s *Store) Write(ctx context.Context, id string, f func(tx *gorm.DB) error)
 	return err
 }
 
-// In is Write in a transaction of the caller's. It has watchers woken when that may have committed.
+// In is Write in the caller's transaction. It wakes watchers at times when that may have committed.
 func (s *Store) In(ctx context.Context, pool gorm.ConnPool, id string, f func(tx *gorm.DB) error) error {
 	tx := s.DB.Session(&gorm.Session{Context: ctx})
 	tx.Statement.ConnPool = pool

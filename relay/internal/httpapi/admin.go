@@ -27,15 +27,15 @@ const (
 	maxEndpoint = 4 << 10 // bytes: every relay process keeps it in memory
 )
 
-// receiverBody is the configuration of a receiver in requests and answers. Durations are in seconds. Without secrets the present ones stay; they
-// are not shown.
+// receiverBody is the configuration of a receiver in requests and answers. Durations are in seconds. Without secrets, the present ones are kept.
+// Answers have no secrets.
 type receiverBody struct {
 	store.ReceiverConfig
 	Window     float64 `json:"window_size"`
 	RetryAfter float64 `json:"retry_after"`
 	Timeout    float64 `json:"timeout"`
 	TTL        float64 `json:"ttl"`
-	Enable     *bool   `json:"enable,omitempty"` // of PATCH: true: a receiver that answered 410 is not disabled any more, as after a PUT
+	Enable     *bool   `json:"enable,omitempty"` // of PATCH; true enables a receiver that answered 410, as a PUT does
 }
 
 var defaultReceiver = receiverBody{Window: 1, RetryAfter: 5, Timeout: 30, ReceiverConfig: store.ReceiverConfig{MaxRetries: 5}}
@@ -68,7 +68,7 @@ func viewReceiver(r store.Receiver) receiverView {
 	return view
 }
 
-// checkEndpoint checks a URL, in which the placeholders may be.
+// checkEndpoint checks a URL that may contain the placeholders.
 func checkEndpoint(field, endpoint string, empty bool, placeholders ...string) error {
 	if endpoint == "" && empty {
 		return nil
@@ -117,7 +117,7 @@ func (b *receiverBody) apply(r *store.Receiver) error {
 		if !(d.value >= d.least && d.value <= maxSeconds) {
 			return httpserve.BadRequest("%s: %g is not a number of seconds from %g to %d", d.field, d.value, d.least, maxSeconds)
 		}
-		*d.into = time.Duration(math.Round(d.value * float64(time.Second))) // a client may write what it has read
+		*d.into = time.Duration(math.Round(d.value * float64(time.Second))) // a value that a client has read is the same when it is written back
 	}
 	b.Order, b.UnknownOutcome = cmp.Or(b.Order, store.OrderNone), cmp.Or(b.UnknownOutcome, store.AtLeastOnce)
 	switch {
@@ -137,8 +137,8 @@ func (b *receiverBody) apply(r *store.Receiver) error {
 	return nil
 }
 
-// changeReceiver is PUT, which creates a receiver and gives a field that is left out its default, or PATCH, which keeps what is left out. A PUT
-// of what a client has read would undo what another has written since, and would enable a receiver that was disabled since.
+// changeReceiver is PUT, which creates a receiver and sets omitted fields to their defaults, or PATCH, which keeps omitted fields. A client that PUTs
+// a receiver which it has read undoes changes by others since then, and enables the receiver if it was disabled since then.
 func (a *API) changeReceiver(put bool) httpserve.Handler {
 	return httpserve.ShowOf(httpserve.ReadBody, func(r *http.Request, data []byte) (any, error) {
 		receiver, err := a.store.Receivers.Change(r.Context(), r.PathValue("name"), put, func(old *store.Receiver) error {
@@ -227,11 +227,11 @@ const (
 	maxSources = 10_000
 )
 
-// configure changes the configuration of a sender to that of a PUT, which keeps a token and secrets that are left out, or of a PATCH, which keeps
-// all that is left out.
+// configure applies the body of a PUT or PATCH to the configuration of a sender. A PUT keeps an omitted token and omitted secrets. A PATCH keeps all
+// omitted fields.
 func configure(s *store.SenderConfig, put bool, data []byte) error {
 	was := *s
-	*s = store.SenderConfig{} // since decoding overwrites the elements of a list, and memory has those of the present one
+	*s = store.SenderConfig{} // because decoding would overwrite the elements of a list that the registry's memory shares
 	if !put {
 		s.CallbackEndpoint = was.CallbackEndpoint
 	}

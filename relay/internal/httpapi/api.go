@@ -28,9 +28,9 @@ type Options struct {
 	HTTP   service.HTTP
 	Admin  service.Admin
 	Logger *slog.Logger
-	// Stopping ends when waits are to end.
+	// Stopping ends when requests must stop waiting.
 	Stopping context.Context
-	// Permitted returns which permission of the NATS server is missing, or nil.
+	// Permitted returns an error that names the missing permission of the NATS server, or nil.
 	Permitted func() error
 }
 
@@ -105,14 +105,14 @@ func describe(err error) *httpserve.Error { return httpserve.Describe(err, known
 // check refuses a request before its route's handler sees it.
 func (a *API) check(w http.ResponseWriter, r *http.Request, route httpserve.Route) error {
 	if route.Access != sender {
-		// The routes of senders have limits of their own.
+		// The routes of senders have their own limits.
 		r.Body = http.MaxBytesReader(w, r.Body, int64(min(maxAdminBody, a.store.MaxPayload())))
 	}
 	return cmp.Or(a.authorize(r, route.Access), checkNames(r))
 }
 
-// checkNames refuses a name that a PUT cannot give. It answers 404 for another name that is longer than any valid name. The store would
-// build a subject from it that is longer than NATS allows, and the server would close the connection that all requests share.
+// checkNames refuses an invalid name in a PUT. For other requests, a name that is longer than any valid one gets 404. The store would build a subject
+// from it that is longer than NATS allows, and the server would close the connection that all requests share.
 func checkNames(r *http.Request) error {
 	if r.Method == http.MethodPut {
 		if err := work.CheckID("the name", r.PathValue("name")); err != nil {
@@ -143,7 +143,7 @@ func (a *API) authorize(r *http.Request, needed int) error {
 	return a.logins.Refuse(r, token, httpserve.Refuse(http.StatusUnauthorized, "unauthorized", "give a valid token as Authorization: Bearer"))
 }
 
-// senderOf returns the sender for which a request may use a source.
+// senderOf returns the sender of a source, or an error if the request may not use the source.
 func (a *API) senderOf(r *http.Request, source string) (string, error) {
 	if a.isAdmin(r) {
 		return a.store.OwnerOf(source), nil

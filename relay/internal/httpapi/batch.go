@@ -26,8 +26,8 @@ type batchResult struct {
 	Error  *httpserve.Error `json:"error,omitempty"`
 }
 
-// postBatch stores up to 1,000 messages, in their order. A batch that is refused as a whole may be stored in part. If it is sent
-// again, the stored messages are duplicates.
+// postBatch stores up to 1,000 messages, in order. A batch that is refused as a whole may be stored in part. If it is sent again, its stored messages
+// are duplicates.
 func (a *API) postBatch(w http.ResponseWriter, r *http.Request) error {
 	results, err := a.storeLines(r, newLineReader(http.MaxBytesReader(w, r.Body, maxBatchBody), r.ContentLength, a.opts.HTTP.MaxBodyBytes))
 	if err != nil {
@@ -44,8 +44,8 @@ func (a *API) postBatch(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// storeLines stores the messages of a batch. It stores together the lines that have been received. So it never keeps more than
-// the lines in its buffer while it waits for a slow client.
+// storeLines stores the messages of a batch. It stores the lines that have been received together, so it keeps only the lines in its buffer while it
+// waits for a slow client.
 func (a *API) storeLines(r *http.Request, lines lineReader) ([]batchResult, error) {
 	results := []batchResult{}
 	var offers []work.Offer
@@ -60,7 +60,7 @@ func (a *API) storeLines(r *http.Request, lines lineReader) ([]batchResult, erro
 		}
 		offers, numbers = offers[:0], numbers[:0]
 	}
-	defer flush() // the last messages, also of a batch that is refused
+	defer flush() // the last messages, even of a refused batch
 	for {
 		if len(offers) == maxTogether || !lines.buffered() {
 			flush()
@@ -99,7 +99,7 @@ type lineReader struct {
 	most int // bytes of a line
 }
 
-// newLineReader returns a reader of lines of up to most bytes. size is the length of the body, or -1 if it is not known.
+// newLineReader returns a reader of lines of up to most bytes. size is the length of the body, or -1 if it is unknown.
 func newLineReader(body io.Reader, size int64, most int) lineReader {
 	longest := int64(most + len("\r\n"))
 	if size >= 0 {
@@ -114,8 +114,8 @@ func (l lineReader) buffered() bool {
 	return bytes.IndexByte(come, '\n') >= 0
 }
 
-// next returns a line, which is valid until the next call. It returns errLongLine for a line that is longer than most, which it
-// skips, and io.EOF at the end.
+// next returns a line, which is valid until the next call. It skips a line that is longer than most and returns errLongLine for it. At the end it
+// returns io.EOF.
 func (l lineReader) next() ([]byte, error) {
 	for {
 		line, long, err := l.in.ReadLine()

@@ -23,7 +23,7 @@ const (
 	maxRate      = 1_000_000
 )
 
-// failedView is a [store.Item] with other names.
+// failedView is a [store.Item] with the field names of the HTTP interface.
 type failedView struct {
 	Seq      uint64         `json:"id,string"`
 	Source   string         `json:"source_id"`
@@ -43,7 +43,7 @@ func parseSeq(text string) uint64 {
 	return seq
 }
 
-// listOf is a list as answers have it.
+// listOf returns a list in the form of an answer.
 func listOf[T, V any](all []T, view func(T) V) map[string]any {
 	items := make([]V, len(all))
 	for i, one := range all {
@@ -52,7 +52,7 @@ func listOf[T, V any](all []T, view func(T) V) map[string]any {
 	return map[string]any{"items": items}
 }
 
-// moment parses the time of a field, or a duration that counts back from now. An empty value is the zero time.
+// moment parses the value of a field: a time, or a duration before now. An empty value is the zero time.
 func moment(field, value string, now time.Time) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, value)
 	if err == nil || value == "" {
@@ -219,7 +219,7 @@ func (a *API) listOperations(*http.Request) (any, error) {
 	return listOf(all, viewOperation), nil
 }
 
-// showOperation answers with an operation, which do reads or cancels.
+// showOperation answers with the operation that do has read or cancelled.
 func (a *API) showOperation(do func(*bulk.Runner, context.Context, string) (bulk.Operation, error)) httpserve.Handler {
 	return httpserve.Show(func(r *http.Request) (any, error) {
 		o, err := do(a.work.Operations, r.Context(), r.PathValue("id"))

@@ -34,7 +34,7 @@ func parseMessage(data []byte) (o work.Offer, err error) {
 	return o, nil
 }
 
-// offer parses a message for the workers, if its sender may send it.
+// offer parses a message for the workers. It returns an error if the request may not send it.
 func (a *API) offer(r *http.Request, data []byte) (work.Offer, error) {
 	o, err := parseMessage(data)
 	if err != nil {
@@ -91,14 +91,14 @@ func (a *API) postMessage(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// await answers with the response of a message, or with 202 when the wait ends first. known is the answer to the stored message.
+// await answers with the response of a message, or with 202 when the wait ends first. known is the answer if the record cannot be read for a while.
 func (a *API) await(w http.ResponseWriter, r *http.Request, known work.Result, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
 	defer context.AfterFunc(a.opts.Stopping, cancel)()
 	record, err := a.store.Await(ctx, known.Source, known.ID)
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrUnavailable) {
-		// The wait failed, for instance because a partition or the store is being taken over.
+		// The wait failed, for example because a partition or the store is being taken over.
 		httpserve.WriteJSON(w, http.StatusAccepted, known)
 		return nil
 	}
@@ -108,7 +108,7 @@ func (a *API) await(w http.ResponseWriter, r *http.Request, known work.Result, w
 	return writeResult(w, &record.Record)
 }
 
-// present is the answer about a message that has no response yet.
+// present returns the answer for a message that has no response yet.
 func present(r *machine.Record) work.Result {
 	return work.Result{Source: r.Source, ID: r.ID, Status: string(r.Status)}
 }
@@ -130,7 +130,7 @@ type messageView struct {
 	Arrived  time.Time     `json:"arrived"`
 	Ended    time.Time     `json:"ended,omitzero"`
 	Redrives int           `json:"redrives"`
-	// Sender gets the callback, and Reported says that it has confirmed a failure, or has no callback. They are for operators.
+	// Sender gets the callback. Reported reports that it has confirmed a failure, or has no callback. Only operators see both.
 	Sender   string `json:"sender,omitempty"`
 	Reported bool   `json:"reported,omitempty"`
 	// Waiting is the reason why a message that has arrived is not sent now.
@@ -231,7 +231,7 @@ func (a *API) listMessages(r *http.Request) (any, error) {
 	return answer, err
 }
 
-// requestView is what a sender has sent.
+// requestView has the headers and the payload that a sender has sent.
 type requestView struct {
 	Headers map[string]string `json:"headers"`
 	Payload []byte            `json:"payload"` // base64

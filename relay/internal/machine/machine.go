@@ -16,9 +16,9 @@ const (
 	Lost                   // the POST of an attempt ended without an answer, or its process died
 	Asked                  // the status endpoint returned a result, or 202
 	NeverSeen              // the status endpoint has not seen the message
-	GiveUp                 // a worker cannot go on
+	GiveUp                 // a worker cannot continue
 	CalledBack             // the sender answered its callback with 2xx
-	Redrive                // the message is to be tried again
+	Redrive                // the message must be tried again
 )
 
 // Outcome classifies an answer.
@@ -32,16 +32,16 @@ const (
 	Refused                // refused for good
 )
 
-// Policy is the part of the configuration of receiver and sender that decides about a message.
+// Policy is the part of the configuration of receiver and sender on which transitions depend.
 type Policy struct {
 	MaxAttempts    int           // POSTs in all, at least 1
-	RetryAfter     time.Duration // the pause between two
+	RetryAfter     time.Duration // the pause between two of them
 	StatusEndpoint bool          // the receiver can be asked for the outcome of a POST
 	AtMostOnce     bool          // a POST without an answer is not repeated; without a StatusEndpoint only
 	Callback       bool          // the sender has a callback endpoint
 }
 
-// Event is one event. Next reads only the fields that belong to its kind.
+// Event is an event. Next reads only the fields that belong to its kind.
 type Event struct {
 	Kind    Kind
 	Now     time.Time
@@ -59,8 +59,7 @@ type Event struct {
 	Error  string // GiveUp
 }
 
-// Classify returns the meaning of a status code. A 202 is Pending only if there is a status endpoint. Without one it is an empty
-// response.
+// Classify returns the meaning of a status code. A 202 is Pending if there is a status endpoint, and an empty response otherwise.
 func Classify(code int, statusEndpoint bool) Outcome {
 	switch {
 	case code == http.StatusAccepted && statusEndpoint:
@@ -73,8 +72,8 @@ func Classify(code int, statusEndpoint bool) Outcome {
 	return Refused
 }
 
-// Next applies an event. It returns false if the event is not valid in the record's status, since another worker was faster or
-// the event is late. Then nothing is written.
+// Next applies an event. It returns false if the event is not valid in the record's status, because another worker was faster or the event is late.
+// The caller then writes nothing.
 //
 //	          create
 //	            |
@@ -111,8 +110,8 @@ func Next(r Record, e Event) (Record, bool) {
 	return r, false
 }
 
-// Restore returns the record of a message whose stored record is lost, from the copy r in its entry for a worker. The receiver of one that has
-// ARRIVED may have got it. If the receiver can be asked, that is done. If it must not get a second POST, the message fails.
+// Restore returns the record of a message whose stored record is lost, from the copy r in its queue entry. If r is ARRIVED, the receiver may have got
+// the message already. A worker then asks the status endpoint. If there is none, and the receiver must not get a second POST, the message fails.
 func Restore(r Record, e Event) Record {
 	switch {
 	case r.Status != Arrived:
@@ -168,7 +167,7 @@ func ended(r Record, e Event) (Record, bool) {
 		return again(r, e), true
 	default: // NeverSeen
 		if r.Unknown {
-			// The POST was made, so it counts. Otherwise a receiver that loses every POST would get them for ever.
+			// The POST was made, so it counts. Otherwise a receiver that loses every POST would get POSTs for ever.
 			return again(r, e), true
 		}
 		// The process died at or before the POST, and the receiver has not seen it.
@@ -188,7 +187,7 @@ func again(r Record, e Event) Record {
 	r.Status, r.Unknown = Arrived, false
 	r.NextAt = e.Now.Add(max(e.Policy.RetryAfter, e.RetryAfter))
 	if !r.ExpiresAt.IsZero() && r.ExpiresAt.Before(r.NextAt) {
-		r.NextAt = r.ExpiresAt // it fails then
+		r.NextAt = r.ExpiresAt // the message expires then
 	}
 	return r
 }
@@ -251,7 +250,7 @@ func redrive(r Record, e Event) (Record, bool) {
 	}
 	r.Status, r.Attempt = Arrived, 0
 	if e.Policy.StatusEndpoint && (stage == FromReceiver || reason == UnknownOutcome) {
-		// The receiver has the message, or may have it. It is asked before anything is sent.
+		// The receiver has the message, or may have it, so a worker asks it before it sends anything.
 		r.Status, r.Unknown, r.SentAt = Sending, true, e.Now
 	}
 	return r, true

@@ -1,6 +1,6 @@
-// Package machine is the status machine of one message: a record and an event make the next record. It has no clock, lock,
-// goroutine or I/O. The caller writes the result with a compare-and-swap of the record that it passed. If two callers apply
-// events to the same record, one wins, and the other decides again from the stored record.
+// Package machine is the status machine of one message: it computes the next record from a record and an event. It has no clock, lock, goroutine or
+// I/O. The caller writes the result with a compare-and-swap of the record that it passed. If two callers apply events to the same record, one wins,
+// and the other decides again from the stored record.
 package machine
 
 import (
@@ -38,7 +38,7 @@ const (
 // Stages are all stages.
 var Stages = []Stage{FromSender, ToReceiver, FromReceiver, ToSender}
 
-// Reason is why a message failed.
+// Reason is the reason why a message failed.
 type Reason string
 
 // The reasons.
@@ -61,7 +61,7 @@ var Reasons = []Reason{Permanent, Exhausted, UnknownOutcome, Expired, UnknownRec
 func (r Reason) Infrastructure() bool { return r == Exhausted || r == CallbackFailed }
 
 const (
-	// maxAttempts bounds the history in a record to the latest attempts.
+	// maxAttempts is how many of the latest attempts a record keeps.
 	maxAttempts = 50
 	// maxError bounds the text of one error in the history, in bytes.
 	maxError = 256
@@ -76,18 +76,18 @@ type Attempt struct {
 	Code     int           `json:"code,omitempty"`
 	Error    string        `json:"error,omitempty"`
 	Duration time.Duration `json:"duration"`
-	// Answer is shown to operators. The latest attempts have one, if there was an answer.
+	// Answer is shown to operators. Only the latest attempts have one, if there was an answer.
 	Answer *Answer `json:"answer,omitempty"`
 }
 
-// Answer is the beginning of what a receiver answered.
+// Answer is the beginning of a receiver's answer.
 type Answer struct {
 	Headers map[string]string `json:"headers,omitempty"`
-	// Body is missing where the record has it as the response.
+	// Body is empty if the record has it as the response.
 	Body string `json:"body,omitempty"`
 }
 
-// Failure is the reason of a failure, and where it happened.
+// Failure describes why, where and when a message failed.
 type Failure struct {
 	Stage  Stage     `json:"stage"`
 	Reason Reason    `json:"reason"`
@@ -95,16 +95,16 @@ type Failure struct {
 	Time   time.Time `json:"time"`
 }
 
-// Record is the stored state of a message without its payload, which is in the entries of the queues.
+// Record is the stored state of a message. The payload is in the entries of the queues instead.
 type Record struct {
 	Source   string `json:"source"`
 	ID       string `json:"id"`
 	Receiver string `json:"receiver"`
 	Sender   string `json:"sender,omitempty"` // the sender that owns the source; empty: none did
-	Hash     string `json:"hash"`             // of receiver and payload: distinguishes a duplicate from a conflict
+	Hash     string `json:"hash"`             // of receiver and payload; distinguishes a duplicate from a conflict
 
 	Status     Status    `json:"status"`
-	Generation int       `json:"generation,omitempty"` // how often it was redriven
+	Generation int       `json:"generation,omitempty"` // number of redrives
 	Attempt    int       `json:"attempt,omitempty"`    // POSTs in this generation
 	Unknown    bool      `json:"unknown,omitempty"`    // the POST of this attempt ended without an answer
 	ArrivedAt  time.Time `json:"arrived"`
@@ -115,7 +115,7 @@ type Record struct {
 
 	Attempts  []Attempt       `json:"attempts,omitempty"`
 	Response  json.RawMessage `json:"response,omitempty"`
-	Truncated bool            `json:"truncated,omitempty"` // the response was over the limit and is cut
+	Truncated bool            `json:"truncated,omitempty"` // the response exceeded the limit and was cut
 	Failure   *Failure        `json:"failure,omitempty"`
 	Reported  bool            `json:"told,omitempty"` // the failure was reported to the sender, or there is no callback
 }
@@ -128,7 +128,7 @@ func (r *Record) Expires(now time.Time) bool {
 func (r *Record) note(a Attempt) {
 	a.Number, a.Error = r.Attempt, a.Error[:min(len(a.Error), maxError)]
 	kept := r.Attempts[max(0, len(r.Attempts)-maxAttempts+1):]
-	// A copy, because the previous record shares the array.
+	// The array is copied, because the previous record shares it.
 	r.Attempts = append(append(make([]Attempt, 0, len(kept)+1), kept...), a)
 	for i := range max(0, len(r.Attempts)-keptAnswers) {
 		r.Attempts[i].Answer = nil

@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	headerFailed  = "Relay-Failed"  // what the list shows of a message
+	headerFailed  = "Relay-Failed"  // the Item of a message, as JSON
 	headerSettled = "Relay-Settled" // the message is off the list: redriven, skipped or purged
-	// settledTTL is how long the notice of a message that left the list is stored, for processes that read it late.
+	// settledTTL is how long the notice that a message left the list is stored, for processes that read it late.
 	settledTTL = time.Hour
 )
 
@@ -45,7 +45,7 @@ type Item struct {
 	Redrives int `json:"redrives,omitempty"`
 }
 
-// Filter chooses failed messages. Zero fields match all.
+// Filter selects failed messages. Zero fields match all.
 type Filter struct {
 	Receiver string         `json:"receiver,omitempty"`
 	Source   string         `json:"source,omitempty"`
@@ -83,17 +83,17 @@ type failedIndex struct {
 type listed struct {
 	Item
 	subject string
-	off     bool // the list
+	off     bool // not on the list any more
 }
 
-// clear empties the list. The zero list needs that before its first use.
+// clear empties the list. It must be called before the first use of a zero failedIndex.
 func (x *failedIndex) clear() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.bySubject, x.order, x.depth = map[string]*listed{}, nil, map[string]int{}
 }
 
-// drop takes a message off the list. The caller holds the lock.
+// drop removes a message from the list. The caller holds the lock.
 func (x *failedIndex) drop(l *listed) {
 	l.off = true
 	delete(x.bySubject, l.subject)
@@ -102,7 +102,7 @@ func (x *failedIndex) drop(l *listed) {
 	}
 }
 
-// add puts an item in the place of the earlier one of its subject; nil: that one is off the list.
+// add replaces the earlier item of a subject. If item is nil, the earlier one is only removed.
 func (x *failedIndex) add(subject string, item *Item) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -120,7 +120,7 @@ func (x *failedIndex) add(subject string, item *Item) {
 	}
 }
 
-// forget drops the items that failed before a time, whose messages the stream has removed, from the front of the list.
+// forget removes the items that failed before a time from the front of the list. The stream has removed their messages.
 func (x *failedIndex) forget(before time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -137,7 +137,7 @@ func (x *failedIndex) place(seq uint64) int {
 	return place
 }
 
-// list returns items from the newest, before the sequence. With limit 0 it returns all.
+// list returns matching items, the newest first, with sequences below before; 0: from the newest on. With limit 0 it returns all.
 func (x *failedIndex) list(f Filter, before uint64, limit int) []Item {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -158,8 +158,7 @@ func (x *failedIndex) list(f Filter, before uint64, limit int) []Item {
 	return found
 }
 
-// followFailed starts to read the list, and waits until it is complete, because an operation must not end before it has seen all
-// messages.
+// followFailed starts to read the list, and waits until it is complete, because an operation must not end before it has seen all messages.
 func (s *Failed) followFailed(ctx, run context.Context) error {
 	s.index.clear()
 	s.feed = jsstream.Feed{
@@ -196,7 +195,7 @@ func (s *Failed) failedSubject(i *Item) string {
 	return s.subject(FailedMessages, tokens.Subject(i.Receiver), tokens.Subject(i.Source), tokens.Subject(i.ID))
 }
 
-// PutFailed puts a message whose record says FAILED on the list, with its payload, and on disk.
+// PutFailed puts a message whose record is FAILED on the list, with its payload, and returns when that is on disk.
 func (s *Failed) PutFailed(ctx context.Context, e *Entry) error {
 	item := Item{
 		Source: e.Source, ID: e.ID, Receiver: e.Receiver, Time: e.EndedAt, Attempts: e.Attempt, Redrives: e.Generation,
@@ -223,10 +222,10 @@ func (s *Failed) PutFailed(ctx context.Context, e *Entry) error {
 	return err
 }
 
-// maxQuarantined bounds the part of a subject in the name of a message that cannot be decoded.
+// maxQuarantined bounds the part of a subject that is the source of a message that cannot be decoded, in bytes.
 const maxQuarantined = 512
 
-// Quarantine puts a message that cannot be decoded on the list, as one of a source that is its subject.
+// Quarantine puts a message that cannot be decoded on the list. Its source is its subject, and its ID is its sequence.
 func (s *Failed) Quarantine(ctx context.Context, subject string, seq uint64, data []byte, cause error) error {
 	e := Entry{Payload: data[:min(len(data), s.MaxPayload())]}
 	// Without this, a name that is not UTF-8 would differ between the JSON of the list and the subject.
@@ -236,8 +235,8 @@ func (s *Failed) Quarantine(ctx context.Context, subject string, seq uint64, dat
 	return s.PutFailed(ctx, &e)
 }
 
-// LastFailed waits until the list has all messages that were stored on it before the call, and returns the last sequence. A message
-// is stored there some milliseconds after its record says FAILED.
+// LastFailed waits until the list in memory has all messages that were stored before the call, and returns the last sequence. A message is stored
+// some milliseconds after its record is FAILED.
 func (s *Failed) LastFailed(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -248,7 +247,7 @@ func (s *Failed) LastFailed(ctx context.Context) (uint64, error) {
 	return last, nil
 }
 
-// ListFailed returns failed messages from the newest, before the sequence. 0 means from the start.
+// ListFailed returns failed messages, the newest first, with sequences below before. If before is 0, it starts with the newest.
 func (s *Failed) ListFailed(ctx context.Context, f Filter, before uint64, limit int) ([]Item, error) {
 	if _, err := s.LastFailed(ctx); err != nil {
 		return nil, err
@@ -276,7 +275,7 @@ func (s *Failed) FailedDepth() (depth map[string]int, oldest time.Time) {
 	return maps.Clone(s.index.depth), oldest
 }
 
-// FailedEntry reads a failed message with its payload. ErrNotFound: it is off the list.
+// FailedEntry reads a failed message with its payload. It returns ErrNotFound if the message is off the list.
 func (s *Failed) FailedEntry(ctx context.Context, i *Item) (Entry, error) {
 	m, err := s.readFailed(ctx, i)
 	if err != nil {
@@ -285,7 +284,7 @@ func (s *Failed) FailedEntry(ctx context.Context, i *Item) (Entry, error) {
 	return DecodeEntry(m.Data)
 }
 
-// readFailed reads the message of an item; without a sequence it is the present one.
+// readFailed reads the message of an item. If the item has no sequence, it reads the present message.
 func (s *Failed) readFailed(ctx context.Context, i *Item) (*jetstream.RawStreamMsg, error) {
 	m, err := jsstream.Last(ctx, s.js, s.failed, s.failedSubject(i))
 	if err == nil && (m.Header.Get(headerSettled) != "" || i.Seq != 0 && i.Seq != m.Sequence) {
@@ -294,8 +293,8 @@ func (s *Failed) readFailed(ctx context.Context, i *Item) (*jetstream.RawStreamM
 	return m, jsstream.ReadError(err, fmt.Sprintf("message %q of source %q is not kept any more: it is off the list of failed messages", i.ID, i.Source))
 }
 
-// Settle takes a message off the list. how is the reason. The payload is kept only if keep is set. ErrConflict: the message is
-// off the list, or has failed again. It does not wait for the disk: after a loss of power the message can be on the list again.
+// Settle removes a message from the list. how is the reason. It keeps the payload only if keep is set. It returns ErrConflict if the message is off
+// the list, or has failed again. It does not wait for the disk: after a loss of power, the message can be on the list again.
 func (s *Failed) Settle(ctx context.Context, i *Item, how string, keep bool) error {
 	m := &nats.Msg{Subject: s.failedSubject(i), Header: nats.Header{headerSettled: {how}}}
 	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(i.Seq)}

@@ -22,11 +22,11 @@ import (
 	"github.com/jetpull/jetpull/relay/internal/machine"
 )
 
-// Entry is a message in a queue. It has a copy of the record, which saves a read if nobody has changed the record since, and the
-// data that the record does not have.
+// Entry is a message in a queue. It has a copy of the record, which saves a read if the record has not changed since, and the data that the record
+// lacks.
 type Entry struct {
 	Versioned
-	// Headers are those that the sender has set for the receiver.
+	// Headers are the headers that the sender has set for the receiver.
 	Headers map[string]string `json:"headers,omitempty"`
 	// Trace is the sender's traceparent.
 	Trace   string `json:"trace,omitempty"`
@@ -42,7 +42,7 @@ func (e *Entry) Encode() ([]byte, error) {
 	return append(append(head, '\n'), e.Payload...), nil
 }
 
-// ErrMalformed says that an entry or a record cannot be decoded, now or later.
+// ErrMalformed means that an entry or a record cannot be decoded, so a retry is useless.
 var ErrMalformed = errors.New("malformed")
 
 // DecodeEntry decodes the result of Encode.
@@ -73,9 +73,9 @@ func (e *Entry) Owner(q Queue) string {
 	return e.Receiver
 }
 
-// Enqueue begins to put an entry into a queue, behind those of earlier calls. stored waits until the queue has it. If the same
-// step of a message is enqueued again within two minutes, the server drops the duplicate. Later there are two entries, and the
-// worker of the second finds the record changed. The entry may not be on disk.
+// Enqueue begins to put an entry into a queue, behind those of earlier calls. stored waits until the queue has it, but not for the disk. If the same
+// step of a message is enqueued again within two minutes, the server drops the duplicate. After that there are two entries, and the worker of the
+// second finds that the record has changed.
 func (s *Queues) Enqueue(q Queue, e *Entry) (stored func(context.Context) (seq uint64, err error)) {
 	data, err := e.Encode()
 	if err != nil {
@@ -86,13 +86,12 @@ func (s *Queues) Enqueue(q Queue, e *Entry) (stored func(context.Context) (seq u
 	return s.beginWrite(&nats.Msg{Subject: s.subject(q, tokens.Subject(e.Owner(q)), source, id), Data: data}, jetstream.WithMsgID(msgID))
 }
 
-// EntryOnDisk returns once an entry of a queue is on disk. The zero sequence stands for all entries.
+// EntryOnDisk returns when an entry of a queue is on disk. Sequence 0 means all entries.
 func (s *Queues) EntryOnDisk(ctx context.Context, q Queue, seq uint64) error {
 	return s.durable(ctx, s.StreamName(q), seq)
 }
 
-// Filter returns the subject of a queue's entries for one receiver or sender: all of them, those of one source, or those of one
-// message.
+// Filter returns the subject of a queue's entries for one receiver or sender: all of them, those of one source, or those of one message.
 func (s *Queues) Filter(q Queue, owner string, sourceAndID ...string) string {
 	parts := []string{tokens.Subject(owner), "*", "*"}
 	for i, of := range sourceAndID {
@@ -106,8 +105,8 @@ func (s *Queues) PartitionFilter(partition int) string {
 	return s.subject(FromSender, strconv.Itoa(partition), ">")
 }
 
-// First returns the first entry that a queue has on a subject, or nil. It asks the leader of the stream: the consumer may be gone,
-// and the state in this process may be old.
+// First returns the first entry that a queue has on a subject, or nil. It asks the leader of the stream: the consumer may be gone, and the state in
+// this process may be outdated.
 func (s *Queues) First(ctx context.Context, q Queue, filter string) (*jetstream.RawStreamMsg, error) {
 	m, err := jsstream.Next(ctx, s.js, s.StreamName(q), 1, filter)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -116,8 +115,8 @@ func (s *Queues) First(ctx context.Context, q Queue, filter string) (*jetstream.
 	return m, jsstream.ReadError(err, "an entry")
 }
 
-// Request returns the entry of a message with its headers and payload, from the list of failed messages or a queue, or [ErrNotFound]: nothing has
-// that of a message that is DONE.
+// Request returns the entry of a message with its headers and payload, from the list of failed messages or a queue. It returns [ErrNotFound] if there
+// is none, as for a message that is DONE.
 func (s *Store) Request(ctx context.Context, e *Entry) (Entry, error) {
 	if e.Status == machine.Failed {
 		return s.FailedEntry(ctx, &Item{Receiver: e.Receiver, Source: e.Source, ID: e.ID})
@@ -134,8 +133,8 @@ func (s *Store) Request(ctx context.Context, e *Entry) (Entry, error) {
 	return Entry{}, ErrNotFound
 }
 
-// Durable returns the name of the consumer of a queue's entries for one receiver or sender. A name that would be too long is
-// replaced by one with a hash.
+// Durable returns the name of the consumer of a queue's entries for one receiver or sender. If the name would be too long, it has a hash of the owner
+// instead.
 func (s *Queues) Durable(q Queue, owner string) string {
 	name := string(q) + "_" + tokens.Subject(owner)
 	if len(name) > wire.MaxName {
@@ -145,7 +144,7 @@ func (s *Queues) Durable(q Queue, owner string) string {
 	return name
 }
 
-// PinOf returns the id of the pin that the server has given to a reader of the entries for one receiver or sender, or "" if there is none.
+// PinOf returns the id of the pin that the server has assigned to a reader of the entries for one receiver or sender, or "".
 func (s *Queues) PinOf(ctx context.Context, q Queue, owner string) (string, error) {
 	info, err := s.consumer(ctx, q, owner)
 	for _, group := range info.PriorityGroups {
@@ -178,8 +177,8 @@ func (s *Queues) Backlog(ctx context.Context, q Queue, owner string) (uint64, er
 	return waiting(info), err
 }
 
-// Backlogs counts the waiting entries of each receiver or sender that has a consumer. Others have none, except entries that were
-// stored a moment ago.
+// Backlogs counts the waiting entries of each receiver or sender that has a consumer. Others have no entries, except entries that were stored a
+// moment ago.
 func (s *Queues) Backlogs(ctx context.Context, q Queue) (map[string]uint64, error) {
 	found := map[string]uint64{}
 	list := s.queues[q].ListConsumers(ctx)
@@ -196,7 +195,7 @@ func (s *Queues) Backlogs(ctx context.Context, q Queue) (map[string]uint64, erro
 	return found, nil
 }
 
-// waiting counts the entries that a consumer has not delivered, or that are not acknowledged.
+// waiting counts the entries of a consumer that are undelivered or unacknowledged.
 func waiting(info *jetstream.ConsumerInfo) uint64 {
 	return info.NumPending + uint64(info.NumAckPending)
 }
@@ -213,8 +212,8 @@ func (s *Queues) Oldest(ctx context.Context, q Queue, owner string, n uint64) (t
 	return max(0, s.Now().Sub(first.Time)), nil
 }
 
-// EnsureConsumer creates or updates a durable consumer. On an embedded server the consumer is in memory: it ends with the server,
-// and the next one delivers unacknowledged messages at once.
+// EnsureConsumer creates or updates a durable consumer. On an embedded server, the consumer is in memory: it ends with the server, and the next
+// consumer delivers unacknowledged messages at once.
 func (s *Queues) EnsureConsumer(ctx context.Context, stream string, cfg jetstream.ConsumerConfig) error {
 	cfg.MemoryStorage = s.Embedded || s.Storage == jetstream.MemoryStorage
 	if _, err := s.js.CreateOrUpdateConsumer(ctx, stream, cfg); err != nil {
@@ -223,7 +222,8 @@ func (s *Queues) EnsureConsumer(ctx context.Context, stream string, cfg jetstrea
 	return nil
 }
 
-// fits reports whether names can be tokens of one subject. Messages of others may have longer ones: the server ends the connection at such a subject.
+// fits reports whether names can be tokens of one subject. Messages that others wrote may have longer names. The server closes the connection at a
+// longer subject.
 func fits(names ...string) bool {
 	length := 0
 	for _, name := range names {
@@ -232,7 +232,7 @@ func fits(names ...string) bool {
 	return length < wire.MaxSubject-256 // the rest is for the other tokens
 }
 
-// check refuses a record that the relay has not written, and to which the machine could not apply events.
+// check refuses a record that the relay has not written, because its code could not handle it.
 func check(r *machine.Record) error {
 	switch {
 	case !fits(r.Source, r.ID, r.Receiver) || !fits(r.Source, r.ID, r.Sender):

@@ -37,13 +37,13 @@ func (s *Records) recordSubject(source, id string) string {
 	return s.kvSubject(systems.RelayRecords, tokens.Subject(source)+"."+tokens.Subject(id))
 }
 
-// Create begins to store the record of a new message. created waits until it is stored. ErrConflict: a record exists.
+// Create begins to store the record of a new message. created waits until it is stored, and returns ErrConflict if a record exists.
 func (s *Records) Create(r machine.Record) (created func(context.Context) (Versioned, error)) {
 	return s.Swap(Versioned{Record: r}, r)
 }
 
-// Swap begins to replace was by next. swapped waits until next is stored. ErrConflict: the stored record is not was. A record that has ended is kept
-// for a limited time.
+// Swap begins to replace was by next. swapped waits until next is stored, and returns ErrConflict if the stored record is not was. The record of a
+// message that has ended is kept for a limited time.
 func (s *Records) Swap(was Versioned, next machine.Record) (swapped func(context.Context) (Versioned, error)) {
 	data, err := json.Marshal(next)
 	if err != nil {
@@ -67,12 +67,12 @@ func (s *Records) Swap(was Versioned, next machine.Record) (swapped func(context
 	}
 }
 
-// OnDisk returns once a record with a revision is on disk.
+// OnDisk returns when the record with a revision is on disk.
 func (s *Records) OnDisk(ctx context.Context, revision uint64) error {
 	return s.durable(ctx, "KV_"+s.StreamName(systems.RelayRecords), revision)
 }
 
-// Read is Load for a record that is shown to others: if the message has ended, this is on disk.
+// Read is like Load, for a record that is shown to others: if the message has ended or has a response, Read waits until that is on disk.
 func (s *Records) Read(ctx context.Context, source, id string) (Versioned, error) {
 	v, err := s.Load(ctx, source, id)
 	if err == nil && (v.Status.Ended() || v.Status == machine.Responded) {
@@ -81,7 +81,7 @@ func (s *Records) Read(ctx context.Context, source, id string) (Versioned, error
 	return v, err
 }
 
-// Load reads a record. ErrMalformed: it cannot be decoded, now or later.
+// Load reads a record. It returns ErrMalformed if the record cannot be decoded.
 func (s *Records) Load(ctx context.Context, source, id string) (Versioned, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -102,8 +102,8 @@ type Listed struct {
 	Changed time.Time
 }
 
-// List returns at most limit records that match, the last changed first, from a revision on downwards; 0: from the last. It looks at about maxListed
-// records. Next is where to continue; 0: there are no more.
+// List returns at most limit records that match, the last changed first, from the revision from downwards, or from the last if from is 0. It looks at
+// about maxListed records. next is the revision at which to continue, or 0 if there are no more.
 func (s *Records) List(ctx context.Context, from uint64, limit int, match func(Listed) bool) (found []Listed, next uint64, err error) {
 	state, err := jsstream.AskState(ctx, s.records)
 	if err != nil {
@@ -124,7 +124,7 @@ func (s *Records) List(ctx context.Context, from uint64, limit int, match func(L
 	return found, next, err
 }
 
-// between returns the records with revisions from low to high. One that cannot be decoded has no ID. Cut: there are more than most.
+// between returns the records with revisions from low to high. A record that cannot be decoded has no ID. cut reports that there are more than most.
 func (s *Records) between(ctx context.Context, low, high uint64, most int) (all []Listed, cut bool, err error) {
 	for seq := low; seq <= high && len(all) <= most; {
 		m, err := jsstream.Next(ctx, s.js, s.records.CachedInfo().Config.Name, seq, ">")
@@ -138,7 +138,7 @@ func (s *Records) between(ctx context.Context, low, high uint64, most int) (all 
 		if json.Unmarshal(m.Data, &one.Record) != nil {
 			one.ID = ""
 		}
-		one.Response, one.Attempts = nil, nil // they may be large, and no list has them
+		one.Response, one.Attempts = nil, nil // they may be large, and no list shows them
 		all, seq = append(all, one), m.Sequence+1
 	}
 	return all, len(all) > most, nil
@@ -150,10 +150,10 @@ const (
 	maxStep   = 500
 )
 
-// NotifyEnd wakes requests that wait for a message to have a response or to end. If the notice is lost, they wait a second longer.
+// NotifyEnd wakes requests that wait for a message to have a response or to end. If the notice is lost, they wait up to waitPoll longer.
 func (s *Records) NotifyEnd(r *machine.Record) {
 	if s.Embedded && s.awaiting.Load() == 0 {
-		// No request waits. A request that begins to wait now reads the record afterwards, which says that the message ended.
+		// No request waits. A request that begins to wait now reads the record afterwards, and finds that the message has ended.
 		return
 	}
 	_ = s.nc.Publish(s.endSubject(r.Source, r.ID), nil)
@@ -166,8 +166,8 @@ func (s *Records) endSubject(source, id string) string {
 // waitPoll is how often a waiting request reads the record without a notice.
 const waitPoll = time.Second
 
-// Await returns the record when it has a response or has ended, or its present state when ctx ends. It also waits for a record
-// that does not exist yet, or that cannot be read for a while.
+// Await returns the record when it has a response or has ended, or its present state when ctx ends. It also waits for a record that does not exist
+// yet, or cannot be read for a while.
 func (s *Records) Await(ctx context.Context, source, id string) (Versioned, error) {
 	s.awaiting.Add(1)
 	defer s.awaiting.Add(-1)

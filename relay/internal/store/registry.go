@@ -33,20 +33,20 @@ const (
 	OrderReceiver Order = "receiver" // the same, and one POST is in flight at a time
 )
 
-// The values of UnknownOutcome: what the relay does after a POST without an answer to a receiver without a status endpoint.
+// The values of UnknownOutcome decide what follows a POST without an answer to a receiver without a status endpoint.
 const (
 	AtLeastOnce = "at_least_once" // repeat the POST, with the same webhook-id
 	AtMostOnce  = "at_most_once"  // fail the message
 )
 
-// Named is what the configurations of receivers and senders have in common.
+// Named has the fields that receivers and senders share.
 type Named struct {
 	Name     string `json:"name"`
-	Deleted  bool   `json:"deleted,omitempty"` // kept as long as messages may wait for it
+	Deleted  bool   `json:"deleted,omitempty"` // kept while messages may wait for it
 	Revision uint64 `json:"-"`
 }
 
-// Gone reports whether it is that of a receiver or sender that was deleted, or never was.
+// Gone reports whether the receiver or sender was deleted or never existed.
 func (n Named) Gone() bool { return n.Deleted || n.Name == "" }
 
 // Receiver is the configuration of a receiver.
@@ -60,7 +60,7 @@ type Receiver struct {
 	Disabled   bool          `json:"disabled,omitempty"` // it answered 410
 }
 
-// ReceiverConfig is what a request configures of a receiver, apart from durations.
+// ReceiverConfig has the settings of a receiver in a request, except durations.
 type ReceiverConfig struct {
 	PostEndpoint   string   `json:"post_endpoint"`
 	StatusEndpoint string   `json:"status_endpoint"`
@@ -78,7 +78,7 @@ type Sender struct {
 	SenderConfig
 }
 
-// SenderConfig is what a request configures of a sender.
+// SenderConfig has the settings of a sender in a request.
 type SenderConfig struct {
 	CallbackEndpoint string   `json:"callback_endpoint,omitempty"` // empty: there are no callbacks
 	Token            string   `json:"token"`
@@ -111,14 +111,14 @@ func (t Table[T]) Get(name string) T {
 	return r
 }
 
-// All returns the records that are not gone, by name.
+// All returns the records that are not gone, sorted by name.
 func (t Table[T]) All() []T {
 	all := slices.DeleteFunc(t.records.All(), func(r T) bool { return t.base(&r).Gone() })
 	slices.SortFunc(all, func(a, b T) int { return strings.Compare(t.base(&a).Name, t.base(&b).Name) })
 	return all
 }
 
-// Owners returns the names of the receivers or senders that a queue can have entries for, also of those that were deleted.
+// Owners returns the receivers or senders for which a queue can have entries, including deleted ones.
 func (s *Registry) Owners(q Queue) (all []Named) {
 	if q == ToSender {
 		for _, one := range s.Senders.records.All() {
@@ -132,8 +132,8 @@ func (s *Registry) Owners(q Queue) (all []Named) {
 	return all
 }
 
-// Find returns a record from this process's memory, or from the bucket if it is gone there, because the memory may be old. It may be
-// [Named.Gone] in the bucket too.
+// Find returns a record from this process's memory. If it is gone there, Find reads the bucket, because the memory may be outdated. The result may
+// still be [Named.Gone].
 func (t Table[T]) Find(ctx context.Context, name string) (T, error) {
 	if r := t.Get(name); !t.base(&r).Gone() {
 		return r, nil
@@ -145,8 +145,8 @@ func (t Table[T]) Find(ctx context.Context, name string) (T, error) {
 	return r, err
 }
 
-// Read reads a record from the bucket, since another process may just have changed it. ErrNotFound: there is none, or the returned one was
-// deleted.
+// Read reads a record from the bucket, since another process may just have changed it. It returns ErrNotFound if there is none, or if it was deleted.
+// It returns a deleted record as well.
 func (t Table[T]) Read(ctx context.Context, name string) (T, error) {
 	r, err := t.records.Fresh(ctx, registry.ID{Name: name})
 	if err == nil && t.base(&r).Deleted || errors.Is(err, ErrNotFound) {
@@ -155,11 +155,10 @@ func (t Table[T]) Read(ctx context.Context, name string) (T, error) {
 	return r, err
 }
 
-// deletedAge is how long the bucket keeps the entry of a deleted receiver or sender. Until then a worker fails the messages that
-// wait for it.
+// deletedAge is how long the bucket keeps the entry of a deleted receiver or sender. Until then, workers fail the messages that wait for it.
 const deletedAge = 30 * 24 * time.Hour
 
-// Put replaces the record with r's revision, and returns when this process's memory has the new one, and the disk.
+// Put replaces the record with r's revision by r. It returns when r is in this process's memory and on disk.
 func (t Table[T]) Put(ctx context.Context, r T) error {
 	n, keep := t.base(&r), time.Duration(0)
 	if n.Deleted {
@@ -169,9 +168,9 @@ func (t Table[T]) Put(ctx context.Context, r T) error {
 	return cmp.Or(err, t.s.durable(ctx, t.s.config.CachedInfo().Config.Name, 0))
 }
 
-// Change edits a record, and tries again if another process changes it meanwhile. With create, it edits a new record where there is none.
+// Change edits a record, and retries if another process changes it meanwhile. If create is set and there is no record, it edits a new one.
 func (t Table[T]) Change(ctx context.Context, name string, create bool, edit func(*T) error) (record T, err error) {
-	for range 50 { // an entry that cannot be decoded is in conflict with each try
+	for range 50 { // an entry that cannot be decoded conflicts with each try
 		record, err = t.Read(ctx, name)
 		if create && errors.Is(err, ErrNotFound) {
 			named := Named{Name: name, Revision: t.base(&record).Revision}
@@ -209,7 +208,7 @@ func addTable[T any](s *Registry, all *registry.Registry, prefix string, q Queue
 				err = json.Unmarshal(e.Value, &r)
 			}
 			if name := base(&r).Name; err == nil && name != id.Name {
-				err = fmt.Errorf("it names %q", name) // it is not the relay's
+				err = fmt.Errorf("it names %q", name) // the relay has not written it
 			}
 			base(&r).Revision = e.Revision
 			return id, r, err
@@ -229,15 +228,15 @@ func addTable[T any](s *Registry, all *registry.Registry, prefix string, q Queue
 // registry calls it, so it must not block.
 func (s *Registry) OnChange(changed func(q Queue, owner string)) { s.changed.Store(&changed) }
 
-// Window is the ownership of a receiver's rate window. A process writes it before its first POST, and owns the window as long as the
-// revision is its own. If it finds that of another, it does not know the times of that process's last POSTs, unless the other has left.
+// Window is the ownership of a receiver's rate window. A process writes it before its first POST, and owns the window as long as the revision is its
+// own. If it finds that of another process, it does not know the times of the last POSTs, unless Left is set.
 type Window struct {
-	// Left says that the owner has stopped counting. A process that does not know this field assumes that the window is full.
+	// Left reports that the owner has stopped counting. A build that does not know this field assumes that the window is full.
 	Left bool `json:"stopped,omitempty"`
-	// Pin is that of the owner. It recognizes its write by it if the answer is lost.
+	// Pin is the owner's pin. The owner recognizes its write by it if the answer was lost.
 	Pin string `json:"pin,omitempty"`
-	// Posts are the POSTs in the window when this was written, the oldest first. They have ages, not times, because the clocks of two
-	// processes differ and may be set.
+	// Posts are the POSTs in the window when this was written, the oldest first. They have ages instead of times, because the clocks of two processes
+	// differ and may be set.
 	Posts    []gate.Posts `json:"posts,omitempty"`
 	Revision uint64       `json:"-"`
 }
@@ -246,8 +245,7 @@ func (s *Registry) windowSubject(receiver string) string {
 	return s.kvSubject(systems.RelayState, "window."+tokens.Subject(receiver))
 }
 
-// Window reads a window. Revision 0 means that there never was one. If the stored value cannot be decoded, it is that of an owner who
-// has saved nothing.
+// Window reads a window. Revision 0 means that there is none. A value that cannot be decoded counts as that of an owner that has saved nothing.
 func (s *Registry) Window(ctx context.Context, receiver string) (Window, error) {
 	entry, err := jsstream.Last(ctx, s.js, s.state, s.windowSubject(receiver))
 	if err = jsstream.ReadError(err, "a window"); errors.Is(err, ErrNotFound) {
@@ -263,8 +261,8 @@ func (s *Registry) Window(ctx context.Context, receiver string) (Window, error) 
 	return w, nil
 }
 
-// PutWindow replaces the window with the revision, also on disk: a window that is older would let POSTs exceed the limit. ErrConflict:
-// another process was faster.
+// PutWindow replaces the window with w's revision, and waits for the disk: an older window would let POSTs exceed the limit. It returns ErrConflict
+// if another process was faster.
 func (s *Registry) PutWindow(ctx context.Context, receiver string, w Window) (uint64, error) {
 	data, err := json.Marshal(w)
 	if err != nil {
@@ -286,10 +284,10 @@ func (s *Registry) DropWindow(ctx context.Context, receiver string) error {
 	return nil
 }
 
-// senderIndex finds senders by prefix and token, however many there are. It has hashes of tokens, so that the time of a search reveals nothing
-// about a token.
+// senderIndex finds senders by prefix and token, even among many. It has hashes of tokens, so that the time of a search reveals nothing about a
+// token.
 type senderIndex struct {
-	byPrefix map[string][]owner // by name
+	byPrefix map[string][]owner // each sorted by name
 	longest  int                // prefix, in bytes
 	tokens   map[[sha256.Size]byte]bool
 }
@@ -313,7 +311,7 @@ func newSenderIndex(all []Sender) *senderIndex {
 	return x
 }
 
-// find returns the first sender, by name, that has the longest prefix of a source and fits, or "". Several may have the same prefix.
+// find returns the first sender by name that fits, of those with the longest prefix of a source, or "". Several may have the same prefix.
 func (x *senderIndex) find(source string, fits func(owner) bool) string {
 	for n := min(len(source), x.longest); n >= 0; n-- {
 		if owners := x.byPrefix[source[:n]]; len(owners) > 0 {
@@ -326,7 +324,7 @@ func (x *senderIndex) find(source string, fits func(owner) bool) string {
 	return ""
 }
 
-// newIndex has the next search build the index. It is called after each change, so an index has all changes before the first search.
+// newIndex makes the next search build the index. It is called after each change, so an index has all changes before its first search.
 func (s *Registry) newIndex() {
 	build := sync.OnceValue(func() *senderIndex { return newSenderIndex(s.Senders.All()) })
 	s.index.Store(&build)
@@ -334,12 +332,12 @@ func (s *Registry) newIndex() {
 
 func (s *Registry) senderIndex() *senderIndex { return (*s.index.Load())() }
 
-// OwnerOf returns the sender with the longest prefix of a source, the first by name, or "".
+// OwnerOf returns the first sender by name with the longest prefix of a source, or "".
 func (s *Registry) OwnerOf(source string) string {
 	return s.senderIndex().find(source, func(owner) bool { return true })
 }
 
-// OwnerByToken returns the sender with the longest prefix of a source and a token, or "".
+// OwnerByToken returns the first sender with the token, of those with the longest prefix of a source, or "".
 func (s *Registry) OwnerByToken(source, token string) string {
 	hash := sha256.Sum256([]byte(token))
 	return s.senderIndex().find(source, func(o owner) bool { return o.token == hash })

@@ -52,7 +52,7 @@ type Config struct {
 	Name string
 	// Replicas is the number of copies of each stream, at least 1.
 	Replicas int
-	// Embedded says that this process has started the server and is its only user.
+	// Embedded specifies that this process has started the server and is its only user.
 	Embedded bool
 	// Tombstone is how long the record of a completed message is kept.
 	Tombstone time.Duration
@@ -60,16 +60,16 @@ type Config struct {
 	Partitions int
 	// Storage is the storage of streams and consumers. The zero value is a file.
 	Storage jetstream.StorageType
-	// Disk syncs what is stored before the relay answers or goes on. Nil leaves that to the server.
+	// Disk syncs stored data before the relay answers or continues. If it is nil, the server decides when to sync.
 	Disk   Disk
 	Logger *slog.Logger
 }
 
 // Disk syncs the streams of an embedded server, as [natsembed.Server] does.
 type Disk interface {
-	// DurableAt returns once a message of a stream is on disk. The zero sequence stands for all that is acknowledged.
+	// DurableAt returns when a message of a stream is on disk. Sequence 0 means all acknowledged messages.
 	DurableAt(ctx context.Context, stream string, seq uint64) error
-	// SyncFailure returns why nothing can be confirmed any more, or nil.
+	// SyncFailure returns the reason why nothing can be confirmed any more, or nil.
 	SyncFailure() error
 }
 
@@ -94,7 +94,7 @@ const (
 	ToReceiver     Queue = systems.RelayToReceiver
 	FromReceiver   Queue = systems.RelayFromReceiver
 	ToSender       Queue = systems.RelayToSender
-	FailedMessages Queue = systems.RelayFailed // no queue, but its stream is named as theirs
+	FailedMessages Queue = systems.RelayFailed // not a queue, but its stream is named like one
 )
 
 // Open creates missing streams, and reads the registry and the list of failed messages.
@@ -125,7 +125,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// syncStored brings to disk what an earlier process, or the server as it started, may have left in memory: nobody waits for a sync of it later.
+// syncStored syncs data that an earlier process, or the server at its start, may have left in memory, because nothing waits for its sync later.
 func (s *Store) syncStored(ctx, _ context.Context) error {
 	if s.Disk == nil {
 		return nil
@@ -152,7 +152,7 @@ func (s *Store) create(ctx, _ context.Context) (err error) {
 		c := s.streamConfig(string(q), s.Subjects(q))
 		c.Retention, c.MaxConsumers = jetstream.WorkQueuePolicy, maxConsumers
 		if q == FromSender {
-			// All senders share the IDs that the server compares, so one could have the messages of another dropped.
+			// The server compares the IDs of all senders, so one sender could make it drop the messages of another.
 			c.Duplicates = leastDuplicates
 			c.SubjectTransform = &jetstream.SubjectTransformConfig{
 				Source:      s.Subjects(q),
@@ -180,7 +180,7 @@ func (s *Store) create(ctx, _ context.Context) (err error) {
 	return err
 }
 
-// checkMarks notices what was set back while no relay ran, apart from records and queues: a worker that misses a record creates it again.
+// checkMarks detects streams that were set back while no relay ran. It omits records and queues: a worker that misses a record creates it again.
 func (s *Store) checkMarks(ctx, run context.Context) error {
 	if s.Embedded {
 		return nil
@@ -200,7 +200,7 @@ func (s *Store) bucketConfig(name string) jetstream.StreamConfig {
 	return c
 }
 
-// base has what all parts of the store share: the connection, the clock, and the functions that create streams and write to them.
+// base is shared by all parts of the store: the connection, the clock, and the functions that create streams and write to them.
 type base struct {
 	Config
 	nc      *nats.Conn
@@ -212,7 +212,7 @@ type base struct {
 	running sync.WaitGroup
 }
 
-// JetStream is used by workers to subscribe.
+// JetStream returns the JetStream with which workers subscribe.
 func (s *base) JetStream() jetstream.JetStream { return s.js }
 
 // StreamName returns the name of a queue's stream.
@@ -237,12 +237,12 @@ func (s *base) streamConfig(name string, subjects ...string) jetstream.StreamCon
 		Duplicates: duplicates,
 		// A stream that an operator limits refuses new messages when it is full. Nothing that was accepted is dropped.
 		Discard: jetstream.DiscardNew,
-		// A follower's answer may be old, and decisions depend on reads.
+		// A follower's answer may be outdated, and decisions depend on reads.
 		AllowDirect: s.Replicas == 1,
 	}
 }
 
-// beginWrite is [jsstream.BeginWrite]. A message over the limit that an operator has set for a stream can be stored when the limit is raised.
+// beginWrite is [jsstream.BeginWrite], but a message over a stream's limit is ErrUnavailable: it can be stored when an operator raises the limit.
 func (s *base) beginWrite(m *nats.Msg, opts ...jetstream.PublishOpt) (written func(context.Context) (uint64, error)) {
 	begun := jsstream.BeginWrite(s.js, m, opts...)
 	return func(ctx context.Context) (uint64, error) {
@@ -254,12 +254,12 @@ func (s *base) beginWrite(m *nats.Msg, opts ...jetstream.PublishOpt) (written fu
 	}
 }
 
-// write stores a message and returns its sequence. ErrConflict: an expectation of it was not met.
+// write stores a message and returns its sequence. It returns ErrConflict if an expectation in opts is not met.
 func (s *base) write(ctx context.Context, m *nats.Msg, opts ...jetstream.PublishOpt) (uint64, error) {
 	return s.beginWrite(m, opts...)(ctx)
 }
 
-// durable returns once a message of a stream is on disk, as far as this process controls that. The zero sequence stands for all messages.
+// durable returns when a message of a stream is on disk, as far as this process controls that. Sequence 0 means all messages.
 func (s *base) durable(ctx context.Context, stream string, seq uint64) error {
 	if s.Disk == nil {
 		return nil
@@ -270,13 +270,13 @@ func (s *base) durable(ctx context.Context, stream string, seq uint64) error {
 	return nil
 }
 
-// EntryOverhead bounds what a message in a queue has in addition to its payload or response: record, history, headers.
+// EntryOverhead bounds the bytes of an entry in addition to its payload or response: record, history, headers.
 const EntryOverhead = 256 << 10
 
 // MaxPayload returns the largest payload that all queues accept, in bytes.
 func (s *base) MaxPayload() int { return max(1, int(s.nc.MaxPayload())-EntryOverhead) }
 
-// Now returns the time by the clock of the server, whose times are in the streams.
+// Now returns the time by the server's clock, which the times in the streams use.
 func (s *base) Now() time.Time { return s.clock.Now() }
 
 func (s *base) followClock(ctx, run context.Context) error {

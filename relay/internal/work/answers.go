@@ -18,8 +18,8 @@ import (
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
 
-// fromReceiverAsync is the FromReceiverAsync worker of one receiver: it polls the status endpoint for pending responses. Several
-// processes can do so at the same time.
+// fromReceiverAsync is the FromReceiverAsync worker of one receiver: it polls the status endpoint for pending responses. Several processes can run it
+// at the same time.
 func (w *answers) fromReceiverAsync(name string) worker {
 	return w.entryWorker(store.FromReceiver, name, false, func(ctx context.Context, _ *jetpull.Msg, meta *jetstream.MsgMetadata, e *store.Entry) error {
 		return w.decide(ctx, e, false, func() error {
@@ -31,7 +31,7 @@ func (w *answers) fromReceiverAsync(name string) worker {
 	})
 }
 
-// poll polls once, for the n-th time.
+// poll makes the n-th poll for an entry that was enqueued at since.
 func (w *answers) poll(ctx context.Context, name string, e *store.Entry, n int, since time.Time) error {
 	r, err := w.store.Receivers.Find(ctx, name)
 	if err != nil {
@@ -59,7 +59,7 @@ func (w *answers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 	return w.apply(ctx, e, event)
 }
 
-// Result is the state of a message in answers and callbacks, as in package client.
+// Result is the state of a message in answers and callbacks. Package client has the same type.
 type Result struct {
 	Source    string          `json:"source_id"`
 	ID        string          `json:"message_id"`
@@ -76,8 +76,7 @@ type Failure struct {
 	Message string `json:"message"`
 }
 
-// Body returns what a sender may know of a message, in a callback or the answer to a request that waits. It has no addresses, which are for
-// operators.
+// Body returns the state of a message as its sender may see it, in a callback or an answer. It has no addresses: only operators see these.
 func Body(r *machine.Record) Result {
 	b := Result{Source: r.Source, ID: r.ID, Status: string(r.Status), Response: r.Response, Truncated: r.Truncated}
 	if len(b.Response) == 0 {
@@ -92,7 +91,7 @@ func Body(r *machine.Record) Result {
 // answers carries responses back: it polls receivers, and calls senders back.
 type answers struct{ *core }
 
-// toSender is the ToSender worker of one sender: it calls the sender back until it answers 2xx.
+// toSender is the ToSender worker of one sender: it repeats the callback until the sender answers 2xx.
 func (w *answers) toSender(name string) worker {
 	return w.entryWorker(store.ToSender, name, false, func(ctx context.Context, _ *jetpull.Msg, meta *jetstream.MsgMetadata, e *store.Entry) error {
 		if meta.NumDelivered > 1 || e.Status == machine.Failed {
@@ -101,17 +100,17 @@ func (w *answers) toSender(name string) worker {
 				return err
 			}
 			if e.Generation != generation {
-				return nil // it was redriven, and there will be a callback for that end
+				return nil // the message was redriven, and its next end has its own callback
 			}
 		}
 		return w.callBack(ctx, name, e, int(meta.NumDelivered), meta.Timestamp)
 	})
 }
 
-// callBack calls the sender back once, for the n-th time, and records a confirmation.
+// callBack makes the n-th callback for an entry that was enqueued at since, and records the sender's confirmation.
 func (w *answers) callBack(ctx context.Context, name string, e *store.Entry, n int, since time.Time) error {
 	if e.Status == machine.Failed && e.Failure.Stage == machine.ToSender {
-		// A worker has given up here, and ended before the message was on the list or the entry acknowledged.
+		// A worker gave up here, and ended before it put the message on the list or acknowledged the entry.
 		return w.store.PutFailed(ctx, e)
 	}
 	if e.Status != machine.Responded && (e.Status != machine.Failed || e.Reported) {
@@ -151,14 +150,14 @@ func (w *answers) callBack(ctx context.Context, name string, e *store.Entry, n i
 	return w.decide(ctx, e, false, func() error {
 		next, ok := machine.Next(e.Record, event)
 		if !ok || e.Generation != generation {
-			return nil // the sender has confirmed, or the message was redriven, and there will be a callback for that end
+			return nil // the sender has confirmed, or the message was redriven, and its next end has its own callback
 		}
 		if _, err := w.swap(ctx, e, next); err != nil {
 			return err
 		}
 		w.crashpoint("after-callback-stored")
 		if event.Kind == machine.CalledBack && e.Status == machine.Failed {
-			return w.store.OnDisk(ctx, e.Revision) // it is on the list
+			return w.store.OnDisk(ctx, e.Revision) // the message is on the list already
 		}
 		return w.follow(ctx, e)
 	})
@@ -176,7 +175,7 @@ func (w *answers) callSender(ctx context.Context, sender store.Sender, e *store.
 	h := http.Header{"User-Agent": {userAgent}, "Content-Type": {"application/json"}}
 	id := WebhookID(e.Source, e.ID)
 	if e.Generation > 0 {
-		// A second end of the same message needs another ID, or the sender would drop it as a duplicate.
+		// The second end of a message needs another ID. Otherwise the sender would drop it as a duplicate.
 		id += "/" + strconv.Itoa(e.Generation)
 	}
 	return w.exchange(ctx, "callback", e, sender.Secrets, id, webhook.Request{

@@ -14,14 +14,14 @@ import (
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
 
-// failedMessages is the FailedMessages worker: it redrives messages that failed because their receiver did not work, a limited
-// number of times. The others stay on the list until an operator decides.
+// failedMessages is the FailedMessages worker: it redrives messages that failed because their receiver or sender did not work, a limited number of
+// times. Others stay on the list until an operator decides.
 func (w *operator) failedMessages() worker {
 	worker := w.newWorker(store.FailedMessages, "failed_messages", w.store.Subjects(store.FailedMessages), true)
 	worker.handle = func(ctx context.Context, m *jetpull.Msg, meta *jetstream.MsgMetadata) error {
 		item := store.ReadItem(m.Headers(), meta.Sequence.Stream)
 		if item == nil {
-			return nil // it is off the list
+			return nil // the message is off the list
 		}
 		if meta.NumDelivered == 1 {
 			w.countFailed(item.Receiver, item.Reason)
@@ -47,9 +47,9 @@ func (w *operator) failedMessages() worker {
 
 var errNotRedriven = errors.New("not redriven")
 
-// Redrive tries a failed message again. Its steps can be repeated after a crash. The record is first, so that only one of two
-// concurrent redrives succeeds. The list is last, so that nothing gets lost. If a loss of power takes the record and not the entry, the
-// worker that finds the entry reads FAILED, and puts the message on the list again.
+// Redrive tries a failed message again. Its steps can be repeated after a crash. It changes the record first, so that only one of two concurrent
+// redrives succeeds, and the list last, so that nothing is lost. If a loss of power takes the record but not the entry, the worker that finds the
+// entry reads FAILED, and puts the message on the list again.
 func (w *operator) Redrive(ctx context.Context, item *store.Item) error {
 	if item.Reason == machine.Malformed {
 		return fmt.Errorf("%w: it cannot be read", errNotRedriven)
@@ -103,7 +103,7 @@ func (w *operator) redriveRecord(ctx context.Context, e *store.Entry, item *stor
 		w.crashpoint("after-redriven")
 	case e.Generation == item.Redrives+1 && (e.Status == machine.Arrived || e.Status == machine.Sending) && e.Attempt == 0,
 		e.Generation == item.Redrives+1 && e.Status == machine.Responded && item.Stage == machine.ToSender:
-		// A process has died between the record and the enqueue.
+		// A process died after it wrote the record, before it enqueued the message.
 	default:
 		return fmt.Errorf("%w: it is %s", errNotRedriven, e.Status)
 	}

@@ -30,7 +30,7 @@ const (
 	HeaderReceiver  = "Relay-Receiver"
 )
 
-// MaxID is the longest source or message ID in bytes.
+// MaxID is the maximum length of a source or message ID, in bytes.
 const MaxID = 256
 
 // Offer is a message from a sender. Its JSON is the body of a request.
@@ -60,20 +60,20 @@ func CheckID(what, id string) error {
 	case id == "":
 		return fmt.Errorf("%s is empty", what)
 	case id == "." || id == "..":
-		// In a path it would be a directory to the receiver, or to a proxy before it, in its escaped form too.
+		// In a path, the receiver or a proxy in front of it would take it for a directory, even in its escaped form.
 		return fmt.Errorf("%s is %q, which cannot be a part of a URL: give another", what, id)
 	case len(id) > MaxID:
 		return fmt.Errorf("%s has %d bytes: %d are the most", what, len(id), MaxID)
 	case !utf8.ValidString(id):
 		return fmt.Errorf("%s is not UTF-8: %q", what, id)
 	case strings.ContainsRune(id, utf8.RuneError):
-		// JSON replaces each half of a surrogate pair by it, which would make one ID of several.
+		// A JSON decoder replaces each half of a surrogate pair with it, so that different IDs would become the same.
 		return fmt.Errorf("%s has the replacement character U+FFFD, which stands for what is no Unicode: %q", what, id)
 	}
 	return nil
 }
 
-// hash distinguishes a duplicate from another message with the same ID. It ignores the spacing of JSON.
+// hash distinguishes a duplicate from another message with the same ID. It ignores the white space of JSON.
 func hash(receiver string, payload []byte) string {
 	var compact bytes.Buffer
 	if json.Compact(&compact, payload) == nil {
@@ -88,22 +88,20 @@ func hash(receiver string, payload []byte) string {
 // ingest accepts messages from senders.
 type ingest struct{ *core }
 
-// Intake is a message that is being accepted. First its record is created, which decides whether it is new. Then its entry for
-// the receiver is stored, with the payload. The sender gets its answer after both. If the relay dies in between, the sender sends
-// again.
+// Intake is a message that is being accepted. First its record is created, which decides whether it is new. Then its entry for the receiver is
+// stored, with the payload. The sender gets its answer after both. If the relay dies in between, the sender sends again.
 type Intake struct {
-	store.Entry // that of a duplicate has the stored record
+	store.Entry // for a duplicate, it has the stored record
 	Outcome     Outcome
-	Err         error // with one it is not known whether the message is stored
+	Err         error // if set, it is unknown whether the message is stored
 
 	created func(context.Context) (store.Versioned, error)
-	stored  func(context.Context) (seq uint64, err error) // its entry; nil: it needs none
+	stored  func(context.Context) (seq uint64, err error) // waits for its entry; nil: it needs none
 	entry   uint64                                        // the entry's sequence; 0: it needs none, or had one on disk
 	end     func(error)                                   // ends its span
 }
 
-// Submit stores messages from senders in their order. It stores the messages of a call together, which takes little longer than
-// one.
+// Submit stores messages from senders, in order. It stores the messages of a call together, which takes little longer than storing one.
 func (w *ingest) Submit(ctx context.Context, offers []Offer) []*Intake {
 	// If the sender goes away, the record must still get its entry. The store bounds each wait.
 	ctx = context.WithoutCancel(ctx)
@@ -118,8 +116,8 @@ func (w *ingest) Submit(ctx context.Context, offers []Offer) []*Intake {
 	return all
 }
 
-// fromSender is the FromSender worker of one partition: it drops duplicates, creates the record of a message and enqueues it for
-// its receiver.
+// fromSender is the FromSender worker of one partition: it drops duplicates, creates the record of a message, and enqueues the message for its
+// receiver.
 func (w *ingest) fromSender(partition int) worker {
 	worker := w.newWorker(store.FromSender, fmt.Sprintf("from_sender_%d", partition), w.store.PartitionFilter(partition), true)
 	worker.opts = append(worker.opts, jetpull.OrderedBy(func(m *jetpull.Msg) string { return m.Subject() }))
@@ -148,8 +146,8 @@ func (w *ingest) fromSender(partition int) worker {
 	return worker
 }
 
-// parseOffer decodes a message of the stream from_sender. The last tokens of the subject are partition and source. The permissions of
-// the NATS server depend on the subject, so it alone determines the source, and the source determines the sender.
+// parseOffer decodes a message of the stream from_sender. The last tokens of the subject are partition and source. The permissions of the NATS server
+// depend on the subject, so only the subject determines the source, which determines the sender.
 func parseOffer(subject string, h nats.Header, payload []byte) (Offer, error) {
 	_, rest, _ := strings.Cut(subject, "."+string(store.FromSender)+".")
 	_, source, _ := strings.Cut(rest, ".")
@@ -192,9 +190,9 @@ func (w *ingest) create(ctx context.Context, o Offer, at time.Time, kind trace.S
 	return in
 }
 
-// route waits for the record of a message and begins to enqueue the message for its receiver. It skips a record in a later
-// status, which belongs to a duplicate, or to this worker's message after a crash behind the enqueue. It enqueues an ARRIVED
-// message again only if a process died before the enqueue, so that no entry waits.
+// route waits for the record of a message and begins to enqueue the message for its receiver. It skips a record in a later status: the message is a
+// duplicate, or this worker crashed after it had enqueued the message. It enqueues an ARRIVED duplicate only if no entry waits, because a process
+// died before the enqueue.
 func (w *ingest) route(ctx context.Context, in *Intake) {
 	if in.Err != nil {
 		return
@@ -216,7 +214,7 @@ func (w *ingest) route(ctx context.Context, in *Intake) {
 	in.Err = err
 }
 
-// decideNew waits for the record of a message. If there was one already, it takes that one.
+// decideNew waits for the record of a message, and sets the outcome. If there was a record already, it takes that one.
 func (w *ingest) decideNew(ctx context.Context, in *Intake) (err error) {
 	ours := in.Record
 	in.Outcome = Accepted
@@ -225,7 +223,7 @@ func (w *ingest) decideNew(ctx context.Context, in *Intake) (err error) {
 		in.Versioned, err = w.store.Load(ctx, ours.Source, ours.ID)
 		switch {
 		case errors.Is(err, store.ErrMalformed):
-			// It is not known whether the record belongs to the same message. A retry would block the source for ever.
+			// It is unknown whether the record belongs to the same message. A retry would block the source for ever.
 			w.cfg.Reporter.Report(ctx, err, "source", ours.Source, "message", ours.ID)
 			in.Outcome, err = Conflict, nil
 		case err != nil:
@@ -241,14 +239,14 @@ func (w *ingest) decideNew(ctx context.Context, in *Intake) (err error) {
 	return err
 }
 
-// finish waits until messages are in their queue, and on disk with their records. A message that was a duplicate may be one that another
-// request waits for.
+// finish waits until messages are in their queue, and on disk with their records. This includes duplicates, because another request may still be
+// storing the same message.
 func (w *ingest) finish(ctx context.Context, all ...*Intake) {
 	var record, entry uint64
 	for _, in := range all {
 		if in.stored != nil {
 			in.entry, in.Err = in.stored(ctx)
-			w.lanes.wake(store.ToReceiver, in.Receiver) // also if the server has not confirmed the entry, which may be stored
+			w.lanes.wake(store.ToReceiver, in.Receiver) // even if the server has not confirmed the entry, which may be stored
 			w.crashpoint("after-route")
 		}
 		if in.Err == nil && in.Outcome != Conflict {
@@ -272,7 +270,7 @@ func (w *ingest) finish(ctx context.Context, all ...*Intake) {
 	}
 }
 
-// waits returns the entry that a message which has arrived has in the queue of its receiver, and wakes the lane; 0: it has none.
+// waits returns the sequence of an ARRIVED message's entry in the queue of its receiver, and wakes the lane. It returns 0 if there is no entry.
 func (w *core) waits(ctx context.Context, r *machine.Record) (entry uint64, err error) {
 	first, err := w.store.First(ctx, store.ToReceiver, w.store.Filter(store.ToReceiver, r.Receiver, r.Source, r.ID))
 	if first == nil {

@@ -18,7 +18,7 @@ const (
 	// breakerFailures is the number of failed POSTs in a row that opens the breaker.
 	breakerFailures = 5
 	breakerFirst    = time.Second
-	// forever is the wait for a change that has no known time.
+	// forever is the wait if the time of the next change is unknown.
 	forever = time.Hour
 )
 
@@ -28,22 +28,22 @@ var (
 	errDeleted  = errors.New("the receiver was deleted")
 )
 
-// receiverGate is the gate of one receiver in this process. Its callers wait here until the gate lets a POST begin. The times are in this
-// process. window.go has the hand-over of the rate window.
+// receiverGate is the gate of one receiver in this process. Its callers wait until the gate lets a POST begin. It uses this process's clock.
+// window.go hands over the rate window.
 type receiverGate struct {
 	w    *core
 	name string
 
-	// confirm asks the server who has the pin.
+	// confirm asks the server for the pin that it has assigned.
 	confirm func(ctx context.Context) (pin string, err error)
 
-	checking chan struct{} // is full while somebody reads or writes the stored window
+	checking chan struct{} // full while a goroutine reads or writes the stored window
 	window   uint64        // guarded by checking: the revision of the stored window that this process owns; 0: it owns none
-	claimed  string        // the same: the pin with which it was taken
+	claimed  string        // guarded by checking: the pin with which it was taken
 
 	mu         sync.Mutex
 	pin        string        // the id of the pin with which this process sends; "": another process sends, or the lane ends
-	changed    chan struct{} // closed when waiting callers should look again
+	changed    chan struct{} // closed when waiting callers should check again
 	gate       gate.Gate
 	verifiedAt time.Time
 }
@@ -54,8 +54,8 @@ func newGate(w *core, receiver string) *receiverGate {
 	return g
 }
 
-// gateConfig returns what a receiver's configuration says to its gate. Its breaker is open no longer than the pause between retries, so
-// that with short pauses messages fail, or arrive, soon.
+// gateConfig returns the configuration of a receiver's gate. The breaker is open no longer than the pause between retries, so that with short pauses
+// messages soon fail or arrive.
 func gateConfig(r store.Receiver) gate.Config {
 	return gate.Config{
 		Disabled: r.Disabled, Paused: r.Paused, Limit: r.RateLimit, Window: r.Window, UntilEnd: true,
@@ -70,7 +70,7 @@ func (g *receiverGate) pinned(e jetpull.PinEvent) {
 	g.pin = e.ID
 }
 
-// unpin makes waiting callers give up, if the pin that is lost is the last one.
+// unpin makes waiting callers give up, if the lost pin is the present one.
 func (g *receiverGate) unpin(lost string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -87,7 +87,7 @@ func (g *receiverGate) look() (pin string, changed <-chan struct{}) {
 	return g.pin, g.changed
 }
 
-// pokeLocked makes waiting callers look again.
+// pokeLocked makes waiting callers check again.
 func (g *receiverGate) pokeLocked() {
 	close(g.changed)
 	g.changed = make(chan struct{})
@@ -99,7 +99,7 @@ type permit struct {
 	failure string // why the POST failed
 }
 
-// acquire waits until a POST may begin, or this process may not send any more. The caller reports the end of the POST to release.
+// acquire waits until a POST may begin. It returns an error if none may. The caller reports the end of the POST to release.
 func (g *receiverGate) acquire(ctx context.Context, expires time.Time) (p permit, err error) {
 	for {
 		pin, changed := g.look()
@@ -142,7 +142,7 @@ func (g *receiverGate) acquire(ctx context.Context, expires time.Time) (p permit
 	}
 }
 
-// begin begins a POST, or returns why it has to wait.
+// begin begins a POST, or returns why it must wait.
 func (g *receiverGate) begin(p *permit) gate.Wait {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -155,7 +155,7 @@ func (g *receiverGate) begin(p *permit) gate.Wait {
 	return wait
 }
 
-// release reports the end of a POST for which acquire returned.
+// release records the end of a POST that acquire permitted.
 func (g *receiverGate) release(p permit, o gate.Outcome) {
 	g.mu.Lock()
 	change := g.gate.End(gateConfig(p.Receiver), p.Permit, o, time.Now())
@@ -174,21 +174,21 @@ func (g *receiverGate) release(p permit, o gate.Outcome) {
 	}
 }
 
-// forget closes a gate. The state of its breaker is lost.
+// forget ends a gate, and loses the state of its breaker.
 func (g *receiverGate) forget() {
 	if g.state(store.Receiver{}).Breaker != "closed" {
 		g.w.notify(event{Event: eventClosed, Receiver: g.name, Reason: "nothing is sent"})
 	}
 }
 
-// hold blocks POSTs for a while, because the receiver asked for it.
+// hold blocks POSTs for d, because the receiver requested it.
 func (g *receiverGate) hold(d time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.gate.Hold(time.Now().Add(d))
 }
 
-// configured ends a hold and lets an open breaker probe, because the receiver was configured again.
+// configured ends a hold and lets an open breaker probe, because the receiver was reconfigured.
 func (g *receiverGate) configured() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -217,7 +217,7 @@ func (g *receiverGate) state(r store.Receiver) State {
 	return state
 }
 
-// State returns the state of a receiver's gate in this process. Its time is that of the server.
+// State returns the state of a receiver's gate in this process. Its times are by the server's clock.
 func (w *Workers) State(r store.Receiver) State {
 	s := w.gate(r.Name).state(r)
 	if wait := s.Waiting; wait != nil && !wait.Until.IsZero() {
@@ -232,7 +232,7 @@ const (
 	ForRetry gate.Reason = "retry" // the pause after a failed attempt
 )
 
-// MessageWait returns the reason why a message waits. nil means that it does not wait, or waits for a free worker.
+// MessageWait returns the reason why a message waits. It returns nil if the message does not wait, or waits for a free worker.
 func (w *Workers) MessageWait(ctx context.Context, m *machine.Record) (*gate.Wait, error) {
 	r := w.store.Receivers.Get(m.Receiver)
 	if m.Status != machine.Arrived || r.Gone() {
@@ -248,7 +248,7 @@ func (w *Workers) MessageWait(ctx context.Context, m *machine.Record) (*gate.Wai
 			return &gate.Wait{For: ForOrder}, err
 		}
 	}
-	// Both waits have to end: the later end counts.
+	// Both waits must end, so the later end counts.
 	if m.NextAt.After(w.store.Now()) && (wait == nil || !wait.Until.IsZero() && wait.Until.Before(m.NextAt)) {
 		wait = &gate.Wait{For: ForRetry, Until: m.NextAt}
 	}

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// idleAfter is how long a lane without work stays.
+	// idleAfter is how long a lane without work is kept.
 	idleAfter = 2 * time.Second
-	// consumerIdle is how long the server keeps the consumer after the last process has ended its lane.
+	// consumerIdle is how long the server keeps a consumer after the last process has ended its lane.
 	consumerIdle = 5 * time.Second
 	// followEvery is the interval at which the queues are checked for entries that wait.
 	followEvery = 2 * time.Second
@@ -20,21 +20,20 @@ const (
 	searchEvery = time.Minute
 )
 
-// laneQueues are the queues that lanes work on. A message is in the next of them before it leaves the one before.
+// laneQueues are the queues that lanes process, in the order in which a message passes them. It is in the next one before it leaves the previous one.
 var laneQueues = []store.Queue{store.ToReceiver, store.FromReceiver, store.ToSender}
 
-// lanes are the workers of receivers and senders. A lane exists while its queue has entries for its receiver or sender. A worker
-// that puts an entry into a queue wakes the lane. [Workers.followQueues] wakes the lanes of entries that other processes, or an earlier
-// run of this one, have put there.
+// lanes are the workers of receivers and senders. A lane exists while its queue has entries for its receiver or sender. A worker that puts an entry
+// into a queue wakes the lane. [Workers.followQueues] wakes the lanes of entries from other processes, or from an earlier run of this one.
 type lanes struct {
-	start func(*lane) // begins to run a lane; called under mu, so that none begins after close
+	start func(*lane) // starts a lane; called with mu held, so that none starts after close
 
 	mu      sync.Mutex
 	running map[laneKey]*lane
 	closed  bool
 }
 
-// laneKey is a queue, and the receiver or sender whose entries a lane works on.
+// laneKey is a queue, and the receiver or sender whose entries a lane processes.
 type laneKey struct {
 	queue store.Queue
 	owner string
@@ -47,7 +46,7 @@ type lane struct {
 	woken bool          // guarded by lanes.mu: the queue may have got an entry since this was reset
 }
 
-// wake starts the lane of a receiver or sender, or makes it look at its queue again.
+// wake starts the lane of a receiver or sender, or makes a running one check its queue again before it ends.
 func (l *lanes) wake(q store.Queue, owner string) {
 	key := laneKey{q, owner}
 	l.mu.Lock()
@@ -79,7 +78,7 @@ func (w *Workers) startLane(one *lane) {
 	})
 }
 
-// runLane runs a lane until it is idle, is to begin again, or the workers stop.
+// runLane runs a lane until it is idle, must restart, or the workers stop.
 func (w *Workers) runLane(one *lane) {
 	run, restart := context.WithCancel(w.ctx)
 	defer restart()
@@ -107,8 +106,8 @@ func (w *Workers) laneWorker(one *lane, restart func()) worker {
 	}
 }
 
-// awaitEnd returns when nothing has woken a lane for a while, and the server has no entry for it, or when its run ends: the lane is to begin again,
-// or the workers stop, after which none begins.
+// awaitEnd returns when nothing has woken a lane for a while and the server has no entry for it. It also returns when run ends, because the lane must
+// restart, or because the workers stop, after which none starts.
 func (w *Workers) awaitEnd(run context.Context, one *lane) {
 	for {
 		if watch.Sleep(run, idleAfter) != nil {
@@ -119,7 +118,7 @@ func (w *Workers) awaitEnd(run context.Context, one *lane) {
 		if w.lanes.reset(one) {
 			continue
 		}
-		// Entries count even without a consumer, which may have been deleted with its stream.
+		// This asks the stream, because the consumer may have been deleted with its stream.
 		first, err := w.store.First(w.ctx, one.queue, w.store.Filter(one.queue, one.owner))
 		if err == nil && first == nil {
 			return
@@ -135,7 +134,7 @@ func (l *lanes) reset(one *lane) (woken bool) {
 	return woken
 }
 
-// goesOn reports whether a lane whose worker has ended begins again. Otherwise it removes the lane.
+// goesOn reports whether a lane whose worker has ended must restart. If not, it removes the lane.
 func (l *lanes) goesOn(one *lane) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,8 +168,8 @@ func (w *Workers) changed(q store.Queue, owner string) {
 	w.dropMetrics(q, owner)
 }
 
-// dropMetrics removes the metrics of a receiver or sender if it is deleted. It is also called at the end of a lane, since a lane
-// counts until then.
+// dropMetrics removes the metrics of a receiver or sender if it is deleted. It is also called at the end of a lane, because a lane updates metrics
+// until then.
 func (w *Workers) dropMetrics(q store.Queue, owner string) {
 	switch {
 	case q == store.ToSender && w.store.Senders.Get(owner).Gone():
@@ -180,7 +179,7 @@ func (w *Workers) dropMetrics(q store.Queue, owner string) {
 	}
 }
 
-// followQueues wakes the lanes of entries that wait, whichever process has put them there.
+// followQueues wakes the lanes of waiting entries, whichever process enqueued them.
 func (w *Workers) followQueues(ctx context.Context) {
 	searched := map[store.Queue]time.Time{}
 	watch.Every(ctx, followEvery, func() {
@@ -192,9 +191,9 @@ func (w *Workers) followQueues(ctx context.Context) {
 	})
 }
 
-// wakeWaiting wakes the lanes of consumers that have entries. If a queue has more entries than its consumers count, some entries
-// have no consumer: their process died before it created one, or the server removed it while no process ran. They are searched
-// for by receiver.
+// wakeWaiting wakes the lanes of consumers that have entries. If a queue has more entries than its consumers count, some entries have no consumer:
+// their process died before it created one, or the server removed it while no process ran. wakeWaiting then looks for entries of each receiver or
+// sender.
 func (w *Workers) wakeWaiting(ctx context.Context, q store.Queue, searched map[store.Queue]time.Time) error {
 	all, err := w.store.Entries(ctx, q)
 	if err != nil || all == 0 {

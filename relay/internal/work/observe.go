@@ -91,28 +91,28 @@ func (m *Metrics) attempted(receiver string, a *webhook.Answer, err error, took 
 	}
 }
 
-// maxAnswerTimes is the number of last answers from which the times of a receiver are computed.
+// maxAnswerTimes is the number of latest answers from which the times of a receiver are computed.
 const maxAnswerTimes = 256
 
-// answerTimes is a ring of the response times of a receiver's last answers.
+// answerTimes is a ring of the response times of a receiver's latest answers.
 type answerTimes struct {
 	last  [maxAnswerTimes]time.Duration
 	count int
-	// refused counts the POSTs that failed since the last that succeeded, and since is when the first of them did.
+	// refused counts the POSTs that failed since the last success. since is the time of the first of them.
 	refused int
 	since   time.Time
 }
 
-// Seen is what this process has seen of a receiver. It is empty if the process has made no POST to it: other processes of the relay may have.
+// Seen has this process's statistics of a receiver. It is empty if this process has made no POST to the receiver, although others may have.
 type Seen struct {
-	// Answers are missing before the first answer.
+	// Answers is nil before the first answer.
 	Answers *Answers `json:"answers,omitempty"`
-	// Refused is how many POSTs have failed since the last that succeeded, and RefusedSince is when the first of them did.
+	// Refused counts the POSTs that failed since the last success. RefusedSince is the time of the first of them.
 	Refused      *int      `json:"refused,omitempty"`
 	RefusedSince time.Time `json:"refused_since,omitzero"`
 }
 
-// Answers are the response times of the last Count of a receiver's answers, in seconds. Total is all since the start of the process.
+// Answers has percentiles of the response times of a receiver's latest Count answers, in seconds. Total counts all since the start of the process.
 type Answers struct {
 	Total int     `json:"total"`
 	Count int     `json:"count"`
@@ -120,7 +120,7 @@ type Answers struct {
 	P99   float64 `json:"p99"`
 }
 
-// Seen returns what this process has seen of a receiver.
+// Seen returns this process's statistics of a receiver.
 func (m *Metrics) Seen(receiver string) (seen Seen) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -176,7 +176,7 @@ var (
 	gaugeOldest = prometheus.NewDesc("relay_failed_oldest_seconds", "Age of the oldest failed message on the list.", nil, nil)
 )
 
-// scrapeTimeout bounds the requests that a scrape makes to the server.
+// scrapeTimeout bounds the requests of a scrape to the server.
 const scrapeTimeout = 2 * time.Second
 
 func (w *Workers) collect(gauge func(d *prometheus.Desc, value float64, labels ...string)) {
@@ -202,7 +202,7 @@ func (w *Workers) collect(gauge func(d *prometheus.Desc, value float64, labels .
 // waiting are the gauges of the messages that wait in a queue.
 var waiting = map[store.Queue]*prometheus.Desc{store.ToReceiver: gaugeBacklog, store.FromReceiver: gaugePending, store.ToSender: gaugeToSender}
 
-// collectQueues collects the lengths of the queues. It leaves out those for which the server does not answer in time.
+// collectQueues collects the lengths of the queues. It omits a queue if the server does not answer in time.
 func (w *Workers) collectQueues(ctx context.Context, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	for q, desc := range waiting {
 		backlogs, err := w.store.Backlogs(ctx, q)
@@ -212,7 +212,7 @@ func (w *Workers) collectQueues(ctx context.Context, gauge func(d *prometheus.De
 		}
 		for _, owner := range w.store.Owners(q) {
 			n := backlogs[owner.Name]
-			answers := q == store.FromReceiver && w.store.Receivers.Get(owner.Name).StatusEndpoint == "" // at once
+			answers := q == store.FromReceiver && w.store.Receivers.Get(owner.Name).StatusEndpoint == "" // no response can be pending
 			if n == 0 && (owner.Deleted || answers) {
 				continue
 			}

@@ -76,7 +76,7 @@ func (w *core) post(ctx context.Context, r store.Receiver, e *store.Entry) (*web
 	})
 }
 
-// The placeholders of a status endpoint. They may be in its path and its query, but not in its host, which a sender could choose then.
+// The placeholders of a status endpoint. They may be in its path and query, but not in its host, because a sender could then choose the host.
 const (
 	SourcePlaceholder  = "{source_id}"
 	MessagePlaceholder = "{message_id}"
@@ -102,7 +102,7 @@ func (w *core) get(ctx context.Context, r store.Receiver, e *store.Entry) (*webh
 	return answer, nil
 }
 
-// verdict is what the end of a POST means.
+// verdict is the result of a POST.
 type verdict struct {
 	event  machine.Event // without its times
 	health gate.Outcome  // of the receiver
@@ -153,7 +153,7 @@ func judge(r store.Receiver, answer *webhook.Answer, err error) verdict {
 // maxNoted bounds the headers and the body of an answer that a record keeps, in bytes of each.
 const maxNoted = 1 << 10
 
-// noted is the beginning of an answer, as text.
+// noted returns the beginning of an answer, as text.
 func noted(answer *webhook.Answer) *machine.Answer {
 	if answer == nil {
 		return nil
@@ -170,24 +170,24 @@ func noted(answer *webhook.Answer) *machine.Answer {
 	return note
 }
 
-// unknown reports whether the response of an answer was cut off.
+// unknown reports whether the answer has a response that was cut off.
 func unknown(a *webhook.Answer) bool {
 	return a.Broken != nil && a.Code != http.StatusAccepted && machine.Classify(a.Code, false) == machine.Result
 }
 
-// maxEscape is the most bytes that JSON makes of one: it escapes a control character, <, > or & with six.
+// maxEscape is the maximum number of bytes that JSON needs for one byte: a control character, <, > or & takes six.
 const maxEscape = len(`\u0000`)
 
-// MostJSON returns the most bytes of a response as JSON.
+// MostJSON returns the maximum size, as JSON, of a response of so many bytes.
 func MostJSON(response int) int { return maxEscape*response + len(`""`) }
 
-// maxResponse returns the most bytes of a response that are kept. As JSON they are no larger than the server's max_payload.
+// maxResponse returns the maximum number of bytes of a response that are kept. As JSON, they fit into an entry of a queue.
 func (w *core) maxResponse() int {
 	return min(w.cfg.MaxResponse, (w.store.MaxPayload()-len(`""`))/maxEscape)
 }
 
-// response returns the body of an answer for the sender: the receiver's JSON, or its text as a string. JSON that is nested too deep to be decoded a
-// few levels deeper, in records, answers and callbacks, counts as text.
+// response returns the body of an answer for the sender: the receiver's JSON, or its text as a string. JSON counts as text if its nesting is too deep
+// to be decoded a few levels deeper, in records, answers and callbacks.
 func response(a *webhook.Answer) json.RawMessage {
 	nested := func() []byte { return slices.Concat([]byte("[[[["), a.Body, []byte("]]]]")) }
 	switch {
@@ -209,7 +209,7 @@ func about(source, id, receiver string) trace.SpanStartEventOption {
 		attribute.String("relay.source_id", source), attribute.String("relay.message_id", id), attribute.String("relay.receiver", receiver))
 }
 
-// exchange makes a signed request for a message, in a span of its own.
+// exchange makes a signed request for a message, in its own span.
 func (w *core) exchange(ctx context.Context, name string, e *store.Entry, secrets []string, id string, r webhook.Request) (*webhook.Answer, error) {
 	w.sign(r.Header, secrets, id, r.Body)
 	ctx, span := spans.Begin(ctx, tracer, name, e.Trace, trace.WithSpanKind(trace.SpanKindClient), about(e.Source, e.ID, e.Receiver),
@@ -232,8 +232,7 @@ func (w *core) exchange(ctx context.Context, name string, e *store.Entry, secret
 	return answer, err
 }
 
-// sign sets the headers of Standard Webhooks, and the signature if there are secrets, which were validated with the
-// configuration.
+// sign sets the headers of Standard Webhooks. It adds the signature if there are secrets, which were validated with the configuration.
 func (w *core) sign(h http.Header, secrets []string, id string, payload []byte) {
 	now := wall()
 	h.Set(webhook.HeaderID, id)
@@ -249,8 +248,7 @@ func (w *core) sign(h http.Header, secrets []string, id string, payload []byte) 
 	signer.Sign(h, id, now, payload)
 }
 
-// withoutURL removes the URL from the error of a request: a sender sees the errors of its messages, and the endpoints of
-// receivers may be secret.
+// withoutURL removes the URL from the error of a request: a sender sees the errors of its messages, and the endpoints of receivers may be secret.
 func withoutURL(err error) error {
 	failed, ok := errors.AsType[*url.Error](err)
 	switch {
@@ -262,7 +260,7 @@ func withoutURL(err error) error {
 	return failed.Err
 }
 
-// traceID returns the trace ID of a traceparent, for the search in logs and traces.
+// traceID returns the trace ID of a traceparent, for searches in logs and traces.
 func traceID(parent string) string {
 	if parts := strings.SplitN(parent, "-", 3); len(parts) == 3 {
 		return parts[1]

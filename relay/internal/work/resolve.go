@@ -35,7 +35,7 @@ func (t *toReceiver) resolve(ctx context.Context, e *store.Entry) error {
 			return err
 		}
 	}
-	// The POST may be in flight for this long, whichever process has made it.
+	// The POST may be in flight for this long, whichever process made it.
 	wait := e.SentAt.Add(sendWithin + r.Timeout + grace).Sub(t.w.store.Now())
 	if wait > 0 && (!asked || event.Kind == machine.NeverSeen) {
 		return jetpull.Retry(wait, errors.New("a POST without an answer may still be in flight"))
@@ -43,7 +43,7 @@ func (t *toReceiver) resolve(ctx context.Context, e *store.Entry) error {
 	switch {
 	case asked:
 	case e.Unknown:
-		// The receiver had a status endpoint when the message was sent, and has none now.
+		// The receiver had a status endpoint when the message was sent, but has none now.
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.UnknownOutcome, "the receiver has no status endpoint any more"
 	default:
 		event.Kind, event.Note = machine.Lost, machine.Attempt{Time: e.SentAt, Error: "the process that sent it ended"}
@@ -53,8 +53,8 @@ func (t *toReceiver) resolve(ctx context.Context, e *store.Entry) error {
 	return t.conclude(ctx, e, event)
 }
 
-// ask requests the status of a message from the status endpoint, and fills the event with the answer. After an error the request
-// is repeated after pause, unless the answer names another time.
+// ask requests the status of a message from the status endpoint, and fills the event with the answer. If there is none yet, it returns a Retry after
+// pause, or after the Retry-After of the answer.
 func (w *core) ask(ctx context.Context, r store.Receiver, e *store.Entry, pause time.Duration, event *machine.Event) error {
 	answer, err := w.get(ctx, r, e)
 	switch {
@@ -77,8 +77,8 @@ func (w *core) ask(ctx context.Context, r store.Receiver, e *store.Entry, pause 
 	return jetpull.Retry(pause, fmt.Errorf("the status endpoint answered %d", answer.Code))
 }
 
-// load reads the record of an entry. If the store has lost it, since a cluster can set a stream back to an older state, load creates it again.
-// done says that there is nothing left to do: the record may have expired after its tombstone, or the message was never accepted.
+// load reads the record of an entry. If the store has lost the record, load creates it again: a cluster can set a stream back to an older state. done
+// reports that nothing is left to do, because the record expired after its tombstone, or the message was never accepted.
 func (w *core) load(ctx context.Context, e *store.Entry) (done bool, err error) {
 	v, err := w.store.Load(ctx, e.Source, e.ID)
 	if err == nil {
@@ -95,7 +95,7 @@ func (w *core) load(ctx context.Context, e *store.Entry) (done bool, err error) 
 		return true, err
 	}
 	if w.store.Embedded && !repeatable(r) {
-		return true, nil // a loss of power before its sender had an answer
+		return true, nil // power was lost before its sender had an answer
 	}
 	event := machine.Event{Policy: w.policy(r, e.Sender), Now: w.store.Now()}
 	if v, err = w.store.Create(machine.Restore(e.Record, event))(ctx); err == nil {

@@ -19,18 +19,16 @@ import (
 )
 
 const (
-	// sendWithin is how long after the time in SENDING(n) the POST may begin. A process that took longer to store SENDING(n)
-	// takes it back.
+	// sendWithin is how long after the time in SENDING(n) the POST may begin. A process that took longer to store SENDING(n) takes it back.
 	sendWithin = 2 * time.Second
-	// dueWithin is how far a time may be ahead that counts as reached. An entry that is redelivered at that time may come before this
-	// process's reading of the server's clock says so.
+	// dueWithin is how early a time counts as reached. An entry that the server redelivers at a time may arrive before that time by this process's
+	// reading of the server's clock.
 	dueWithin = time.Millisecond
-	// orderedWindow and orderedBytes bound the messages in an ordered lane. They include those behind a message that waits for
-	// its retry. When they are reached, the other sources wait too. Each message is reported in progress twice in a take-over
-	// time, which for this many takes about 1 % of a processor.
+	// orderedWindow and orderedBytes bound the messages in an ordered lane. These include messages behind one that waits for its retry. At a bound,
+	// other sources wait too. Each message is reported in progress twice in a take-over time. For this many, that takes about 1 % of a processor.
 	orderedWindow = 1024
 	orderedBytes  = 64 << 20
-	// maxSteps bounds how often a decision is repeated because another process has changed the record.
+	// maxSteps bounds how often a decision is repeated because the record has changed meanwhile.
 	maxSteps = 50
 )
 
@@ -38,8 +36,8 @@ const (
 type toReceiver struct {
 	*lane
 	w       *core
-	restart func()      // ends this run of the lane, which begins again with the present configuration of its receiver
-	order   store.Order // as this run was started
+	restart func()      // ends this run of the lane, which restarts with the receiver's present configuration
+	order   store.Order // of the receiver when this run started
 	asked   sync.Map    // when the outcome of a POST was first requested, by the revision of its SENDING
 }
 
@@ -67,11 +65,11 @@ func sourceToken(m *jetpull.Msg) string {
 	return rest[strings.LastIndexByte(rest, '.')+1:]
 }
 
-// deliver processes an entry of the queue as far as possible. The entry is acknowledged if the error is nil, and redelivered
-// otherwise.
+// deliver processes an entry of the queue as far as possible. If the error is nil, the entry is acknowledged. Otherwise it is redelivered.
 func (t *toReceiver) deliver(ctx context.Context, m *jetpull.Msg, meta *jetstream.MsgMetadata, e *store.Entry) error {
 	if pin, _ := t.gate.look(); pin == "" {
-		// Before its turn is asked for, so all go to the other process in their order. A lane that ends would get it back without a pause.
+		// This precedes the check of the order, so that all entries go to the other process in order. Without a delay, a lane that ends would get them
+		// back.
 		return m.NakWithDelay(turnPause)
 	}
 	source := ""
@@ -79,7 +77,7 @@ func (t *toReceiver) deliver(ctx context.Context, m *jetpull.Msg, meta *jetstrea
 		source = t.w.store.Filter(store.ToReceiver, t.owner, e.Source)
 	}
 	return t.w.inOrder(ctx, m, store.ToReceiver, source, func() error {
-		// Nothing is stored of what follows from an entry that a loss of power can still take: the message would be in no queue.
+		// No result of an entry is stored while a loss of power can still take the entry: the message would be in no queue.
 		t.w.crashpoint("before-entry-on-disk")
 		if err := t.w.store.EntryOnDisk(ctx, store.ToReceiver, meta.Sequence.Stream); err != nil {
 			return err
@@ -89,15 +87,15 @@ func (t *toReceiver) deliver(ctx context.Context, m *jetpull.Msg, meta *jetstrea
 	})
 }
 
-// turnPause is the pause before an entry that has to wait for an earlier one of its source is checked again.
+// turnPause is the pause before an entry that must wait for an earlier one of its source is checked again.
 const turnPause = 50 * time.Millisecond
 
-// inOrder handles an entry. If it is not the first one of its queue that matches a filter, which is that of its source, the message is handed
-// back. With an empty filter there is no order.
+// inOrder calls handle for an entry if it is the first in its queue that matches filter, which selects its source. Otherwise it hands the entry back.
+// If filter is empty, there is no order.
 //
-// This keeps the order of a source if deliveries are out of order. Consume handles deliveries in their order. But a delivery can be lost,
-// or have gone to another process that was stalled or died. Then it is repeated behind later ones. An entry that is handed back lets
-// the earlier one pass. An entry is acknowledged with a confirmation, so that the check of the next one does not find it.
+// This keeps the order of a source if deliveries are out of order. Consume handles deliveries in order. But a delivery can be lost, or go to another
+// process that stalls or dies. Then it is repeated behind later ones. An entry that is handed back lets the earlier one pass. The acknowledgement of
+// an entry is confirmed, so that the check of the next one does not find it.
 func (w *core) inOrder(ctx context.Context, m *jetpull.Msg, q store.Queue, filter string, handle func() error) error {
 	if filter == "" {
 		return handle()
@@ -211,19 +209,19 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, p permit, event m
 	return t.conclude(ctx, e, event)
 }
 
-// outdated reports whether the POST may not be made any more, because of the time that it took to write SENDING. Another process may now have
-// the entry, or the window, without knowledge of this POST, or the receiver was configured again.
+// outdated reports whether the POST must not be made any more, because of a change while SENDING was written. Either that took so long that another
+// process may have the entry or the window and not know of this POST, or the receiver was reconfigured.
 func (t *toReceiver) outdated(e *store.Entry, r store.Receiver) bool {
 	now := t.w.store.Receivers.Get(t.owner)
 	return t.w.store.Now().Sub(e.SentAt) > sendWithin || now.Revision != r.Revision || r.RateLimit > 0 && !t.gate.fresh()
 }
 
-// repeatable reports whether a receiver may get a POST again after a loss of power, as it may after a crash.
+// repeatable reports whether a receiver may get a POST again after a loss of power, as after a crash.
 func repeatable(r store.Receiver) bool {
 	return r.StatusEndpoint == "" && r.UnknownOutcome != store.AtMostOnce
 }
 
-// disable disables a receiver whose endpoint is gone. It does nothing if the receiver was configured again after the POST began.
+// disable disables a receiver whose endpoint is gone. It does nothing if the receiver was reconfigured after the POST began.
 func (t *toReceiver) disable(ctx context.Context, r store.Receiver) {
 	r.Disabled = true
 	switch err := t.w.store.Receivers.Put(ctx, r); {
@@ -247,8 +245,8 @@ func (t *toReceiver) conclude(ctx context.Context, e *store.Entry, event machine
 	return nil
 }
 
-// decide runs a step that decides on an entry. If the record was changed meanwhile, decide reads it and runs the step again. With
-// read it reads the record before the first step too.
+// decide calls step, which decides on an entry. If the record has changed meanwhile, decide reads it and calls step again. If read is set, it also
+// reads the record before the first call.
 func (w *core) decide(ctx context.Context, e *store.Entry, read bool, step func() error) error {
 	for range maxSteps {
 		if read {
@@ -273,7 +271,7 @@ func (w *core) apply(ctx context.Context, e *store.Entry, event machine.Event) e
 	return w.advance(ctx, e, next)
 }
 
-// advance writes a transition and takes the step that follows from it.
+// advance writes a transition and takes the next step.
 func (w *core) advance(ctx context.Context, e *store.Entry, next machine.Record) error {
 	if _, err := w.swap(ctx, e, next); err != nil {
 		return err
@@ -284,13 +282,13 @@ func (w *core) advance(ctx context.Context, e *store.Entry, next machine.Record)
 	return w.follow(ctx, e)
 }
 
-// swap writes a transition. If the store is not available, it tries until the worker stops, because the process would otherwise
-// lose the outcome of a POST, or the fact that it has made none. repeated says that it had to.
+// swap writes a transition. While the store is unavailable, it retries until the worker stops. Otherwise the process would lose the outcome of a
+// POST, or the fact that it made none. repeated reports whether it retried.
 func (w *core) swap(ctx context.Context, e *store.Entry, next machine.Record) (repeated bool, err error) {
 	for ; ; repeated = true {
 		v, err := w.store.Swap(e.Versioned, next)(ctx)
 		if repeated && errors.Is(err, store.ErrConflict) {
-			// The previous write may have been stored, and its answer lost. No other process writes this time.
+			// The previous write may have been stored, and its answer lost. No other process writes the same SentAt.
 			v, err = w.store.Load(ctx, e.Source, e.ID)
 			if err == nil && (v.Status != next.Status || v.Attempt != next.Attempt || !v.SentAt.Equal(next.SentAt)) {
 				err = store.ErrConflict
@@ -308,8 +306,8 @@ func (w *core) swap(ctx context.Context, e *store.Entry, next machine.Record) (r
 	}
 }
 
-// follow takes the step that a status requires in addition to the record. It can be repeated after a crash. The record is on disk before
-// anything follows from it, and what follows is on disk when follow returns.
+// follow takes the step that a status requires in addition to the record. It can be repeated after a crash. The record is on disk before the step
+// begins, and its result is on disk when follow returns.
 func (w *core) follow(ctx context.Context, e *store.Entry) error {
 	if e.Status == machine.Arrived || e.Status == machine.Sending {
 		return nil
@@ -345,8 +343,8 @@ func (w *core) enqueueCallback(ctx context.Context, e *store.Entry) error {
 	return w.enqueue(ctx, store.ToSender, &callback)
 }
 
-// enqueue puts an entry into a queue, also on disk, and wakes its lane. It does so even if the server has not confirmed the entry, which
-// may be stored.
+// enqueue puts an entry into a queue, waits until it is on disk, and wakes its lane. It wakes the lane even if the server has not confirmed the
+// entry, which may be stored.
 func (w *core) enqueue(ctx context.Context, q store.Queue, e *store.Entry) error {
 	defer w.lanes.wake(q, e.Owner(q))
 	seq, err := w.store.Enqueue(q, e)(ctx)

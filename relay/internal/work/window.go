@@ -9,8 +9,7 @@ import (
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
 
-// fresh reports whether this process owned the window so recently that a process which has taken over since still assumes a full
-// window.
+// fresh reports whether this process owned the window so recently that another one which took over since then still assumes a full window.
 func (g *receiverGate) fresh() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -27,7 +26,7 @@ func (g *receiverGate) ensureOwner(ctx context.Context, r store.Receiver) error 
 	defer func() { <-g.checking }()
 	pin, _ := g.look()
 	if pin == "" {
-		return errStopping // a lane that ends has left the window
+		return errStopping // a lane that ends has given up the window
 	}
 	if g.fresh() {
 		return nil
@@ -37,7 +36,7 @@ func (g *receiverGate) ensureOwner(ctx context.Context, r store.Receiver) error 
 	if err != nil {
 		return err
 	}
-	// If the answer to an earlier write was lost, the window has this pin and another revision, and nothing was sent since.
+	// If the answer to an earlier write was lost, the window has this pin but another revision, and nothing was sent since.
 	held := g.window != 0 && g.claimed == pin
 	if found.Revision != 0 && (found.Revision == g.window || found.Pin == pin && !held) {
 		if found.Pin == pin {
@@ -46,13 +45,13 @@ func (g *receiverGate) ensureOwner(ctx context.Context, r store.Receiver) error 
 		g.takeOver(found, begun)
 		return nil
 	}
-	// A process writes a window only if the server says, after the read, that it has the pin. So if this process has had the pin since it
-	// took the window, no process has replaced it. A client of the account did, or an operator.
+	// A process writes a window only if the server confirms, after the read, that it has the pin. So if this process has had the pin since it took the
+	// window, no other process has replaced the window: a client of the account or an operator has.
 	switch now, err := g.confirm(ctx); {
 	case err != nil:
 		return err
 	case now != pin:
-		// The server gives a new pin with the next delivery, and may have none to make until this entry is handed back.
+		// The server assigns a new pin with the next delivery, and may have nothing to deliver until this entry is handed back.
 		g.unpin(pin)
 		return errStopping
 	}
@@ -61,24 +60,23 @@ func (g *receiverGate) ensureOwner(ctx context.Context, r store.Receiver) error 
 		return fmt.Errorf("take over the window: %w", err)
 	}
 	if g.claimed = pin; held {
-		g.window = taken.Revision // and the POSTs that this process has counted
+		g.window = taken.Revision // so that takeOver keeps the POSTs that this process has counted
 	}
 	g.takeOver(taken, begun)
 	return nil
 }
 
-// claim returns the window that is to replace the found one, with the POSTs that may count in it.
+// claim returns the window that replaces found, with the POSTs that may still count.
 func claim(pin string, r store.Receiver, found store.Window, takeover time.Duration) store.Window {
 	claimed := store.Window{Pin: pin, Posts: found.Posts, Revision: found.Revision}
 	if found.Revision != 0 && !found.Left {
-		// It is not known when the previous owner has made its last POSTs, so the window is full. A process that was stalled may make
-		// some after this.
+		// The times of the previous owner's last POSTs are unknown, so the window counts as full. If that process was stalled, it may still make some.
 		claimed.Posts = []gate.Posts{{Age: -takeover / 2, Count: r.RateLimit}}
 	}
 	return claimed
 }
 
-// takeOver begins with the POSTs in a window that this process has taken since it last looked.
+// takeOver counts the POSTs in a window that this process has just taken. If it owned the window already, it keeps its count.
 func (g *receiverGate) takeOver(taken store.Window, begun time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -86,19 +84,19 @@ func (g *receiverGate) takeOver(taken store.Window, begun time.Time) {
 		return
 	}
 	g.window = taken.Revision
-	// Not earlier than now: the previous owner may have made POSTs until the new one was written. It is not known how long ago the
-	// posts were saved, so their ages are taken as of now.
+	// Ages count from now, and not from an earlier time: the previous owner may have made POSTs until the new window was written, and it is unknown how
+	// long ago it saved their ages.
 	g.gate.SetWindow(taken.Posts, g.w.cfg.Takeover, time.Now())
 }
 
-// stop lets no other POST begin, and saves the window. The lane gives up its pin after that, so the next process finds what was saved.
+// stop prevents further POSTs, and saves the window. The lane gives up its pin after that, so the next process finds the saved window.
 func (g *receiverGate) stop() {
 	pin, _ := g.look()
 	g.unpin(pin)
 	g.leave()
 }
 
-// leave saves the ages of the last POSTs for the next owner. If a POST is in flight, its end does so.
+// leave saves the ages of the last POSTs for the next owner. If a POST is in flight, its release calls leave again.
 func (g *receiverGate) leave() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(g.w.ctx), g.w.cfg.Takeover)
 	defer cancel()

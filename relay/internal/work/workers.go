@@ -1,5 +1,5 @@
-// Package work has the relay's workers: FromSender, ToReceiver, FromReceiverAsync, ToSender and FailedMessages. Each is a Consume of
-// the jetpull client. A worker of which only one process may run is pinned.
+// Package work has the relay's workers: FromSender, ToReceiver, FromReceiverAsync, ToSender and FailedMessages. Each is a Consume of the jetpull
+// client. A worker that may run in only one process at a time is pinned.
 package work
 
 import (
@@ -26,14 +26,14 @@ import (
 const (
 	// group is the priority group of every pinned worker.
 	group = "relay"
-	// restartPause is the pause before a worker that ended by itself is started again.
+	// restartPause is the pause before a worker that ended by itself is restarted.
 	restartPause = time.Second
 	// firstPause and lastPause bound the pauses between polls, callbacks and probes of an open breaker.
 	firstPause = 250 * time.Millisecond
 	lastPause  = 10 * time.Second
-	// maxRetryAfter bounds the pause that a receiver or sender may ask for.
+	// maxRetryAfter bounds the pause that a receiver or sender may request.
 	maxRetryAfter = time.Hour
-	// maxAckPending bounds the entries of a queue that are delivered and not acknowledged, most of which wait for a retry.
+	// maxAckPending bounds the delivered but unacknowledged entries of a consumer. Most of them wait for a retry.
 	maxAckPending = 100_000
 )
 
@@ -48,19 +48,19 @@ type Client interface {
 	Exchange(ctx context.Context, r webhook.Request) (*webhook.Answer, error)
 }
 
-// Rules are the part that an operator configures.
+// Rules are the operator's settings.
 type Rules struct {
 	Concurrency      int           // messages of one receiver, sender or partition at a time
-	Takeover         time.Duration // how long others cannot take over the work of a process that died
+	Takeover         time.Duration // how long others wait before they take over the work of a process that died
 	Drain            time.Duration // how long a stop waits for requests in flight
-	Tombstone        time.Duration // how long the record of a message that is done is kept
-	MaxResponse      int           // bytes of a response that are kept
+	Tombstone        time.Duration // how long the record of a completed message is kept
+	MaxResponse      int           // maximum bytes of a response that are kept
 	PollDeadline     time.Duration // how long a pending response is polled for
 	CallbackDeadline time.Duration // how long a callback is repeated
 	CallbackTimeout  time.Duration // how long one callback may take
 	AutoRedrive      []time.Duration
 	service.Egress          // of POSTs and callbacks
-	EventURL         string // gets a request for each event that operators should know of; empty: none are sent
+	EventURL         string // gets a request for each event that operators should know about; empty: none are sent
 }
 
 // Config configures the workers.
@@ -75,7 +75,7 @@ type Config struct {
 // core is shared by all workers.
 type core struct {
 	Metrics *Metrics
-	Node    string // the name of the workers, which differs from those of other processes and of earlier runs of this one
+	Node    string // a name that identifies these workers among all processes and all earlier runs of this one
 
 	cfg   Config
 	store *store.Store
@@ -84,7 +84,7 @@ type core struct {
 
 	lost     atomic.Int64 // records that the store has lost, since the last report
 	mu       sync.Mutex
-	failures map[event]int // guarded by mu: the messages that failed since the last event about them
+	failures map[event]int // guarded by mu: number of messages that failed since the last report
 
 	ctx     context.Context // ends when the workers are to stop
 	stop    context.CancelFunc
@@ -117,7 +117,7 @@ func Start(ctx context.Context, s *store.Store, cfg Config) *Workers {
 	return w
 }
 
-// Close stops all workers. Messages that no handler has begun are handed back at once, and Close waits for requests in flight.
+// Close stops all workers. It hands messages that no handler has begun back at once, and waits for requests in flight.
 func (w *Workers) Close() {
 	w.lanes.close()
 	w.stop()
@@ -144,14 +144,14 @@ func (w *core) newWorker(q store.Queue, durable, filter string, pinned bool) wor
 	}
 	if pinned {
 		c.PriorityPolicy, c.PriorityGroups, c.PinnedTTL = jetstream.PriorityPolicyPinned, []string{group}, w.cfg.Takeover
-		// Consume ends its pulls in time without MaxWait. It prevents a warning of Subscribe.
+		// Consume ends its pulls in time without MaxWait, which only prevents a warning of Subscribe.
 		opts = append(opts, jetpull.Group(group), jetpull.MaxWait(w.cfg.Takeover/2))
 	}
 	return worker{stream: w.store.StreamName(q), consumer: c, opts: opts}
 }
 
-// entryWorker returns the worker of a queue's entries for one receiver or sender. It moves an entry that cannot be decoded to the
-// list of failed messages.
+// entryWorker returns the worker of a queue's entries for one receiver or sender. It puts an entry that cannot be decoded on the list of failed
+// messages.
 func (w *core) entryWorker(q store.Queue, owner string, pinned bool,
 	deliver func(context.Context, *jetpull.Msg, *jetstream.MsgMetadata, *store.Entry) error,
 ) worker {
@@ -208,8 +208,8 @@ func (w *core) consumeOnce(ctx context.Context, worker worker) error {
 	})
 }
 
-// policy returns the part of the configuration that decides about a message. A sender that this process does not know may be
-// known to another one: the worker that makes the callback reads it again.
+// policy returns the policy for a message. If this process does not know the sender, another one may, so Callback is set: the worker that makes the
+// callback reads the sender again.
 func (w *core) policy(r store.Receiver, sender string) machine.Policy {
 	s := w.store.Senders.Get(sender)
 	return machine.Policy{
@@ -223,8 +223,8 @@ func pause(n int) time.Duration {
 	return min(firstPause<<min(n-1, 10), lastPause)
 }
 
-// pauseAsked returns the pause that the answer asks for, or the given pause if it asks for none. A receiver that asks for less
-// than a second would keep a worker busy with the message, so the pause is then at least a second or the given pause.
+// pauseAsked returns the Retry-After of an answer, or pause if it has none. A very short Retry-After would keep a worker busy with the message, so
+// the result is at least 1 s, or pause if that is shorter.
 func pauseAsked(pause time.Duration, answer *webhook.Answer) time.Duration {
 	if answer == nil || retryAfter(answer.Header) == 0 {
 		return pause
@@ -232,7 +232,7 @@ func pauseAsked(pause time.Duration, answer *webhook.Answer) time.Duration {
 	return max(retryAfter(answer.Header), min(pause, time.Second))
 }
 
-// retryAfter returns the bounded Retry-After of an answer, or 0.
+// retryAfter returns the Retry-After of an answer, at most maxRetryAfter, or 0.
 func retryAfter(h http.Header) time.Duration {
 	asked, _ := webhook.RetryAfter(h, wall())
 	return min(asked, maxRetryAfter)
@@ -247,9 +247,8 @@ var (
 // SetClock sets the wall clock, for tests.
 func SetClock(f func() time.Time) { wallClock.Store(&f) }
 
-// wall returns the wall clock's time, which is used only for times that go to or come from others on the network. Stored times,
-// and times that are compared with them, are those of [store.Store.Now]. Durations within the process are measured by the
-// monotonic clock.
+// wall returns the wall clock's time. Only times that are sent to or received from other systems use it. Stored times, and times that are compared
+// with them, are those of [store.Store.Now]. The monotonic clock measures durations within the process.
 func wall() time.Time {
 	if f := wallClock.Load(); f != nil {
 		return (*f)().Round(0).UTC()
