@@ -200,8 +200,7 @@ const (
 	crashMemory = 24 * time.Hour
 )
 
-// crashes returns the counter of --max-crashes, or nil without that flag. If the bucket is missing, it creates one with as many replicas as the
-// stream has.
+// crashes returns the counter of --max-crashes, or nil without it. It creates a missing bucket with the stream's number of replicas.
 func (f *consume) crashes(ctx context.Context, l *client.Link, stream string) (*crash.Counter, error) {
 	if f.maxCrashes == 0 {
 		return nil, nil

@@ -83,8 +83,8 @@ func Command[C any](cmd *cobra.Command, settings []service.Setting[C], sample st
 	return cmd
 }
 
-// fromContext reads the context of the nats command that --context names, if any. It adds the server's URL and domain to given, as if they were flags,
-// and returns the rest as options.
+// fromContext reads the context of the nats command that --context names, if any. It adds the server's URL and domain to given, as if they were
+// flags, and returns the rest as options.
 func fromContext(ctx context.Context, flags *pflag.FlagSet, name string, given map[string]string) ([]nats.Option, error) {
 	if !flags.Changed("context") {
 		return nil, nil
