@@ -11,7 +11,7 @@ TESTARGS ?=
 BENCHARGS ?=
 REV      ?=
 VERSION  ?= v0.1.0
-# A number of inputs: with a duration, Go's fuzzing can run into its own deadline and fail.
+# A number of inputs. With a duration, Go's fuzzing can exceed its own deadline and fail.
 export FUZZTIME ?= 20000x
 SEED     ?=
 COUNT    ?= 2000
@@ -21,36 +21,36 @@ DURATION ?= 2m
 MODULES := $(shell sed -n 's/^\t\.\/\{0,1\}/.\//p' go.work)
 # The modules whose go.mod and go.sum must be tidy.
 TIDY    ?= $(MODULES) ./tools ./tools/packaging
-# Our own packages in tools, a module that is not in go.work.
+# Our packages in tools, which is a module that is not in go.work.
 TOOLS   := ./apidoc ./deploylint ./sbom ./scripts
 # Debugging information takes an eighth of the compiler's time.
 NODEBUG := -gcflags=all=-dwarf=false
-# The race detector needs a C compiler. A test binary without findings sleeps for a second at its end, unless GORACE sets another time.
-# SQLite is C that was translated to Go. The detector does not watch it, because that takes as long as all else in the feed's tests.
-# Other packages share code of generic types, and the detector must see all of that.
+# The race detector needs a C compiler. A test binary without races sleeps for a second at its end, unless GORACE sets another time.
+# SQLite is C that was translated to Go. The detector does not watch it, because that takes as long as the rest of the feed's tests.
+# It must watch all other packages, because packages share code of generic types.
 RACE    := $(if $(shell command -v $$($(GO) env CC)),-race -trimpath $(NODEBUG) -gcflags=modernc.org/sqlite/lib=-race=false)
 export GORACE ?= atexit_sleep_ms=0
-# What is built without the race detector is built as a release is, so that the programs of one run share one build.
+# Builds without the race detector have the flags of a release, so that the programs of one run share one build.
 PLAIN   := CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false -vet=off $(NODEBUG)'
 TESTENV ?= $(PLAIN)
-# The number of packages that are tested at a time. It is one more than the processors, because many tests mostly wait. The longest begin first.
+# The number of packages that are tested at a time: one more than the processors, because many tests mostly wait. The longest tests start first.
 PACKAGES ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
-# The packages that test leaves out: benchmarks alone, the relay's simulation, which has a line of its own, and PROGRAMS.
+# The packages that test omits: those with only benchmarks, the relay's simulation, which test-plain runs, and PROGRAMS.
 UNTESTED := /bench(/(broker|client|feed|partition|relay))?$$|/relay/internal/sim$$|/cmd/jetpull(/browser)?$$|/test/(inbox|limit|partition|security|workers)$$|/examples/
 LONGEST  := ./feed ./relay ./test ./broker ./broker/internal/journal . ./broker/internal/httpapi ./test/model ./partition
-# Packages whose tests run programs, or open pages in a browser. What these programs are made of is tested under the race detector in its own
-# packages, and nightly tests these under it too: there it takes them four times the processor time.
-# These tests mostly wait: for a program, for a second in which it must do nothing, for a time-out. They use a fifth of two processors.
+# Packages whose tests run programs, or open pages in a browser. The code of these programs is tested under the race detector in its own
+# packages. nightly also runs these tests under it, which takes four times the processor time.
+# These tests mostly wait: for a program, for a second in which it must do nothing, or for a timeout. They use a fifth of two processors.
 WAITING  := $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
 PROGRAMS := ./cmd/jetpull ./cmd/jetpull/browser ./test/workers ./test/security ./test/partition ./test/limit ./test/inbox ./bench ./bench/client ./examples/...
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-# any makes a regular expression of a list of names.
+# any converts a list of names to a regular expression.
 space    := $() $()
 any       = $(subst $(space),|,$(strip $(1)))
-# Tests whose processor time is mostly that of servers in a cluster, of a simulation, of a compiler, or of a large volume. They have no race
-# detector in test-system, and have it in nightly. The packages that they are in are VOLUMES.
+# Tests that spend most of their processor time in servers of a cluster, a simulation or a compiler, or on a large volume. They run without the
+# race detector in test-system, and with it in nightly. VOLUMES are their packages.
 VOLUME   := TestBrokersOnAClusterLoseNoJob TestStartsAndQuorumOfACluster TestContractOnThreeServers TestContractOnACluster \
 	TestModelAgreesWithACluster TestIdleReceiversHaveNoGoroutine TestDeletedReceiversAreCollected TestResponseThatIsLargerAsJSON \
 	TestOpenedStoreHasTheCompleteList TestPostgresFull TestSQLiteFull TestFetchReadsWhatItReturns TestPruneDatesInSteps TestLargestBody \
@@ -69,7 +69,7 @@ demo-feed: ## Rank 500 résumés with two watchers, and kill one of them
 demo-partition: ## Keep the orders of 40 customers in order over three processes, and kill one of them
 	$(GO) run ./examples/demo-partition
 
-# With go run it would end with an error: that exits with 1 after an interrupt, whatever the program does.
+# This does not use go run, which exits with 1 after an interrupt, regardless of the program.
 demo-console: ## Serve the console on 127.0.0.1:8222, with all systems and some failures
 	$(GO) build -o $(BIN)/demo-console ./cmd/jetpull/browser/demo
 	$(BIN)/demo-console
@@ -84,7 +84,7 @@ console-assets: ## Fetch the console's third-party files from npm, at the versio
 build: ## Compile every package of every module
 	$(GO) build work
 
-# In ci the environment has the race detector, which takes three times as long.
+# In ci, the environment enables the race detector, which takes three times as long.
 test: ## Run the tests of all packages, except those that are in test-system
 	$(TESTENV) $(GO) test -p $(PACKAGES) -short -timeout 30m -skip '^($(call any,$(VOLUME)))$$' $(TESTARGS) $(TESTEXEC) \
 		$(LONGEST) $$($(GO) list work | grep -vE '$(UNTESTED)')
@@ -97,7 +97,7 @@ test-system: test-programs test-plain test-tools ## Run the tests that start pro
 test-programs: ## Run the part of test-system that runs programs, or opens pages in a browser
 	$(PLAIN) $(GO) test -p $(WAITING) -parallel $(WAITING) -short -timeout 30m $(TESTARGS) $(TESTEXEC) $(PROGRAMS)
 
-# Tests that measure memory are meaningless under the race detector. The relay's simulation and its scenarios take eight times as long there.
+# Tests that measure memory are meaningless under the race detector. The relay's simulation and its scenarios take eight times as long under it.
 test-plain: ## Run the part of test-system whose tests cannot be under the race detector
 	$(PLAIN) $(GO) test $(TESTARGS) -timeout 30m ./relay/internal/sim -sim.seed 1 -sim.count 100
 	$(PLAIN) $(GO) test -p $(WAITING) -short -timeout 30m -run '^($(call any,$(VOLUME)))$$' $(TESTARGS) $(VOLUMES)
@@ -120,7 +120,7 @@ lint-modules: $(BIN)/golangci-lint ## Run golangci-lint on the modules of go.wor
 lint-tools: $(BIN)/golangci-lint ## Run golangci-lint on the tools
 	cd tools && GOWORK=off $(PLAIN) $(BIN)/golangci-lint run --config ../.golangci.yml $(addsuffix /...,$(TOOLS))
 
-# With -fuzz the build has what lets coverage guide the fuzzing.
+# -fuzz adds the instrumentation with which coverage guides the fuzzing.
 fuzz: ## Run every fuzz target for FUZZTIME (20000x: 20,000 inputs)
 	@grep -rlE --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u | while read -r dir; do \
 		$(GO) test -c -fuzz . -ldflags '-s -w' -o $(CURDIR)/$(OUT)/fuzz/test "$$dir"; \
@@ -197,7 +197,7 @@ api: ## Regenerate the golden files of the public API, after an intended change
 reference: ## Regenerate docs/configuration.md and the tables of docs/metrics.md from the code
 	$(GO) test ./cmd/jetpull -run '^(TestConfigurationPage|TestMetricsPage)$$' -count 1 -update
 
-# The versions of its tools are in sdk/typescript/package.json.
+# sdk/typescript/package.json contains the versions of the tools.
 SDKTOOLS = $(OUT)/sdk/node_modules/.bin
 
 sdk: ## Generate the types of the TypeScript client with npm, after an OpenAPI document or the client has changed
@@ -208,7 +208,7 @@ sdk: ## Generate the types of the TypeScript client with npm, after an OpenAPI d
 	$(SDKTOOLS)/tsc --project sdk/typescript && $(SDKTOOLS)/tsc --project sdk/typescript/test
 	sha256sum broker/internal/httpapi/openapi.json relay/internal/httpapi/openapi.json >sdk/documents.sha256
 
-# The generator's version is in site/package.json. SITE_VERSION names the version that the site shows, and SITE_BASE the path that it is served at.
+# site/package.json contains the generator's version. SITE_VERSION is the version that the site shows, and SITE_BASE is the path of the site.
 site: export SITE_VERSION ?= main
 site: export SITE_BASE ?= /
 site: ## Build the site of the documents in out/site/dist, with VitePress from npm
@@ -234,7 +234,7 @@ release-prepare: tidy vulncheck release-check release-snapshot ## Do all of the 
 nats-matrix: ## Test pull, pins, partitions and the start of the broker against nats-server 2.11, 2.12, 2.14 and 2.15
 	tools/nats-matrix.sh
 
-# The commit of a release has a tag for each module: goreleaser must use this one.
+# The commit of a release has a tag for each module. goreleaser must use this one.
 release: $(BIN)/goreleaser $(BIN)/sbom ## Build and publish the release for the tag GITHUB_REF_NAME; the release workflow runs this
 	@test -n "$(GITHUB_REF_NAME)" || { echo "make release: GITHUB_REF_NAME is missing: push the tag, and the workflow runs this" >&2; exit 2; }
 	GORELEASER_CURRENT_TAG=$(GITHUB_REF_NAME) $(BIN)/goreleaser release --clean
@@ -246,13 +246,13 @@ release-snapshot: $(BIN)/goreleaser $(BIN)/sbom ## Build all files of a release 
 	cd dist && sha256sum --check --quiet SHA256SUMS
 	cd tools/packaging && GOWORK=off $(GO) test -count 1 . -dist $(CURDIR)/dist
 
-# Processor time is what ci takes, and compiling takes much of it. So each package is compiled twice at most: with the race detector for
-# test-race, and as a release for all else. ci does not run build: linking each program takes longer. The linter includes vet. The tools,
-# which need a build of their own, are linted in nightly. Go's cache of test results is not used, because it ignores the programs that
-# tests build and run. The fuzz targets of a package run after its tests, in the same program: linking another one takes longer than 2,000
-# inputs. The parts of test run one after the other: beside each other, tests exceed their limits on two processors.
+# Processor time limits ci, and compiling takes much of it. So each package is compiled at most twice: with the race detector for test-race,
+# and as a release for everything else. ci does not run build, because linking each program takes longer. The linter includes vet. The tools
+# need a separate build, so nightly lints them. Go's cache of test results is not used, because it ignores the programs that tests build and
+# run. The fuzz targets of a package run after its tests, in the same program, because linking another one takes longer than 2,000 inputs.
+# The parts of test run in sequence. In parallel, tests would exceed their limits on two processors.
 ci: export FUZZTIME = 2000x
-# The compiler and the linter take a fifth to a third less processor time if they collect garbage less often. Tests have Go's own settings.
+# The compiler and the linter need a fifth to a third less processor time if they collect garbage less often. Tests use Go's defaults.
 prepare ci: export GOGC = 400
 prepare ci: export GOMEMLIMIT = 3GiB
 ci: export TESTENV = $(if $(RACE),CGO_ENABLED=1 GOFLAGS='$(GOFLAGS) -vet=off $(RACE)',$(PLAIN))
@@ -262,8 +262,8 @@ ci: prepare ## Run all checks that a change must pass
 	$(PLAIN) $(MAKE) lint-modules
 	$(MAKE) -k test test-system
 
-# Downloads mostly wait for the network, and the linter's build for the compiler. To tidy the modules of the tools, go downloads all
-# that the tests of their dependencies import. Nobody imports these modules, so nightly does it.
+# Downloads mostly wait for the network, and the linter's build for the compiler. To tidy the modules of the tools, go would download all
+# imports of the tests of their dependencies. Nobody imports these modules, so nightly tidies them.
 prepare: ## Check that the modules of go.work are tidy, and download all modules, while the linter is built
 	{ $(MAKE) tidy TIDY='$(MODULES)'; \
 		for dir in tools tools/packaging; do GOWORK=off $(GO) list -C $$dir -deps -test ./... >/dev/null; done; } & downloads=$$!; \

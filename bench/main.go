@@ -1,5 +1,5 @@
-// Command bench runs Go benchmarks in rounds, and prints their figures with benchstat. All benchmarks of a package take turns
-// in each round, so that other load on the machine affects all of them alike. README.md explains the figures.
+// Command bench runs Go benchmarks in rounds, and prints their figures with benchstat. In each round, all benchmarks of a package
+// take turns, so that other load on the machine affects all of them alike. README.md explains the figures.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// settings are the flags.
+// settings are the values of the flags.
 type settings struct {
 	pkg, run, benchtime, column, against, out string
 	rounds                                    int
@@ -61,7 +61,7 @@ func (s settings) check() error {
 // build is a compiled package of benchmarks.
 type build struct{ name, program, results string }
 
-// measure runs the rounds and prints the table. A benchmark that fails does not keep the others from running.
+// measure runs the rounds and prints the table. If a benchmark fails, the others still run.
 func (s settings) measure(ctx context.Context) (err error) {
 	if err := os.MkdirAll(s.out, 0o755); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (s settings) measure(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
-	// The benchmarks' stores are in it too, so nothing is left if they are interrupted. A database server may run as another user.
+	// The folder also contains the benchmarks' stores, so that an interrupt leaves none behind. A database server may run as another user.
 	if err := os.Chmod(temp, 0o755); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (s settings) measure(ctx context.Context) (err error) {
 	return nil
 }
 
-// compile builds the benchmarks: with -against first on the code of the other tree.
+// compile builds the benchmarks. With -against, it first builds them with the code of the other tree.
 func (s settings) compile(ctx context.Context, temp string) ([]build, error) {
 	name := filepath.Base(s.pkg)
 	compiled := func(label, workspace string) (build, error) {
@@ -151,7 +151,7 @@ func (s settings) compile(ctx context.Context, temp string) ([]build, error) {
 }
 
 // workspaceOf writes a go.work with the benchmarks of this tree, in which the modules of another tree replace those of this
-// one. Neither tree is written to.
+// tree. It writes to neither tree.
 func workspaceOf(ctx context.Context, pkg, against, temp string) (string, error) {
 	tree := against
 	if _, err := os.Stat(filepath.Join(against, "go.work")); err != nil {
@@ -190,7 +190,7 @@ func workspaceOf(ctx context.Context, pkg, against, temp string) (string, error)
 	return file, errors.Join(err, os.WriteFile(file+".sum", sums, 0o600))
 }
 
-// benchmarks lists the top-level ones.
+// benchmarks returns the names of the top-level benchmarks.
 func (s settings) benchmarks(ctx context.Context, b build) (names []string, err error) {
 	list, err := output(exec.CommandContext(ctx, b.program, "-test.list", "^Benchmark"))
 	for name := range strings.Lines(list) {
@@ -201,7 +201,7 @@ func (s settings) benchmarks(ctx context.Context, b build) (names []string, err 
 	return names, err
 }
 
-// turn runs one benchmark of all, or what of it is to run, and appends its figures to the results.
+// turn runs one of all benchmarks, or its parts that match -run, and appends its figures to the results.
 func (s settings) turn(ctx context.Context, b build, name string, all []string, short bool) (ran bool, err error) {
 	others := slices.DeleteFunc(slices.Clone(all), func(other string) bool { return other == name })
 	cmd := exec.CommandContext(ctx, b.program, "-test.run", "^$", "-test.bench", s.run, "-test.skip", "^("+strings.Join(others, "|")+")$",
@@ -217,7 +217,7 @@ func (s settings) turn(ctx context.Context, b build, name string, all []string, 
 	return strings.Contains(out, "\n"+name), errors.Join(err, writeErr, file.Close())
 }
 
-// table has benchstat compare the columns, or the builds.
+// table compares the columns, or the builds, with benchstat.
 func (s settings) table(ctx context.Context, builds []build) (string, error) {
 	args := []string{"tool", "benchstat"}
 	if s.against == "" {
@@ -231,7 +231,7 @@ func (s settings) table(ctx context.Context, builds []build) (string, error) {
 	return output(exec.CommandContext(ctx, "go", args...))
 }
 
-// output runs a command, and returns its standard output. Its error has what the command printed.
+// output runs a command, and returns its standard output. The error contains all output of the command.
 func output(cmd *exec.Cmd) (string, error) {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

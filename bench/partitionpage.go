@@ -11,12 +11,12 @@ import (
 
 const (
 	partitionDocs = "bench/partition.md"
-	// figuresBegin and figuresEnd enclose the part of the page that is written.
+	// figuresBegin and figuresEnd enclose the generated part of the page.
 	figuresBegin = "<!-- figures: make bench-partition -->\n"
 	figuresEnd   = "<!-- end of figures -->\n"
 )
 
-// pair writes a row of two sides: their rates, the ratio, and the processor time for a message.
+// pair writes a row with the rates of two sides, their ratio, and the processor times per message.
 func (f figures) pair(b *strings.Builder, words, benchmark, other string) {
 	const ours, rate, cpu = "partition", "msgs/s", "cpu-sec/msg"
 	theirRate, ourRate := f.of(benchmark, other, rate).Center, f.of(benchmark, ours, rate).Center

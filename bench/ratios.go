@@ -8,15 +8,15 @@ import (
 	"strconv"
 )
 
-// ratio is one row of [writeRatios]: a bar from 1 to the median, and a line from the least to the most.
+// ratio is a row of [writeRatios]: a bar from 1 to the median, and a line from the least to the most.
 type ratio struct {
 	Name                string
-	Median, Least, Most float64 // over 0
-	Worse               bool    // drawn in the colour of what is worse
+	Median, Least, Most float64 // greater than 0
+	Worse               bool    // drawn in the colour for worse results
 	Text, Note          string  // right of the bar
 }
 
-// Measures of a chart of ratios, in pixels.
+// Dimensions of a chart of ratios, in pixels.
 const (
 	ratioLeft   = 300
 	ratioWidth  = 860
@@ -73,7 +73,7 @@ func box(b *bytes.Buffer, x, y, width, height int, colour string) {
 	fmt.Fprintf(b, `<rect x="%d" y="%d" width="%d" height="%d" fill="%s"/>`+"\n", x, y, width, height, colour)
 }
 
-// ratioScale is the powers of two between which ratios are.
+// ratioScale is the range of ratios, as powers of two.
 type ratioScale struct{ from, to float64 }
 
 func scaleOf(rows []ratio) ratioScale {

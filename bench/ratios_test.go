@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A bar leads from 1 to the median, right for what is better and left for what is worse, and a line from the least to the most.
-// Colours are attributes, which every renderer knows.
+// A bar leads from 1 to the median, to the right if the result is better and to the left if it is worse. A line leads from the
+// least to the most. Colours are attributes, which all renderers support.
 func TestRatios(t *testing.T) {
 	type box struct {
 		X     int    `xml:"x,attr"`

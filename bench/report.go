@@ -30,13 +30,13 @@ var headlines = []struct{ name, words, rival string }{
 	{"Consume/handlers=64", "handlers of 1 ms, 64 at a time (Consume)", "Consume + pool of 64"},
 }
 
-// figures are the values of a benchmark, one for each round, by name, side and unit.
+// figures are the values of benchmarks, one per round, by name, side and unit.
 type figures map[[3]string][]float64
 
-// processors are how many there are, at the end of a name.
+// processors matches the number of processors at the end of a name.
 var processors = regexp.MustCompile(`-\d+$`)
 
-// readFigures reads results. between stands between the name of a benchmark and its side, such as /client=.
+// readFigures reads results. between separates the name of a benchmark from its side, such as /client=.
 func readFigures(path, between string) (figures, error) {
 	all, files := figures{}, benchfmt.Files{Paths: []string{path}}
 	for files.Scan() {
@@ -57,8 +57,8 @@ func (f figures) of(name, client, unit string) benchmath.Summary {
 	return summary(f[[3]string{name, client, unit}])
 }
 
-// ratio divides one client's figure by the other's, round by round: the two ran within seconds of each
-// other, so a machine that gets slower moves both sides of the quotient.
+// ratio divides one client's figure by the other's, round by round. The two ran within seconds of each other,
+// so a machine that becomes slower affects both sides of the quotient.
 func (f figures) ratio(name, over, under, unit string) benchmath.Summary {
 	left, right := f[[3]string{name, over, unit}], f[[3]string{name, under, unit}]
 	var quotients []float64
@@ -72,14 +72,14 @@ func summary(values []float64) benchmath.Summary {
 	if len(values) == 0 {
 		return benchmath.Summary{}
 	}
-	// A sample sorts its values, and the rounds of two clients belong together.
+	// Clone the values: a sample sorts its values, but the rounds of two clients must stay together.
 	return benchmath.AssumeNothing.Summary(benchmath.NewSample(slices.Clone(values), &benchmath.DefaultThresholds), 0.95)
 }
 
 const (
 	ours   = "jetpull"
 	theirs = "nats.go"
-	// bareName is the loop with one ChanSubscribe.
+	// bareName is the name of the loop with one ChanSubscribe.
 	bareName = "ChanSubscribe"
 	timeOf   = "sec/op"
 	cpuOf    = "cpu-sec/op"
@@ -149,7 +149,7 @@ func bold(s string, on bool) string {
 	return s
 }
 
-// times writes a ratio with three digits.
+// times formats a ratio with three digits.
 func times(v float64) string {
 	if v >= 10 {
 		return fmt.Sprintf("%.1f×", v)
@@ -157,7 +157,7 @@ func times(v float64) string {
 	return fmt.Sprintf("%.2f×", v)
 }
 
-// perSecond writes the rate of an operation that takes so long: 5.80k/s.
+// perSecond formats the rate of an operation, given the time that it takes, such as 5.80k/s.
 func perSecond(s benchmath.Summary) string {
 	switch rate := 1 / s.Center; {
 	case rate >= 99_950:
@@ -171,7 +171,7 @@ func perSecond(s benchmath.Summary) string {
 	}
 }
 
-// report writes the chart, and the documents if they are asked for.
+// report writes the chart, and with -docs also the documents.
 func (s settings) report(results, table string) error {
 	f, err := readFigures(results, "/client=")
 	if err != nil {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fetches the files of others that the console and its tests contain, from the npm registry at these versions, and
-# checks the sums of the packages. To move to a new version, change it and its sum, run this, and run the tests.
+# Fetches the third-party files of the console and its tests from the npm registry, at these versions, and checks the
+# hashes of the packages. To upgrade, change the version and its hash, run this script, and run the tests.
 set -euo pipefail
 cd "$(dirname "$0")"
 

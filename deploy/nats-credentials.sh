@@ -1,8 +1,8 @@
 #!/bin/sh
 # Generates the passwords of compose.yaml at the first start, and keeps them afterwards: nats-credentials.sh NATS_DIR BROKER_DIR RELAY_DIR
-# The three NATS servers read NATS_DIR/nats.conf, the brokers BROKER_DIR/broker.cfg, and the relays of compose-relay.yaml
-# RELAY_DIR/relay.cfg. Each of the two systems has an account of its own. To change the passwords, stop all services and delete
-# the three volumes.
+# The three NATS servers read NATS_DIR/nats.conf. The brokers read BROKER_DIR/broker.cfg, and the relays of compose-relay.yaml read
+# RELAY_DIR/relay.cfg. Each of the two systems has its own account. To change the passwords, stop all services and delete the three
+# volumes.
 set -eu
 nats=$1/nats.conf
 broker=$2/broker.cfg

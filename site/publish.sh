@@ -13,7 +13,7 @@ fi
 rm -rf "${pages:?}/$version"
 cp -r out/site/dist "$pages/$version"
 cd "$pages"
-touch .nojekyll # or GitHub would leave out folders that begin with _
+touch .nojekyll # otherwise GitHub omits folders that begin with _
 # The latest release comes first, and main last.
 versions=$( (find . -mindepth 1 -maxdepth 1 -type d -name 'v*' -printf '%f\n' | sort -rV; [ ! -d main ] || echo main) )
 cp "$(head -n 1 <<<"$versions")/llms.txt" llms.txt

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the program of a package's tests with its arguments, in the package's folder, and then each fuzz target of the package for
-# FUZZTIME. It is made for go test -exec.
+# Runs a test binary with its arguments, in the folder of its package, and then each fuzz target of the package for FUZZTIME.
+# Use it with go test -exec.
 set -euo pipefail
 unset GOGC GOMEMLIMIT # ci sets them for the compiler
 "$@"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds golangci-lint into the folder OUT with the linters that .golangci.yml enables, and no others: to compile all 118 and what they
-# import takes a third longer. Upstream lists the linters in one file, which is shortened in a copy of the module.
+# Builds golangci-lint into the folder OUT with only the linters that .golangci.yml enables. Compiling all 118 linters and their imports takes
+# a third longer. Upstream lists the linters in one file. The script shortens this file in a copy of the module.
 set -euo pipefail
 cd "$(dirname "$0")"
 out=$1
@@ -15,7 +15,7 @@ chmod -R u+w "$work/source"
 list=$work/source/pkg/lint/lintersdb/builder_linter.go
 # typecheck, which is always on, is in package golinters.
 enabled="golinters $(sed -n 's/^    - \([a-z]*\)$/\1/p' ../.golangci.yml | tr "\n" " ")"
-# Paragraphs are separated by empty lines: one of them has the imports, and nearly each other one a linter.
+# The file consists of paragraphs, separated by empty lines. One contains the imports, and nearly every other one a linter.
 awk -v enabled=" $enabled" '
 	function wanted(name) { return index(enabled, " " name " ") }
 	BEGIN { RS = ""; ORS = "\n\n" }

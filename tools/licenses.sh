@@ -8,14 +8,14 @@ cd "$(dirname "$0")/.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# Without the workspace: the versions are those of the command's go.mod. The platforms are those of .goreleaser.yaml.
+# Use the versions of the command's go.mod, without the workspace, and the platforms of .goreleaser.yaml.
 export GOWORK=off CGO_ENABLED=0
 go mod vendor -C cmd/jetpull -o "$work/vendor"
 for platform in {linux,darwin,windows}/{amd64,arm64}; do
 	GOOS=${platform%/*} GOARCH=${platform#*/} go list -C cmd/jetpull -deps -f '{{with .Module}}{{.Path}} {{.Version}}{{end}}' .
 done | grep -v '^github.com/jetpull/jetpull[/ ]' | sort -u >"$work/modules"
 
-# Other software is in no module: Go's standard library, and files in folders with the name thirdparty.
+# Go's standard library, and the files in folders with the name thirdparty, do not belong to modules.
 library="Go standard library"
 mkdir "$work/vendor/$library"
 cp "$(go env GOROOT)"/{LICENSE,PATENTS} "$work/vendor/$library"

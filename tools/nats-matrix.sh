@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Tests pull, pins, partitions and the start of the broker against each supported minor version of nats-server, in a copy of the tree whose workspace
-# replaces the module. Run it from the root of the repository; the arguments are versions in place of those below.
+# Tests pull, pins, partitions and the start of the broker against each supported minor version of nats-server. It does this in a copy of the tree whose
+# workspace replaces the server's module. Run it from the root of the repository. Arguments replace the versions below.
 set -euo pipefail
 
 # The newest patch of each minor version that SECURITY.md supports. There is no 2.13.
 versions=(v2.11.17 v2.12.15 v2.14.9 v2.15.2)
 [ $# = 0 ] || versions=("$@")
-# What happens at faults of the server is tested with the version of go.mod alone.
+# Faults of the server are tested only with the version of go.mod.
 faults='^TestConsume(InACluster|OverFaults)$'
 module=github.com/nats-io/nats-server/v2
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Prepares the modules of this repository for a version, and proves that users can install it. Run it from the root of the repository:
 #
-#	tools/release.sh commit v0.1.0	# on a branch of its own: the version, go.mod files that ask for each other at it, and tags
-#	tools/release.sh check v0.1.0	# go install and go get from a module proxy in a folder, made of the tree
+#	tools/release.sh commit v0.1.0	# on a new branch: sets the version, makes the go.mod files require each other at it, and adds tags
+#	tools/release.sh check v0.1.0	# runs go install and go get with a module proxy that is made from the tree
 set -euo pipefail
 sed --version >/dev/null 2>&1 || { echo "release: needs GNU sed, find and cp, as Linux has" >&2; exit 1; }
 
@@ -18,14 +18,14 @@ fail() {
 # modules prints the folders of the modules in go.work.
 modules() { sed -n 's/^\t\(\.\/\)\{0,1\}//p' go.work; }
 
-# replace FILE PATTERN TEXT replaces what matches in the lines of a file.
+# replace FILE PATTERN TEXT replaces the matches of a pattern in the lines of a file.
 replace() {
 	grep -qE "$2" "$1" || fail "$1: no line matches $2"
 	sed -i -E "s|$2|$3|" "$1"
 }
 
-# stamp VERSION writes the version, and the date into the changelog. What was not released belongs to the version then. If the version has a section
-# already, as the first one, that section gets the date, and what was not released stays above it, for users of earlier builds.
+# stamp VERSION writes the version into the files, and dates the changelog: the unreleased changes become the version's section. If the version has a
+# section already, as the first version has, that section gets the date, and unreleased changes stay above it, for users of earlier builds.
 stamp() {
 	local version=${1#v} unreleased='^## \[Unreleased\]$' section
 	section="## [$version]"
@@ -43,7 +43,7 @@ stamp() {
 	fi
 }
 
-# prepare VERSION rewrites the go.mod files: no replace directives, and each other's modules at the version.
+# prepare VERSION rewrites the go.mod files: it removes replace directives, and requires our other modules at the version.
 prepare() {
 	modules | while read -r dir; do
 		sed -i -E "/^replace \(/,/^\)/d; /^replace /d; s|^((require )?\t?$own(/[^ ]+)?) v[^ ]+|\1 $1|" "$dir/go.mod"
@@ -51,7 +51,7 @@ prepare() {
 	done
 }
 
-# tag VERSION commits the go.mod files of a version, and gives each module its tag.
+# tag VERSION commits the go.mod files of a version, and adds a tag for each module.
 tag() {
 	prepare "$1"
 	git commit --quiet --all --message "release: go.mod files of $1, for the tags alone"
@@ -74,15 +74,15 @@ commit() {
 	END
 }
 
-# public prints the packages that users can import: neither commands nor internal, and none of a module for which no promise is made.
+# public prints the packages that users can import. It omits commands, internal packages, and the modules without a promise of compatibility.
 public() {
 	GOWORK= go list -f '{{if and .GoFiles (ne .Name "main")}}{{.ImportPath}}{{end}}' work | grep -vE "/internal(/|\$)|^$own/(test|bench|examples)(/|\$)"
 }
 
-# named FILE prints the modules of ours that a go.mod or go.sum names.
+# named FILE prints our modules that a go.mod or go.sum names.
 named() { grep -oE "(^|[[:space:]])$own(/[^[:space:]]+)?" "$1" | tr -d '[:blank:]' | LC_ALL=C sort -u; }
 
-# use PACKAGE VERSION NEXT makes a module in this folder that imports a package, builds and tests it as its user does, and upgrades it.
+# use PACKAGE VERSION NEXT creates a module in this folder that imports a package, builds and tests it as a user does, and upgrades it.
 use() {
 	printf 'package main\n\nimport _ "%s"\n\nfunc main() {}\n' "$1" >main.go
 	printf 'package main\n\nimport "testing"\n\nfunc TestRuns(*testing.T) { main() }\n' >main_test.go
@@ -93,12 +93,12 @@ use() {
 	go list -deps -f '{{with .Module}}{{.Path}}{{end}}' . | LC_ALL=C sort -u >built
 }
 
-# whitebox matches the modules whose tests see unexported names, so that they cannot be a module of their own. The go.sum of a program that is
-# built of one names the modules that these tests need. Its go.mod does not.
+# whitebox matches the modules whose tests use unexported names and so cannot be in separate modules. The go.sum of a program that uses such a
+# module names the modules that these tests need. Its go.mod does not.
 whitebox="^$own/(broker|relay|feed)\$"
 
-# judge NEXT FOLDER... reports what users' modules name and must not: modules of ours at another version than the next, in go.mod one of which
-# the user's program has no package, and in go.sum one of which no public package is built.
+# judge NEXT FOLDER... reports names that the modules of users must not contain: one of our modules at another version than the next, in go.mod a
+# module of which the user's program has no package, and in go.sum a module of which no public package is built.
 judge() {
 	local next=$1 status=0
 	shift
@@ -119,8 +119,8 @@ judge() {
 	return $status
 }
 
-# check VERSION installs the command, and builds and tests a program on each public package, as a user does: with no checkout, from a proxy, which
-# go makes of a repository with the files of the tree. Each user then upgrades to the next patch version, which has the same code.
+# check VERSION installs the command, and builds and tests a program for each public package, as a user does: without a checkout, from a proxy that
+# go creates from a repository with the files of the tree. Each program then upgrades to the next patch version, which has the same code.
 check() {
 	local version=$1 next=${1%.*}.$((${1##*.} + 1)) failed=() users=() cache packages
 	work=$(mktemp -d)

@@ -1,5 +1,5 @@
 // Package broker measures the webhook broker under load: broadcasts, pushes, workers in three styles, lists at several
-// depths, memory and starts. The broker is a process of its own; load and receivers are in this one. One operation is one
+// depths, memory and starts. The broker is a separate process. Load and receivers are in this one. One operation is one
 // message. See bench/README.md.
 package broker
 
@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// nowhere is the callback of consumers that are not called.
+	// nowhere is the callback URL of consumers that get no callbacks.
 	nowhere = "http://127.0.0.1:9/"
-	// steadyRate and steadyMost are of BenchmarkSteady.
+	// steadyRate and steadyMost are the messages per second and their maximum number in BenchmarkSteady.
 	steadyRate = 100
 	steadyMost = 1_000
-	// pushTimeout bounds the wait for callbacks.
+	// pushTimeout limits the wait for callbacks.
 	pushTimeout = 2 * time.Minute
 	million     = 1_000_000
 )
@@ -39,7 +39,7 @@ func BenchmarkBroadcast(b *testing.B) {
 	})
 }
 
-// BenchmarkPush measures from the first broadcast to the last callback.
+// BenchmarkPush measures the time from the first broadcast to the last callback.
 func BenchmarkPush(b *testing.B) {
 	each(b, "end-to-end", func(b *testing.B, p *process) {
 		done, n := make(chan struct{}), atomic.Int64{}
@@ -55,7 +55,7 @@ func BenchmarkPush(b *testing.B) {
 	})
 }
 
-// BenchmarkSteady broadcasts 100 messages a second and measures from the start of each broadcast to its callback.
+// BenchmarkSteady broadcasts 100 messages per second, and measures the time from the start of each broadcast to its callback.
 func BenchmarkSteady(b *testing.B) {
 	each(b, "rate=100", func(b *testing.B, p *process) {
 		n := min(b.N, steadyMost)
@@ -71,7 +71,7 @@ func BenchmarkSteady(b *testing.B) {
 				close(done)
 			}
 		})
-		idle := make(chan *conn, 16) // enough that none is waited for
+		idle := make(chan *conn, 16) // enough, so that no broadcast waits for a connection
 		for range cap(idle) {
 			idle <- p.dial(b)
 		}
@@ -96,11 +96,11 @@ func BenchmarkSteady(b *testing.B) {
 		child.Check(b, load.Wait())
 		wait(b, done)
 		child.Latency(b, took)
-		b.ReportMetric(0, "ns/op") // is that of the ticker
+		b.ReportMetric(0, "ns/op") // the ticker determines it
 	})
 }
 
-// receive makes a push consumer whose callbacks are given to f.
+// receive creates a push consumer, and calls f for each callback.
 func (p *process) receive(b *testing.B, f func(*http.Request)) {
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { f(r) }))
 	b.Cleanup(srv.Close)
@@ -118,8 +118,8 @@ func wait(b *testing.B, done chan struct{}) {
 	}
 }
 
-// BenchmarkPull has one and eight workers do a job for each message, in three styles: in the original's, which lists jobs
-// and moves each to in flight and then to delivered; with claims; and with claims that are completed by the page.
+// BenchmarkPull measures one and eight workers that complete a job for each message, in three styles: as with the original, they
+// list jobs and move each to in flight and then to delivered; they claim jobs; or they claim jobs and complete them page by page.
 func BenchmarkPull(b *testing.B) {
 	for _, style := range []struct {
 		name string
@@ -150,8 +150,8 @@ func BenchmarkPull(b *testing.B) {
 	}
 }
 
-// BenchmarkBare is the limit of BenchmarkPull with one worker: a handler that appends each body to a file and answers. It
-// syncs the last of the requests of a job.
+// BenchmarkBare is an upper limit for BenchmarkPull with one worker. Its handler appends each body to a file and responds. It
+// syncs the file at the last request of each job.
 func BenchmarkBare(b *testing.B) {
 	for _, requests := range []int{1, 2} {
 		b.Run(fmt.Sprintf("requests=%d/broker=bare", requests), func(b *testing.B) {
@@ -173,7 +173,7 @@ func BenchmarkBare(b *testing.B) {
 	}
 }
 
-// BenchmarkQueuedJobs lists jobs among many, and measures the memory of the broker.
+// BenchmarkQueuedJobs measures lists of jobs among many, and the broker's memory.
 func BenchmarkQueuedJobs(b *testing.B) {
 	for _, depth := range []int{1_000, 50_000} {
 		each(b, fmt.Sprintf("depth=%d", depth), func(b *testing.B, p *process) { p.atDepth(b, depth) })
@@ -194,7 +194,7 @@ func (p *process) atDepth(b *testing.B, depth int) {
 	}
 }
 
-// BenchmarkMillion lists jobs among a million, and starts a broker with them after a stop and after a kill.
+// BenchmarkMillion measures lists of jobs among a million, and the start of a broker with them after a stop and after a kill.
 func BenchmarkMillion(b *testing.B) {
 	if testing.Short() {
 		b.Skip("it takes minutes, and needs no second round")

@@ -25,13 +25,13 @@ import (
 
 const (
 	clusterSize = 3
-	// publishers is how many publish to a stream of a cluster, each a message at a time.
+	// publishers is the number of publishers to a stream of a cluster. Each publishes one message at a time.
 	publishers = 64
-	// leaderTimeout bounds the wait for the leader of a new cluster.
+	// leaderTimeout limits the wait for the leader of a new cluster.
 	leaderTimeout = time.Minute
 )
 
-// serveCluster is three servers in one process, with sync_interval always or the server's default.
+// serveCluster runs three servers in one process, with sync_interval always or the server's default.
 func serveCluster(ctx context.Context, dir, sync string, ready func(urls ...string)) error {
 	var routes []*url.URL
 	var ports []int
@@ -75,7 +75,7 @@ func serveCluster(ctx context.Context, dir, sync string, ready func(urls ...stri
 	return nil
 }
 
-// onCluster runs a benchmark on a cluster that syncs each message, and on one with the default.
+// onCluster runs a benchmark on a cluster that syncs each message, and on one with the server's default.
 func onCluster(b *testing.B, name string, f func(b *testing.B, nats string, js jetstream.JetStream)) {
 	b.Helper()
 	for _, sync := range []string{"default", "always"} {

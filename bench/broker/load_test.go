@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	// token is that of every producer, channel and consumer.
+	// token is the token of all producers, channels and consumers.
 	token = "bench"
-	// connections is how many broadcast.
+	// connections is the number of connections that broadcast.
 	connections   = 32
 	settleTimeout = 2 * time.Minute
 )
@@ -35,17 +35,17 @@ var payload = bytes.Repeat([]byte("x"), 512)
 
 var tokens = http.Header{"X-Broker-Channel-Token": {token}, "X-Broker-Consumer-Token": {token}}
 
-// conn is one connection to a broker, kept alive, with one request at a time. It does no more than HTTP needs: it shares the
-// processors with the broker.
+// conn is a persistent connection to a broker, with one request at a time. It implements only what HTTP needs, because it shares
+// the processors with the broker.
 type conn struct {
 	net.Conn
 	host    string
-	channel string // its path
+	channel string // the channel's path
 	in      *bufio.Reader
 	out     bytes.Buffer
 }
 
-// dial makes a connection that lasts as long as the benchmark.
+// dial opens a connection that is closed at the end of the benchmark.
 func (p *process) dial(b *testing.B) *conn {
 	host := strings.TrimSuffix(strings.TrimPrefix(p.url, "http://"), "/")
 	raw, err := (&net.Dialer{}).DialContext(b.Context(), "tcp", host)
@@ -83,10 +83,10 @@ func (c *conn) expect(want int, method, path string, header http.Header, body []
 	return answer, err
 }
 
-// channel is the path of the channel.
+// channel returns the path of the channel.
 func (p *process) channel() string { return "/channel/" + p.id }
 
-// producer has the headers of a broadcast.
+// producer returns the headers of a broadcast.
 func (p *process) producer() http.Header {
 	return http.Header{
 		"X-Broker-Channel-Token": {token}, "X-Broker-Producer-Id": {p.id}, "X-Broker-Producer-Token": {token},
@@ -98,14 +98,14 @@ func (p *process) consumer(b *testing.B, id, kind, callback string) {
 	p.put(b, p.channel()+"/consumer/"+id, url.Values{"type": {kind}, "callbackUrl": {callback}})
 }
 
-// put registers what has the path.
+// put creates the object at a path.
 func (p *process) put(b *testing.B, path string, form url.Values) {
 	form.Set("token", token)
 	_, err := p.dial(b).expect(http.StatusOK, "PUT", path, http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}, []byte(form.Encode()))
 	child.Check(b, err)
 }
 
-// broadcast sends n messages over all connections and returns the time that each took.
+// broadcast sends n messages over all connections, and returns the time of each.
 func (p *process) broadcast(b *testing.B, n int) []time.Duration {
 	took, producer, next := make([]time.Duration, n), p.producer(), atomic.Int64{}
 	load, ctx := errgroup.WithContext(b.Context())
@@ -130,8 +130,7 @@ func (p *process) broadcast(b *testing.B, n int) []time.Duration {
 	return took
 }
 
-// settle waits until every message that was broadcast is there for its consumers: the original makes their jobs after its
-// answer.
+// settle waits until all broadcast messages have jobs for their consumers. The original creates the jobs after its response.
 func (p *process) settle(b *testing.B) {
 	ctx, cancel := context.WithTimeoutCause(b.Context(), settleTimeout, fmt.Errorf("messages have no jobs %v after the last broadcast", settleTimeout))
 	defer cancel()
@@ -169,7 +168,7 @@ func (c *conn) jobs(method, consumer, query string) ([]queued, error) {
 	return list.Result, json.Unmarshal(answer, &list)
 }
 
-// transition asks for a state, and returns whether that was accepted or refused.
+// transition requests a state of a job, and reports whether the broker accepted it.
 func (c *conn) transition(job queued, state string) (accepted bool, err error) {
 	body := `{"NextState":"` + state + `","ClaimToken":"` + job.ClaimToken + `"}`
 	path := c.channel + "/consumer/k/job/" + job.ID
@@ -185,10 +184,10 @@ func (c *conn) transition(job queued, state string) (accepted bool, err error) {
 	return false, fmt.Errorf("POST %s: status %d: %s", path, status, answer)
 }
 
-// worker does one page of the jobs of consumer k, and returns how many there were and how many of them it could start.
+// worker handles a page of the jobs of consumer k. It returns the number of listed jobs, and of those that it could start.
 type worker func(c *conn) (listed, started int, err error)
 
-// workAll does pages until there is nothing left.
+// workAll handles pages until no jobs are left.
 func (c *conn) workAll(one worker, started *atomic.Int64) error {
 	for {
 		listed, n, err := one(c)
@@ -199,9 +198,9 @@ func (c *conn) workAll(one worker, started *atomic.Int64) error {
 	}
 }
 
-// workListed does a page in the original's way: list, then in flight and delivered for each, one after the other. With
-// several workers a job may be another's by then. A worker learns that only if the other has completed it: then it is
-// refused, and goes on to the next.
+// workListed handles a page as with the original. It lists jobs, and moves each in turn to in flight and to delivered. With
+// several workers, another one may have taken a job by then. The worker notices this only if the other has completed the job:
+// its request is then refused, and it continues with the next job.
 func workListed(c *conn) (listed, started int, err error) {
 	jobs, err := c.jobs("GET", "k", "/queued-jobs?limit=100")
 	for _, j := range jobs {
@@ -233,7 +232,7 @@ func workClaimed(c *conn) (listed, started int, err error) {
 	return len(jobs), started, err
 }
 
-// workPaged claims a page and completes it in one request.
+// workPaged claims a page, and completes all of its jobs in one request.
 func workPaged(c *conn) (listed, started int, err error) {
 	jobs, err := c.jobs("POST", "k", "/claim?limit=100")
 	if err != nil || len(jobs) == 0 {

@@ -23,9 +23,9 @@ const (
 	stopTimeout = 20 * time.Second
 	// unsynced is the path of the bare handler's requests that it answers without a sync.
 	unsynced = "/unsynced"
-	// besideEnv names the address of a running broker with the same contract (the original, or another build), such as
-	// http://127.0.0.1:8080. It gets the same load in the same rounds. It has to have an empty store: each benchmark
-	// registers a producer and a channel of its own, and leaves what it stored.
+	// besideEnv is the variable with the URL of a running broker with the same contract (the original, or another build),
+	// such as http://127.0.0.1:8080. It gets the same load in the same rounds. Its store must be empty. Each benchmark
+	// registers its own producer and channel, and does not delete what it stored.
 	besideEnv = "JETPULL_BENCH_BESIDE"
 )
 
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve is the broker, the bare handler, or a cluster of three servers.
+// serve runs the broker, the bare handler, or a cluster of three servers.
 func serve(ctx context.Context, args []string, ready func(urls ...string)) error {
 	kind, dir, sync := args[0], args[1], args[2]
 	switch kind {
@@ -61,7 +61,7 @@ func serve(ctx context.Context, args []string, ready func(urls ...string)) error
 	return errors.Join(err, n.Stop(stopping))
 }
 
-// serveBare appends each body to a file, syncs it and answers: no answer to one connection that means "on disk" comes sooner.
+// serveBare appends each body to a file, syncs it and responds. On one connection, no response that means "on disk" can be faster.
 func serveBare(ctx context.Context, dir string, ready func(urls ...string)) error {
 	file, err := os.Create(filepath.Join(dir, "bare"))
 	if err != nil {
@@ -97,7 +97,7 @@ func serveBare(ctx context.Context, dir string, ready func(urls ...string)) erro
 
 // process is a broker under load.
 type process struct {
-	child *child.Process // nil if somebody else started it
+	child *child.Process // nil if the benchmark did not start it
 	url   string
 	id    string // of its producer and its channel
 }
@@ -112,7 +112,7 @@ func start(b *testing.B, kind, sync string, nats ...string) *process {
 	return &process{child: c, url: c.URLs[0]}
 }
 
-// register makes a producer and a channel.
+// register creates a producer and a channel.
 func (p *process) register(b *testing.B) {
 	b.Helper()
 	p.id = "bench" + strconv.FormatInt(time.Now().UnixNano(), 36)
@@ -120,7 +120,7 @@ func (p *process) register(b *testing.B) {
 	p.put(b, p.channel(), url.Values{})
 }
 
-// each runs a benchmark with each sync setting, and at the broker beside, if there is one.
+// each runs a benchmark with each sync setting, and on the broker of besideEnv, if there is one.
 func each(b *testing.B, name string, f func(*testing.B, *process)) {
 	b.Helper()
 	for _, sync := range []string{"always", "2m"} {

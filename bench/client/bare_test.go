@@ -7,8 +7,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// bareReader is the least that a program can do on nats.go's connection: one inbox and one channel for all of its pulls, which it
-// publishes by hand, as it does its acks. No client on this connection reads with less.
+// bareReader does the minimum on nats.go's connection. It has one inbox and one channel for all of its pulls, and publishes pulls
+// and acks itself. No client on this connection can read messages with less work.
 type bareReader struct {
 	round    *round
 	inbox    string
@@ -23,7 +23,7 @@ func newBareReader(r *round, most int) (*bareReader, error) {
 	return b, err
 }
 
-// pull asks for n messages. Without an expiry the server would refuse the request where others wait.
+// pull requests n messages. Without an expiry, the server would refuse the request while others wait.
 func (b *bareReader) pull(n int) error {
 	subject := "$JS.API.CONSUMER.MSG.NEXT." + b.round.stream + "." + consumerName
 	return b.round.js.Conn().PublishRequest(subject, b.inbox, fmt.Appendf(nil, `{"batch":%d,"no_wait":true,"expires":30000000000}`, n))
@@ -68,7 +68,7 @@ func (b *bareReader) ack(m *nats.Msg) error {
 	return b.round.js.Conn().Publish(m.Reply, []byte("+ACK"))
 }
 
-// bareNext gives each goroutine a reader of its own.
+// bareNext gives each goroutine its own reader.
 func bareNext(goroutines int) work {
 	return func(ctx context.Context, r *round) error {
 		idle := make(chan *bareReader, goroutines)

@@ -1,5 +1,5 @@
-// Package client compares this library with nats.go: the same messages, the same consumer, one server, in turn. One
-// operation of a benchmark is one message. See bench/README.md.
+// Package client compares this library with nats.go. Both read the same messages with the same consumer from one server, in turn.
+// One operation of a benchmark is one message. See bench/README.md.
 package client
 
 import (
@@ -23,7 +23,7 @@ var (
 	acksNone = jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}
 	// acksHeld has no limit: all messages of a round are held before the first is acknowledged.
 	acksHeld = jetstream.ConsumerConfig{MaxAckPending: -1}
-	// onLinks is each link by the name of its sub-benchmark.
+	// onLinks are the links, with the names of their sub-benchmarks.
 	onLinks = []struct {
 		name string
 		load workload
@@ -36,7 +36,7 @@ type contender struct {
 	run  work
 }
 
-// compare runs the clients, nats.go first: benchstat shows each of the others beside the first.
+// compare runs the clients, nats.go first, because benchstat compares the others with the first.
 func compare(b *testing.B, name string, w workload, theirs, ours work, others ...contender) {
 	b.Helper()
 	b.Run(name, func(b *testing.B) {
@@ -69,8 +69,8 @@ func BenchmarkFetch(b *testing.B) {
 	}
 }
 
-// BenchmarkConfirmAcks compares ConfirmAcks of 100 messages with DoubleAck of each. The messages are fetched before the
-// clock starts.
+// BenchmarkConfirmAcks compares ConfirmAcks for 100 messages with DoubleAck for each. The messages are fetched before the clock
+// starts.
 func BenchmarkConfirmAcks(b *testing.B) {
 	for _, on := range onLinks {
 		on.load.config = acksHeld
@@ -106,8 +106,8 @@ func BenchmarkMessages(b *testing.B) {
 	}
 }
 
-// BenchmarkSlowHandler counts how often a handler of 20 ms is called for 300 messages where AckWait is 1 s. The round ends
-// when the client has handled all that it has read, duplicates included.
+// BenchmarkSlowHandler counts how often a handler of 20 ms is called for 300 messages if AckWait is 1 s. The round ends
+// when the client has handled all messages that it has read, including duplicates.
 func BenchmarkSlowHandler(b *testing.B) {
 	if testing.Short() {
 		b.Skip("it counts, and needs no second round")

@@ -58,7 +58,7 @@ func TestConfirmHoldsMoreThanTheDefault(t *testing.T) {
 	}
 }
 
-// TestACheatFails plays rounds with clients that do not do the work. Each is caught by the check of its round.
+// TestACheatFails plays rounds with clients that skip work. The check of each round detects that.
 func TestACheatFails(t *testing.T) {
 	t.Parallel()
 	read := func(ack, twice bool, n int) work {
@@ -144,14 +144,14 @@ func TestMarkDoesNotAllocate(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() { r.mark(payload) }))
 }
 
-// TestServerEndsWithItsParent ends a process that has started a server, and finds its store removed.
+// TestServerEndsWithItsParent ends a process that started a server, and checks that the server's store is removed.
 func TestServerEndsWithItsParent(t *testing.T) {
 	dir := t.TempDir()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), self, "-test.run", "^TestSlowLinkDelaysBothWays$")
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
-	out, err := cmd.CombinedOutput() // returns when the server, too, has closed its standard error
+	out, err := cmd.CombinedOutput() // also waits until the server has closed its standard error
 	require.NoError(t, err, "%s", out)
 	assert.True(t, strings.Contains(string(out), "PASS"), "%s", out)
 	left, err := os.ReadDir(dir)

@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	idleConsumes = 1_000 // on one stream a server takes no more, unless its configuration says so
-	// idleTime is longer than the expiry of pulls (30 s in nats.go), so that the renewal of pulls is in the figures.
+	idleConsumes = 1_000 // the server's default limit for one stream
+	// idleTime is longer than the expiry of pulls (30 s in nats.go), so that the figures include the renewal of pulls.
 	idleTime         = 35 * time.Second
-	idleSteady       = 100 * time.Millisecond // goroutine count unchanged for so long means set-up is over
+	idleSteady       = 100 * time.Millisecond // the interval of checks whether the number of goroutines still changes
 	idleSteadyChecks = 5
 )
 
-// BenchmarkIdle measures what Consumes with nothing to do cost, on one connection, each on a consumer of its own: heap of
-// one, and processor time and received frames of all.
+// BenchmarkIdle measures the cost of idle Consumes on one connection, each with its own consumer: the heap of one, and the
+// processor time and received frames of all.
 func BenchmarkIdle(b *testing.B) {
 	if testing.Short() {
 		b.Skip("it takes 35 s for each client, and needs no second round")
@@ -61,12 +61,12 @@ func BenchmarkIdle(b *testing.B) {
 			b.ReportMetric(float64(js.Conn().Stats().InMsgs-received)/seconds, "frames-received/s")
 			after := footprint()
 			b.ReportMetric(float64(after-before)/idleConsumes, "heap-B/consume")
-			b.ReportMetric(0, "ns/op") // says nothing
+			b.ReportMetric(0, "ns/op") // meaningless
 		})
 	}
 }
 
-// footprint returns the live heap once the process's goroutines are steady.
+// footprint returns the size of the live heap when the number of goroutines is steady.
 func footprint() int64 {
 	steadyGoroutines()
 	runtime.GC()
@@ -76,7 +76,7 @@ func footprint() int64 {
 	return int64(stats.HeapAlloc)
 }
 
-// steadyGoroutines waits until no goroutine starts or ends any more.
+// steadyGoroutines waits until the number of goroutines no longer changes.
 func steadyGoroutines() {
 	tick := time.NewTicker(idleSteady)
 	defer tick.Stop()

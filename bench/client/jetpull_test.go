@@ -18,14 +18,14 @@ const (
 	closeTimeout = 10 * time.Second
 )
 
-// subscribed runs work with a subscription to the round's consumer and closes it. Every option has its default.
+// subscribed runs work with a Subscription to the round's consumer, and closes it. All options have their defaults.
 func subscribed(ctx context.Context, r *round, work func(*jetpull.Subscription) error) error {
 	sub, err := jetpull.Subscribe(ctx, r.js, r.stream, consumerName)
 	if err != nil {
 		return err
 	}
 	err = work(sub)
-	// The subscription is closed also where the round was ended early.
+	// Close the Subscription even if the round ended early.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	return errors.Join(err, sub.Close(ctx))
@@ -65,7 +65,7 @@ func oursAckNext(ctx context.Context, r *round) error {
 	})
 }
 
-// oursFetched fetches all messages in batches and has each handled.
+// oursFetched fetches all messages in batches, and calls handle for each.
 func oursFetched(ctx context.Context, r *round, sub *jetpull.Subscription, batch int, handle func(*jetpull.Msg) error) error {
 	for left := r.n; left > 0; {
 		msgs, err := sub.Fetch(ctx, min(batch, left))
@@ -115,8 +115,8 @@ func oursConfirm(ctx context.Context, r *round) error {
 	})
 }
 
-// consuming runs Consume until stop is called, which returns how it ended. The context it returns ends with Consume, so that
-// nothing waits for messages when nothing reads them.
+// consuming runs Consume until stop is called. stop returns the error of Consume. running ends with Consume, so that nothing
+// waits for messages when no goroutine reads them.
 func consuming(
 	ctx context.Context, sub *jetpull.Subscription, h jetpull.Handler, opts ...jetpull.ConsumeOption,
 ) (running context.Context, stop func() error) {
@@ -133,8 +133,8 @@ func consuming(
 	}
 }
 
-// oursHandled stops the clock after the drain, so that acks that are sent late or for many messages at once are in the time
-// as much as any.
+// oursHandled stops the clock after the drain, so that the time also includes acks that are sent late, or for many messages at
+// once.
 func oursHandled(ctx context.Context, r *round, slow time.Duration, opts ...jetpull.ConsumeOption) error {
 	return subscribed(ctx, r, func(sub *jetpull.Subscription) error {
 		r.start()
@@ -207,7 +207,7 @@ func oursIdle(ctx context.Context, js jetstream.JetStream, stream, consumer stri
 	return func() error { return errors.Join(stop(), sub.Close(ctx)) }, nil
 }
 
-// oursLimited is oursPool with a limit that is never reached.
+// oursLimited is like oursPool, but with a limit that is never reached.
 func oursLimited(ctx context.Context, r *round) error {
 	kv, err := r.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "BENCH_LIMITS"})
 	if err != nil {

@@ -33,7 +33,7 @@ func natsNext(goroutines int) work {
 	}
 }
 
-// natsFetched fetches all messages in batches and has each handled.
+// natsFetched fetches all messages in batches, and calls handle for each.
 func natsFetched(ctx context.Context, r *round, c jetstream.Consumer, batch int, handle func(jetstream.Msg) error) error {
 	for left := r.n; left > 0 && ctx.Err() == nil; {
 		result, err := c.Fetch(min(batch, left))
@@ -86,7 +86,7 @@ func natsDoubleAck(ctx context.Context, r *round) error {
 	})
 }
 
-// natsHandled runs Consume of nats.go until every message was received, and after it what is not in the time.
+// natsHandled runs Consume of nats.go until all messages are received. Then it stops the clock and calls after.
 func natsHandled(ctx context.Context, r *round, handle func(jetstream.Msg), after func(jetstream.Consumer) error) error {
 	return consumed(ctx, r, func(c jetstream.Consumer) error {
 		r.start()
@@ -118,7 +118,7 @@ func natsConsume(ctx context.Context, r *round) error {
 	}, nothing)
 }
 
-// natsPool is what a user of nats.go writes to run handlers side by side.
+// natsPool runs handlers concurrently, as a user of nats.go would.
 func natsPool(ctx context.Context, r *round) error {
 	var workers sync.WaitGroup
 	queue := make(chan jetstream.Msg)
@@ -151,7 +151,7 @@ func natsSlowHandler(ctx context.Context, r *round) error {
 	return natsHandled(ctx, r, func(m jetstream.Msg) {
 		time.Sleep(slowHandlerTime)
 		r.receive(m.Data())
-		_ = m.Ack() // a lost ack is redelivered and counted
+		_ = m.Ack() // if the ack is lost, the message is redelivered and counted
 	}, func(c jetstream.Consumer) error { return r.quiet(ctx, c) })
 }
 

@@ -26,24 +26,24 @@ const (
 	defaultSettle = 20 * time.Second
 )
 
-// workload is the same for both clients.
+// workload configures the rounds of all clients.
 type workload struct {
-	slow       bool                     // over the slow link
-	config     jetstream.ConsumerConfig // of the consumer that each round creates
-	duplicates bool                     // allowed, and counted
+	slow       bool                     // use the slow link
+	config     jetstream.ConsumerConfig // the consumer that each round creates
+	duplicates bool                     // allow and count duplicates
 	settle     time.Duration            // how long the server may take for the last acks; 0: 20 s
 }
 
-// work is how a client reads a round: set-up, round.start, the work itself, round.stop, clean-up.
+// work reads a round with a client: set-up, round.start, the work itself, round.stop, clean-up.
 type work func(ctx context.Context, r *round) error
 
-// clock is what a round needs of a testing.B.
+// clock contains the methods of testing.B that a round needs.
 type clock interface {
 	ResetTimer()
 	StopTimer()
 }
 
-// round is n messages that one client reads, with a connection, a stream and a consumer that no other round had.
+// round is a set of n messages that one client reads, with a new connection, stream and consumer.
 type round struct {
 	n      int
 	stream string
@@ -52,14 +52,14 @@ type round struct {
 	clock    clock
 	given    atomic.Int64
 	receipts *receipts
-	cpu      time.Duration // of this process, from start to stop
+	cpu      time.Duration // processor time of this process, from start to stop
 }
 
 var rounds atomic.Int64
 
-// play has a client read n messages, and checks that it received and acknowledged each of them.
+// play lets a client read n messages, and checks that it received and acknowledged each of them.
 func play(ctx context.Context, c clock, n int, w workload, run work) (_ *round, err error) {
-	// The context has no deadline, as a program's own has none that runs all day; a timer ends the round.
+	// The context has no deadline, as in a program that runs all day. A timer ends the round.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watchdog := time.AfterFunc(roundTimeout, func() { cancel(fmt.Errorf("round not done after %v", roundTimeout)) })
@@ -75,7 +75,7 @@ func play(ctx context.Context, c clock, n int, w workload, run work) (_ *round, 
 	if _, err := server.admin.CreateConsumer(ctx, r.stream, w.config); err != nil {
 		return nil, err
 	}
-	// An asynchronous error, such as a slow consumer, fails the round: it would mean lost messages.
+	// An asynchronous error, such as a slow consumer, fails the round, because it would mean lost messages.
 	r.js, err = server.connect(w.slow, nats.NoReconnect(),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { cancel(err) }))
 	if err != nil {
@@ -91,14 +91,14 @@ func play(ctx context.Context, c clock, n int, w workload, run work) (_ *round, 
 	return r, r.verify(ctx, w)
 }
 
-// start starts the clock. The garbage of the set-up is collected before.
+// start collects the garbage of the set-up, and starts the clock.
 func (r *round) start() {
 	runtime.GC()
 	r.cpu = -child.OwnCPU()
 	r.clock.ResetTimer()
 }
 
-// stop stops the clock when the server has read all that was sent: an ack in a buffer is not work done.
+// stop stops the clock when the server has read everything that was sent, because an ack in a buffer is unfinished work.
 func (r *round) stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
@@ -111,7 +111,7 @@ func (r *round) stop(ctx context.Context) error {
 	return nil
 }
 
-// wait blocks until every message was received or the round ends.
+// wait waits until all messages are received, or the round ends.
 func (r *round) wait(ctx context.Context) error {
 	select {
 	case <-r.receipts.done:
@@ -125,7 +125,7 @@ func (r *round) consumer(ctx context.Context) (jetstream.Consumer, error) {
 	return r.js.Consumer(ctx, r.stream, consumerName)
 }
 
-// verify waits until the server has nothing pending and no message unacknowledged, and checks how often it delivered.
+// verify waits until the server has no pending and no unacknowledged messages, and checks the number of deliveries.
 func (r *round) verify(ctx context.Context, w workload) error {
 	settle := w.settle
 	if settle == 0 {
@@ -156,8 +156,7 @@ func (r *round) verify(ctx context.Context, w workload) error {
 	}
 }
 
-// quiet waits until the server has nothing to deliver and no message unacknowledged, and no handler was called for
-// quietTime.
+// quiet waits until the server has no pending and no unacknowledged messages, and no handler was called for quietTime.
 func (r *round) quiet(ctx context.Context, c jetstream.Consumer) error {
 	tick := time.NewTicker(quietTime / 10)
 	defer tick.Stop()
@@ -179,8 +178,8 @@ func (r *round) quiet(ctx context.Context, c jetstream.Consumer) error {
 	return nil
 }
 
-// onGoroutines runs step on n goroutines, once for each message of the round. The first error ends all. No step asks for a
-// message that is not there, so none waits out an expiry at the end.
+// onGoroutines runs step on n goroutines, once for each message of the round. The first error ends all. There is a message for
+// each step, so no step waits for an expiry at the end.
 func (r *round) onGoroutines(ctx context.Context, n int, step func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -202,18 +201,18 @@ func (r *round) onGoroutines(ctx context.Context, n int, step func(context.Conte
 	return r.stop(ctx)
 }
 
-// receive takes the payload of a message that reached the user's code.
+// receive records a message that reached the user's code, by its payload.
 func (r *round) receive(payload []byte) { r.receipts.mark(payload) }
 
-// receipts records which messages of a round arrived and how often. The index is in the payload, so that a check costs both
-// clients the same few nanoseconds and no allocation. Safe for concurrent use.
+// receipts records which messages of a round arrived and how often. The index of a message is in its payload, so that a check
+// costs both clients the same few nanoseconds and no allocation. receipts is safe for concurrent use.
 type receipts struct {
 	n          int
 	words      []atomic.Uint64
 	got        atomic.Int64
 	duplicates atomic.Int64
 	foreign    atomic.Int64
-	done       chan struct{} // closed when all have arrived
+	done       chan struct{} // closed when all messages have arrived
 }
 
 func newReceipts(n int) *receipts {
@@ -241,7 +240,7 @@ func (r *receipts) mark(payload []byte) {
 
 func (r *receipts) calls() int { return int(r.got.Load() + r.duplicates.Load()) }
 
-// check returns an error unless every message of the round was received, exactly once if once is set.
+// check returns an error unless every message of the round was received. If once is true, each must be received exactly once.
 func (r *receipts) check(once bool) error {
 	got, dup, foreign := r.got.Load(), r.duplicates.Load(), r.foreign.Load()
 	switch {

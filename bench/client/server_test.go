@@ -17,10 +17,10 @@ import (
 	"github.com/jetpull/jetpull/natsembed"
 )
 
-// slowLinkDelay is the one-way latency of the slow link: 5 ms there and back.
+// slowLinkDelay is the one-way latency of the slow link. A round trip takes 5 ms.
 const slowLinkDelay = 2500 * time.Microsecond
 
-// system is the server, and an administrator's connection to it.
+// system is the server and an administrator's connection.
 type system struct {
 	process *child.Process
 	dir     string
@@ -44,8 +44,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// serve runs a nats-server with a file store and default settings, and a proxy that delays: the work of both is not in the
-// figures of the measuring process.
+// serve runs a nats-server with a file store and default settings, and a proxy that adds latency. The figures of the measuring
+// process do not include their work.
 func serve(ctx context.Context, args []string, ready func(urls ...string)) error {
 	srv, err := natsembed.Start(ctx, natsembed.Options{Dir: args[0], Name: "bench"})
 	if err != nil {
@@ -63,7 +63,7 @@ func serve(ctx context.Context, args []string, ready func(urls ...string)) error
 	return nil
 }
 
-// start starts the server with a store in the temporary folder, which should be on a disk.
+// start starts the server with a store in the system's temporary folder, which should be on a disk.
 func (s *system) start() (err error) {
 	if s.dir, err = os.MkdirTemp("", "jetpull-bench-"); err != nil {
 		return err
@@ -74,7 +74,7 @@ func (s *system) start() (err error) {
 	if s.admin, err = s.connect(false); err != nil {
 		return err
 	}
-	// After the last stream's end the server removes the folder of all streams, perhaps while it stores the first file of the next one.
+	// When the last stream is deleted, the server removes the folder of all streams, perhaps while it stores the first file of the next stream.
 	_, err = s.admin.CreateStream(context.Background(), jetstream.StreamConfig{Name: "STAYS"})
 	return err
 }
@@ -84,7 +84,7 @@ func (s *system) stop() error {
 	return errors.Join(s.process.Stop(), os.RemoveAll(s.dir))
 }
 
-// connect makes a connection, over the slow link or not.
+// connect opens a connection, over the slow link if slow is true.
 func (s *system) connect(slow bool, opts ...nats.Option) (jetstream.JetStream, error) {
 	url := s.process.URLs[0]
 	if slow {
@@ -102,7 +102,7 @@ const (
 	publishBurst = 4_000
 )
 
-// fill creates a stream of n messages. Each has its index at the start of the payload.
+// fill creates a stream with n messages. The payload of each begins with its index.
 func (s *system) fill(ctx context.Context, stream string, n int) error {
 	if _, err := s.admin.CreateStream(ctx, jetstream.StreamConfig{Name: stream, Subjects: []string{stream}}); err != nil {
 		return fmt.Errorf("create stream %s: %w", stream, err)

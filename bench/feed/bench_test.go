@@ -1,7 +1,7 @@
 // Package bench measures the feed on PostgreSQL and SQLite, beside River and a plain SKIP LOCKED loop: the rate of the whole
-// engine, in one partition and in many; from Insert to the handler; how long a gate takes to open, and another watcher to
-// take over; how watchers share partitions; what an idle watcher asks, and what completed items cost. One operation is one
-// item. See bench/README.md.
+// engine, in one partition and in many; the times from Insert to the handler, until a gate opens, and until another watcher
+// takes over; the distribution of partitions among watchers; the queries of an idle watcher; and the cost of completed items.
+// One operation is one item. See bench/README.md.
 package bench
 
 import (
@@ -30,7 +30,7 @@ const (
 	manyPartitions   = 1000
 	bulkConcurrency  = 4000
 	shapeConcurrency = 64
-	fillMost         = 100_000 // items of one Insert
+	fillMost         = 100_000 // maximum number of items per Insert
 	latencies        = 300
 	fanIn            = 10_000
 )
@@ -45,7 +45,7 @@ var server = sync.OnceValues(func() (*pgtest.Server, error) {
 var started *pgtest.Server
 
 func TestMain(m *testing.M) {
-	// The server is in a process group of its own, so an interrupt does not reach it.
+	// The server has its own process group, so an interrupt does not reach it.
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt)
 	go func() {
@@ -69,7 +69,7 @@ func check(b *testing.B, err error) {
 	}
 }
 
-// rate stops the clock and reports items per second in place of the time of one.
+// rate stops the clock, and reports items per second instead of the time per item.
 func rate(b *testing.B) {
 	b.Helper()
 	b.StopTimer()
@@ -77,7 +77,7 @@ func rate(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// only reports a figure in place of the time of an item.
+// only reports a figure instead of the time per item.
 func only(b *testing.B, v float64, unit string) {
 	b.Helper()
 	b.ReportMetric(v, unit)
@@ -92,8 +92,8 @@ func quantiles(b *testing.B, took []time.Duration) {
 	only(b, float64(took[len(took)*99/100]), "p99-ns")
 }
 
-// tried reports whether this is the one operation that the testing package tries first, or a later round: long benchmarks
-// measure nothing then.
+// tried reports whether this is the single operation that the testing package tries first. Long benchmarks skip it, and also
+// all rounds after the first.
 func tried(b *testing.B) bool {
 	if testing.Short() {
 		b.Skip("it takes long, and needs no second round")
@@ -122,7 +122,7 @@ func open(b *testing.B, dsn string) *feed.Store {
 	return s
 }
 
-// connect opens a database for statements of the benchmark's own.
+// connect opens a database for the benchmark's own statements.
 func connect(b *testing.B, dsn string) *sql.DB {
 	b.Helper()
 	db, err := sql.Open("pgx", dsn)
@@ -160,7 +160,7 @@ func watch(ctx context.Context, s *feed.Store, p feed.ProcessorFunc, opts ...fee
 	}
 }
 
-// fill creates partitions with n items in all.
+// fill creates partitions with n items in total.
 func fill(b *testing.B, s *feed.Store, n, partitions int) {
 	b.Helper()
 	for p := range partitions {
@@ -177,7 +177,7 @@ func fill(b *testing.B, s *feed.Store, n, partitions int) {
 	}
 }
 
-// drain runs a watcher until it has processed n items and saved the last of them.
+// drain runs a watcher until it has processed n items and saved the last result.
 func drain(b *testing.B, s *feed.Store, n, concurrency int, opts ...feed.WatcherOption) {
 	b.Helper()
 	var handled atomic.Int64
@@ -192,7 +192,7 @@ func drain(b *testing.B, s *feed.Store, n, concurrency int, opts ...feed.Watcher
 	check(b, stop())
 }
 
-// BenchmarkItems works off no-op items, by a watcher, by River with its own benchmark's settings, and by a plain loop.
+// BenchmarkItems processes no-op items with a watcher, with River and the settings of its own benchmark, and with a plain loop.
 func BenchmarkItems(b *testing.B) {
 	onEach(b, "partitions=100", func(b *testing.B, s *feed.Store) {
 		fill(b, s, b.N, partitions)
@@ -206,7 +206,7 @@ func BenchmarkItems(b *testing.B) {
 	b.Run("partitions=100/on=skip-locked", skipLocked)
 }
 
-// BenchmarkShapes works off items in one partition and in many, with the default Concurrency.
+// BenchmarkShapes processes items in one partition and in many, with the default Concurrency.
 func BenchmarkShapes(b *testing.B) {
 	for _, partitions := range []int{1, manyPartitions} {
 		onEach(b, fmt.Sprintf("partitions=%d", partitions), func(b *testing.B, s *feed.Store) {
@@ -218,7 +218,7 @@ func BenchmarkShapes(b *testing.B) {
 	}
 }
 
-// BenchmarkLimits is BenchmarkItems and BenchmarkShapes without a limit, and with one that is never reached.
+// BenchmarkLimits runs BenchmarkItems and BenchmarkShapes without a limit, and with a limit that is never reached.
 func BenchmarkLimits(b *testing.B) {
 	for _, concurrency := range []int{shapeConcurrency, bulkConcurrency} {
 		for name, limits := range map[string][]feed.Limit{"none": nil, "unreached": {{Concurrency: 100_000, Rate: 10_000_000, Per: time.Second}}} {
@@ -232,8 +232,8 @@ func BenchmarkLimits(b *testing.B) {
 	}
 }
 
-// BenchmarkFairness measures from the insertion of ten items into a new partition to the end of each, while one watcher works off another
-// partition with an item for each operation: 100,000 with -benchtime 100000x.
+// BenchmarkFairness measures the time from the insertion of ten items into a new partition to the end of each, while one watcher processes
+// another partition with an item per operation: 100,000 with -benchtime 100000x.
 func BenchmarkFairness(b *testing.B) {
 	onEach(b, "items=10", func(b *testing.B, s *feed.Store) {
 		if tried(b) {
@@ -265,8 +265,8 @@ func BenchmarkFairness(b *testing.B) {
 	})
 }
 
-// BenchmarkInsert measures from the call of Insert to the handler. It inserts single items, each after the one before was
-// handled.
+// BenchmarkInsert measures the time from the call of Insert to the handler. It inserts single items, each after the previous
+// one was handled.
 func BenchmarkInsert(b *testing.B) {
 	onEach(b, "to=handler", func(b *testing.B, s *feed.Store) {
 		fill(b, s, 0, 1)
@@ -286,7 +286,7 @@ func BenchmarkInsert(b *testing.B) {
 	})
 }
 
-// BenchmarkFanIn measures from the end of the last handler below a gate to the begin of the first at it.
+// BenchmarkFanIn measures the time from the end of the last handler below a gate to the start of the first handler at the gate.
 func BenchmarkFanIn(b *testing.B) {
 	onEach(b, fmt.Sprintf("items=%d", fanIn), func(b *testing.B, s *feed.Store) {
 		var mu sync.Mutex

@@ -19,7 +19,7 @@ type riverArgs struct {
 	Num int `json:"num"`
 }
 
-// Kind names the jobs.
+// Kind returns the name of the jobs.
 func (riverArgs) Kind() string { return "benchmark" }
 
 type riverWorker struct {
@@ -29,8 +29,8 @@ type riverWorker struct {
 // Work does nothing.
 func (*riverWorker) Work(context.Context, *riverqueue.Job[riverArgs]) error { return nil }
 
-// river works off jobs that were inserted before, with the settings of River's own benchmark, and counts by subscription
-// from the start to the last completion, as that does.
+// river processes inserted jobs with the settings of River's own benchmark. Like that benchmark, it counts completions with a
+// subscription, from the start to the last one.
 func river(b *testing.B, workers int) {
 	ctx := b.Context()
 	pool, err := pgxpool.New(ctx, database(b, postgres))
@@ -68,7 +68,7 @@ func river(b *testing.B, workers int) {
 	check(b, client.Stop(ctx))
 }
 
-// skipLocked is what a queue without partitions, leases, gates and retries does.
+// skipLocked is a queue without partitions, leases, gates and retries.
 func skipLocked(b *testing.B) {
 	const loops, batch = 16, 100
 	db := connect(b, database(b, postgres))

@@ -10,7 +10,7 @@ import (
 	"github.com/jetpull/jetpull/feed"
 )
 
-// BenchmarkSizes inserts items with much data one by one, and works them off.
+// BenchmarkSizes inserts items with much data one by one, and processes them.
 func BenchmarkSizes(b *testing.B) {
 	for _, size := range []int{1 << 20, 50 << 20} {
 		onEach(b, fmt.Sprintf("MiB=%d", size>>20), func(b *testing.B, s *feed.Store) {
@@ -26,8 +26,8 @@ func BenchmarkSizes(b *testing.B) {
 	}
 }
 
-// BenchmarkInsertTx has 16 writers commit transactions on PostgreSQL, each with a row of the caller's and an item: by InsertTx, by two statements
-// in SQL (lock and insert), and by the insert alone. Each writer has a partition.
+// BenchmarkInsertTx measures 16 writers that commit transactions on PostgreSQL. Each transaction inserts a row of the caller and an item: by
+// InsertTx, by two SQL statements (lock and insert), or by the insert alone. Each writer has its own partition.
 func BenchmarkInsertTx(b *testing.B) {
 	const writers = 16
 	const insert = `INSERT INTO items (partition_id, id, gate, status, attempt, step, data, version) VALUES ($1, $2, 0, 'Available', 0, 0, $3, 1)`

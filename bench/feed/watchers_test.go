@@ -15,22 +15,22 @@ const (
 	handOvers = 20
 	deadLease = 3 * time.Second
 	renewals  = 3
-	// settled is how long a watcher has to find that another one has what there is.
+	// settled is the time in which a watcher finds that another one has all partitions.
 	settled = time.Second
 
 	sharers          = 4
 	sharedPartitions = 10_000
 	sharedLease      = 10 * time.Second
-	sharedWork       = 200 * time.Millisecond // of a handler
-	sharedHandlers   = 100                    // of a watcher
+	sharedWork       = 200 * time.Millisecond // duration of a handler
+	sharedHandlers   = 100                    // handlers per watcher
 
 	idleTime    = 20 * time.Second
 	besideItems = 50_000
-	// completedFactor is how many completed items there are for an operation.
+	// completedFactor is the number of completed items per operation.
 	completedFactor = 10
 )
 
-// BenchmarkHandOver measures how long a partition with work has no watcher after its own was stopped.
+// BenchmarkHandOver measures how long a partition with work has no watcher after its watcher was stopped.
 func BenchmarkHandOver(b *testing.B) {
 	b.Run("after=stop/on="+postgres, func(b *testing.B) {
 		var took []time.Duration
@@ -46,10 +46,10 @@ func BenchmarkHandOver(b *testing.B) {
 	})
 }
 
-// stopOwner stops a watcher in the first of two items, and returns how long it takes until another one begins the second.
+// stopOwner stops a watcher during the first of two items, and returns the time until another watcher begins the second.
 func stopOwner(b *testing.B) time.Duration {
 	ctx, dsn := b.Context(), database(b, postgres)
-	s, other := open(b, dsn), open(b, dsn) // as another process has it
+	s, other := open(b, dsn), open(b, dsn) // the second is like that of another process
 	_, err := s.CreatePartition(ctx, feed.Partition{ID: "p"}, feed.Item{}, feed.Item{})
 	check(b, err)
 	begun, finish := make(chan struct{}, 1), make(chan struct{})
@@ -64,7 +64,7 @@ func stopOwner(b *testing.B) time.Duration {
 	got, stopOther := firstOf(ctx, other)
 	<-time.After(settled)
 	stopped := time.Now()
-	end() // before the handler returns, so that this one begins no more
+	end() // before the handler returns, so that this watcher begins no other item
 	close(finish)
 	check(b, stop())
 	at := <-got
@@ -81,8 +81,8 @@ func firstOf(ctx context.Context, s *feed.Store) (<-chan time.Time, func() error
 	})
 }
 
-// ownerDies writes what a watcher does that renews a lease for a while and then dies, and measures how long it takes until
-// another one begins the item.
+// ownerDies writes to the database as a watcher that renews a lease for a while and then dies. It measures the time until
+// another watcher begins the item.
 func ownerDies(b *testing.B) {
 	dsn := database(b, postgres)
 	s, db := open(b, dsn), connect(b, dsn)
@@ -101,8 +101,8 @@ func ownerDies(b *testing.B) {
 	check(b, stop())
 }
 
-// BenchmarkShares has four watchers share partitions with more work than they do meanwhile. It reports how many leases the
-// one with the most has more than the one with the fewest, after three leases' time, and when that was first at most two.
+// BenchmarkShares lets four watchers share partitions with more work than they can do during the benchmark. It reports the difference
+// between the most and the fewest leases of a watcher after three lease times, and when it first was at most two.
 func BenchmarkShares(b *testing.B) {
 	b.Run("watchers=4/on="+postgres, func(b *testing.B) {
 		if tried(b) {
@@ -110,7 +110,7 @@ func BenchmarkShares(b *testing.B) {
 		}
 		dsn := database(b, postgres)
 		s, db := open(b, dsn), connect(b, dsn)
-		// As many as all handlers do in twice the time.
+		// Twice as many items as all handlers can process in that time.
 		each := max(20, int(2*3*sharedLease/sharedWork)*sharers*sharedHandlers/sharedPartitions)
 		execute(b, db,
 			fmt.Sprintf("INSERT INTO partitions (id, gate, status, version) SELECT 'p' || n, 0, 'Available', 1 FROM generate_series(1, %d) AS g(n)",
@@ -140,8 +140,8 @@ func BenchmarkShares(b *testing.B) {
 	})
 }
 
-// spread is how many more leases the watcher with the most has than that with the fewest; all partitions where not each has
-// one, or not each partition is leased.
+// spread returns the difference between the most and the fewest leases of a watcher. It returns the number of partitions if a
+// watcher has no lease, or if not all partitions are leased.
 func spread(b *testing.B, db *sql.DB) int {
 	var owners, leased, difference int
 	check(b, db.QueryRowContext(b.Context(), `SELECT COUNT(*), COALESCE(SUM(n), 0), COALESCE(MAX(n) - MIN(n), 0)
@@ -152,7 +152,7 @@ func spread(b *testing.B, db *sql.DB) int {
 	return difference
 }
 
-// BenchmarkIdle counts the transactions of a watcher with default options that has nothing to do: each is one query then.
+// BenchmarkIdle counts the transactions of an idle watcher with default options. Each of these is one query.
 func BenchmarkIdle(b *testing.B) {
 	b.Run("partitions=100/on="+postgres, func(b *testing.B) {
 		if tried(b) {
@@ -174,8 +174,8 @@ func BenchmarkIdle(b *testing.B) {
 	})
 }
 
-// BenchmarkCompleted measures the same work without and with ten completed items for each operation around it, in the same
-// partitions: 1,000,000 with -benchtime 100000x.
+// BenchmarkCompleted measures the same work without completed items, and with ten of them per operation in the same partitions:
+// 1,000,000 with -benchtime 100000x.
 func BenchmarkCompleted(b *testing.B) {
 	b.Run("slowed/on="+postgres, func(b *testing.B) {
 		if tried(b) {
@@ -203,8 +203,8 @@ func again(b *testing.B, s *feed.Store, db *sql.DB, name string) time.Duration {
 	return time.Since(begun)
 }
 
-// BenchmarkPrune deletes completed items, a thousand in each partition, while items of another partition are inserted one by one and
-// handled: ten million with -benchtime 10000000x.
+// BenchmarkPrune deletes completed items, a thousand in each partition, while items of another partition are inserted and handled one by
+// one. It deletes ten million with -benchtime 10000000x.
 func BenchmarkPrune(b *testing.B) {
 	for _, kind := range []string{postgres, sqlite} {
 		b.Run("each=1000/on="+kind, func(b *testing.B) { prune(b, kind) })

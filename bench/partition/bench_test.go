@@ -1,5 +1,5 @@
 // Package partition measures package partition: one member beside a plain Consume, a fleet beside the elastic groups of orbit.go's
-// pcgroups, how long a partition is without an owner, and what idle partitions cost. See bench/partition.md.
+// pcgroups, how long a partition has no owner, and the cost of idle partitions. See bench/partition.md.
 package partition
 
 import (
@@ -30,7 +30,7 @@ const (
 	stuck = 20 * time.Second
 )
 
-// env is a stream, and what a side of a benchmark has started.
+// env is the stream of a side of a benchmark, and what the side has started.
 type env struct {
 	*testing.B
 	js     jetstream.JetStream
@@ -41,14 +41,14 @@ type env struct {
 
 	cpu     time.Duration // of this process and the server, when the clock started
 	handled atomic.Int64
-	all     chan struct{} // closed when want messages were handled
+	all     chan struct{} // closed when want messages are handled
 	want    int64
 }
 
 var streams atomic.Int64
 
-// keyNames are the keys, of which each partition has as many. With keys that are spread by chance, the partition with the most keys ends
-// last, and one Consume has no such partition: the comparison would measure the hash.
+// keyNames are the keys. Each partition has the same number of keys. With randomly distributed keys, the partition with the most keys would
+// end last. A single Consume has no such partition, so the comparison would measure the hash.
 var keyNames = func() (names []string) {
 	var of [partitions]int
 	for i := 0; len(names) < keys; i++ {
@@ -61,7 +61,7 @@ var keyNames = func() (names []string) {
 	return names
 }()
 
-// newEnv creates a stream with n messages. transformed says whether it adds the partition to the subjects.
+// newEnv creates a stream with n messages. If transformed is true, the stream adds the partition to the subjects.
 func newEnv(b *testing.B, n int, transformed bool) *env {
 	e := &env{B: b, js: connect(b), stream: fmt.Sprintf("S%d", streams.Add(1)), all: make(chan struct{}), want: int64(n)}
 	e.ctx, e.stop = context.WithCancel(context.WithoutCancel(b.Context()))
@@ -117,7 +117,7 @@ func (e *env) open(js jetstream.JetStream) *partition.Set {
 	return set
 }
 
-// member starts a member on a connection of its own, and returns what closes that, as a crash does, and what ends the member.
+// member starts a member on a new connection. crash closes the connection, as a crash would, and leave ends the member.
 func (e *env) member(h jetpull.Handler, opts ...partition.Option) (crash, leave func()) {
 	js := connect(e.B)
 	set := e.open(js)
@@ -132,14 +132,14 @@ func (e *env) member(h jetpull.Handler, opts ...partition.Option) (crash, leave 
 	return js.Conn().Close, leave
 }
 
-// count counts a message, of which there is one.
+// count counts a message.
 func (e *env) count() {
 	if e.handled.Add(1) == e.want {
 		close(e.all)
 	}
 }
 
-// wait waits until all messages have been handled, and reports the rate and the processor time for one.
+// wait waits until all messages are handled, and reports the rate and the processor time per message.
 func (e *env) wait() {
 	e.Helper()
 	for before := int64(-1); ; before = e.handled.Load() {
@@ -156,8 +156,8 @@ func (e *env) wait() {
 	}
 }
 
-// BenchmarkOneMember measures one member with all partitions, with one worker each, beside a Consume of as many workers. Both keep the
-// order of each subject.
+// BenchmarkOneMember measures one member that has all partitions, with one worker each, beside a Consume with as many workers. Both keep
+// the order of each subject.
 func BenchmarkOneMember(b *testing.B) {
 	for _, work := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond} {
 		handle := func(e *env) jetpull.Handler {
@@ -197,7 +197,7 @@ func BenchmarkOneMember(b *testing.B) {
 	}
 }
 
-// BenchmarkFleet measures four members, from their start until all messages of the stream were handled.
+// BenchmarkFleet measures four members, from their start until all messages of the stream are handled.
 func BenchmarkFleet(b *testing.B) {
 	b.Run("side=pcgroups", func(b *testing.B) {
 		e := newEnv(b, b.N, false)
@@ -233,8 +233,8 @@ func BenchmarkFleet(b *testing.B) {
 	})
 }
 
-// BenchmarkWithoutOwner measures for how long a partition's messages wait when its owner goes: from the last handler of the former owner,
-// or its crash, to the first of the next. Each partition gets a message every 10 ms. There is a change for every 1,000 operations.
+// BenchmarkWithoutOwner measures how long a partition's messages wait when its owner leaves: from the last handler of the former owner, or
+// its crash, to the first handler of the next. Each partition gets a message every 10 ms. Each 1,000 operations have one change.
 func BenchmarkWithoutOwner(b *testing.B) {
 	if testing.Short() {
 		b.Skip("the first round has measured it")

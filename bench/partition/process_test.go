@@ -11,7 +11,7 @@ import (
 	"github.com/jetpull/jetpull/natsembed"
 )
 
-// server is a process of its own, with a file store and default settings.
+// server is a NATS server in a separate process, with a file store and default settings.
 var server *child.Process
 
 func TestMain(m *testing.M) {

@@ -1,6 +1,6 @@
 // Package relay measures the webhook relay under load: one way and round trips beside a naive path with the same library,
-// the response at a steady rate, redrives, and what pending messages and many receivers cost. The relay is a process of
-// its own; load, receivers and callbacks are in this one. One operation is one message. See bench/README.md.
+// the response at a steady rate, redrives, and the cost of pending messages and of many receivers. The relay is a separate
+// process. Load, receivers and callbacks are in this one. One operation is one message. See bench/README.md.
 package relay
 
 import (
@@ -19,28 +19,28 @@ import (
 )
 
 const (
-	// steadyRate and steadyMost are of BenchmarkResponse.
+	// steadyRate and steadyMost are the messages per second and their maximum number in BenchmarkResponse.
 	steadyRate = 100
 	steadyMost = 1_000
-	// mostSenders is how many send at a time in BenchmarkSync, and fewSynced how many messages a single sender sends, or any number of
-	// them to a relay whose server syncs each write.
+	// mostSenders is the maximum number of concurrent senders in BenchmarkSync. fewSynced is the maximum number of messages of a single
+	// sender, and of all senders to a relay whose server syncs each write.
 	fewSynced   = 1_000
 	mostSenders = 64
-	// busy is how many receivers of a fleet get messages at a time, and shift for how long these do. groups get some.
+	// busy is the number of receivers of a fleet that get messages at a time, shift is how long they do, and groups is how many such groups.
 	busy   = 200
 	shift  = 2 * time.Second
 	groups = 10
-	// idleSettle is how long a relay is left alone before its idle load is measured, and idleTime for how long that is.
+	// idleSettle is the pause before the idle load of a relay is measured, and idleTime is the time of that measurement.
 	idleSettle = 10 * time.Second
 	idleTime   = 30 * time.Second
 )
 
-// few is the crowd that is no fleet.
+// few is the crowd of all benchmarks except BenchmarkFleet.
 var few = crowd{sources: 200, receivers: 4}
 
-// BenchmarkDelivery measures from the first message that is handed in to the last request at the end of the path: the POST
-// one way, and the callback of a round trip. The naive path publishes, takes, POSTs and acknowledges. The floor stores as much
-// as the relay.
+// BenchmarkDelivery measures the time from the first submitted message to the last request at the end of the path: the POST of
+// one way, and the callback of a round trip. The naive path publishes, pulls, POSTs and acknowledges. The floor stores as much as
+// the relay.
 func BenchmarkDelivery(b *testing.B) {
 	b.Run("path=naive", func(b *testing.B) {
 		receiver := newCounter(b, b.N)
@@ -71,7 +71,7 @@ func BenchmarkDelivery(b *testing.B) {
 	})
 }
 
-// BenchmarkSync sends messages one way, each in a request of its own, from 64 senders and from one. It measures the rate until the last POST, and how
+// BenchmarkSync sends messages one way, each in a separate request, from 64 senders and from one. It measures the rate until the last POST, and how
 // long a sender waits for its 202.
 func BenchmarkSync(b *testing.B) {
 	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = mostSenders
@@ -120,14 +120,14 @@ func (p *process) through(b *testing.B, last *counter) {
 	p.rate(b, before)
 }
 
-// rate reports messages a second, and the processor time of the system for one.
+// rate reports messages per second, and the processor time of the system per message.
 func (p *process) rate(b *testing.B, before time.Duration) {
 	child.Rate(b, "msgs/s")
 	b.ReportMetric(float64(p.cpu(b)-before)/float64(b.N), "cpu-ns/msg")
 }
 
-// BenchmarkResponse measures how long a sender waits for the response at a steady rate. Beside a black hole every second
-// message is for a receiver that never answers.
+// BenchmarkResponse measures how long a sender waits for the response at a steady rate. Beside a black hole, every second
+// message is for a receiver that never responds.
 func BenchmarkResponse(b *testing.B) {
 	for _, path := range []string{"alone", "beside-black-hole"} {
 		b.Run("path="+path, func(b *testing.B) {
@@ -137,7 +137,7 @@ func BenchmarkResponse(b *testing.B) {
 			hole := crowd{sources: 200, receivers: 1, name: "hole"}
 			if path != "alone" {
 				p.receivers(b, hole, blackHole(b), false)
-				p.send(b, hole, 0, batchSize) // so that all of its workers are busy from the start
+				p.send(b, hole, 0, batchSize) // keeps all of its workers busy from the start
 			}
 			ticker := time.NewTicker(time.Second / steadyRate)
 			defer ticker.Stop()
@@ -158,12 +158,12 @@ func BenchmarkResponse(b *testing.B) {
 			}
 			child.Check(b, load.Wait())
 			child.Latency(b, took)
-			b.ReportMetric(0, "ns/op") // is that of the ticker
+			b.ReportMetric(0, "ns/op") // the ticker determines it
 		})
 	}
 }
 
-// blackHole is a server that never answers.
+// blackHole starts a server that never responds.
 func blackHole(b *testing.B) (url string) {
 	closing, stop := context.WithCancel(context.Background())
 	hole := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -176,7 +176,7 @@ func blackHole(b *testing.B) (url string) {
 	return hole.URL
 }
 
-// BenchmarkRedrive measures from the request to the last POST.
+// BenchmarkRedrive measures the time from the request to the last POST.
 func BenchmarkRedrive(b *testing.B) {
 	b.Run("path=redrive", func(b *testing.B) {
 		p, receiver := start(b, "relay"), newCounter(b, 2*b.N)
@@ -196,7 +196,7 @@ func BenchmarkRedrive(b *testing.B) {
 	})
 }
 
-// BenchmarkPending measures what messages cost that wait for receivers which are paused, and a kill and a start with them.
+// BenchmarkPending measures the cost of messages that wait for paused receivers, and a kill and a start with them.
 func BenchmarkPending(b *testing.B) {
 	b.Run("path=paused", func(b *testing.B) {
 		p, receiver := start(b, "relay"), newCounter(b, 1)
@@ -222,15 +222,15 @@ func BenchmarkPending(b *testing.B) {
 	})
 }
 
-// BenchmarkFleet measures what b.N receivers cost while nothing happens and while some of them get messages, one group after
-// the other, and a start with them.
+// BenchmarkFleet measures the cost of b.N receivers while nothing happens, and while some of them get messages, one group after
+// another. It also measures a start with them.
 func BenchmarkFleet(b *testing.B) {
 	if testing.Short() {
 		b.Skip("it takes minutes, and needs no second round")
 	}
 	b.Run("path=fleet", func(b *testing.B) {
 		if b.N < busy {
-			return // the testing package tries few first
+			return // the testing package first tries a small b.N
 		}
 		p, receiver, all := start(b, "relay"), newCounter(b, 0), crowd{sources: b.N, receivers: b.N}
 		p.receivers(b, all, receiver.URL, false)
@@ -260,7 +260,7 @@ func BenchmarkFleet(b *testing.B) {
 	})
 }
 
-// idle reports memory, and the load while nothing happens.
+// idle reports the memory, and the load while nothing happens.
 func (p *process) idle(b *testing.B, when string) {
 	<-time.After(idleSettle)
 	before := p.cpu(b)

@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// floorTogether is how many messages of a request are stored together, as in the relay.
+	// floorTogether is the number of messages of a request that are stored together, as in the relay.
 	floorTogether = 256
-	// floorWorkers is how many workers a queue has: as many as the four receivers of the crowd have in the relay.
+	// floorWorkers is the number of workers of a queue: as many as the four receivers of the crowd have in the relay.
 	floorWorkers = 4 * 64
 )
 
-// floor stores what the relay stores for each message, at the same points, and does nothing else. It has no routing, limits,
-// retries, order, signatures, traces, metrics, or recovery after a crash. So a program that stores as much is hardly faster.
+// floor stores the same data for each message as the relay, at the same points, and does nothing else. It has no routing, limits,
+// retries, order, signatures, traces, metrics, or recovery after a crash. No program that stores as much can be much faster.
 type floor struct {
 	js               jetstream.JetStream
 	post             *webhook.Client
@@ -42,10 +42,10 @@ type floorRecord struct {
 	Revision uint64 `json:"revision,omitempty"`
 }
 
-// floorEntry is a message: a line of a request, or an entry of a queue.
+// floorEntry is a message, as a line of a request or an entry of a queue.
 type floorEntry struct {
 	floorRecord
-	Payload json.RawMessage `json:"payload,omitempty"` // in a queue it is behind the line
+	Payload json.RawMessage `json:"payload,omitempty"` // in a queue, it follows the line
 }
 
 func serveFloor(ctx context.Context, dir, receiver, sender string, ready func(urls ...string)) error {
@@ -133,7 +133,7 @@ func (f *floor) accept(ctx context.Context, entries []floorEntry) error {
 	return nil
 }
 
-// toReceiver POSTs a message of the queue. The result of a round trip goes to the queue of the sender.
+// toReceiver POSTs a message of the queue. For a round trip, it puts the result into the queue of the sender.
 func (f *floor) toReceiver(ctx context.Context, m *jetpull.Msg) error {
 	e, err := decodeFloor(m)
 	if err != nil {
@@ -169,7 +169,7 @@ func (f *floor) toSender(ctx context.Context, m *jetpull.Msg) error {
 	return f.advance(ctx, &e, "DONE")
 }
 
-// advance replaces the record of an entry by that of its next status.
+// advance replaces the record of an entry by one with the next status.
 func (f *floor) advance(ctx context.Context, e *floorEntry, status string) (err error) {
 	e.Status = status
 	e.Revision, err = f.swap(e.floorRecord)(ctx)

@@ -29,7 +29,7 @@ import (
 const (
 	stopTimeout = 50 * time.Second
 	waitTimeout = 20 * time.Minute
-	// naiveWorkers is how many workers the naive path has; each has one message at a time.
+	// naiveWorkers is the number of workers of the naive path. Each handles one message at a time.
 	naiveWorkers = 64
 	batchSize    = 500
 	connections  = 8
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve is the relay, its floor, or the naive path.
+// serve runs the relay, its floor, or the naive path.
 func serve(ctx context.Context, args []string, ready func(urls ...string)) error {
 	dir := args[0]
 	switch args[1] {
@@ -67,7 +67,7 @@ func serve(ctx context.Context, args []string, ready func(urls ...string)) error
 	return errors.Join(err, n.Stop(stopping))
 }
 
-// embedded starts a server, and stop ends it.
+// embedded starts a server. stop stops it.
 func embedded(ctx context.Context, o natsembed.Options, opts ...jetstream.JetStreamOpt) (js jetstream.JetStream, stop func(), err error) {
 	srv, err := natsembed.Start(ctx, o)
 	if err != nil {
@@ -141,10 +141,10 @@ func (p *process) cpu(b *testing.B) time.Duration {
 	return cpu
 }
 
-// errUnavailable says that the relay took some or nothing of a request and asks for it again.
+// errUnavailable is returned if the relay accepted only a part of a request, or nothing. The request must be repeated.
 var errUnavailable = errors.New("the relay is not available")
 
-// call makes a request that must succeed and reads the answer into value, if that is not nil.
+// call makes a request that must succeed, and decodes the answer into value unless that is nil.
 func (p *process) call(ctx context.Context, method, path string, body []byte, value any) error {
 	req, err := http.NewRequestWithContext(ctx, method, p.URLs[0]+path, bytes.NewReader(body))
 	if err != nil {
@@ -176,10 +176,10 @@ func (p *process) mustCall(b *testing.B, method, path string, body []byte, value
 	child.Check(b, p.call(b.Context(), method, path, body, value))
 }
 
-// crowd is among how many sources and receivers messages are spread.
+// crowd is a set of sources and receivers among which messages are distributed.
 type crowd struct {
 	sources, receivers int
-	name               string // its receivers' names begin with it
+	name               string // the prefix of its receivers' names
 }
 
 func (c crowd) line(i int) []byte {
@@ -187,7 +187,7 @@ func (c crowd) line(i int) []byte {
 		i%c.sources, c.name, i, i%c.receivers, payload)
 }
 
-// receivers makes the receivers of a crowd, all at one URL.
+// receivers creates the receivers of a crowd, all with the same URL.
 func (p *process) receivers(b *testing.B, c crowd, url string, paused bool) {
 	for i := range c.receivers {
 		body := fmt.Appendf(nil, `{"post_endpoint":%q,"max_retries":0,"paused":%t}`, url, paused)
@@ -195,7 +195,7 @@ func (p *process) receivers(b *testing.B, c crowd, url string, paused bool) {
 	}
 }
 
-// send hands in the messages from a number to another in batches over several connections.
+// send submits the messages from..to-1 in batches, over several connections.
 func (p *process) send(b *testing.B, c crowd, from, to int) {
 	var next atomic.Int64
 	next.Store(int64(from))
@@ -212,7 +212,7 @@ func (p *process) send(b *testing.B, c crowd, from, to int) {
 					body = append(body, c.line(i)...)
 				}
 				err := errUnavailable
-				for errors.Is(err, errUnavailable) { // as a sender does: what is there already is known
+				for errors.Is(err, errUnavailable) { // retry as a sender does: the relay knows the messages that it has
 					err = p.call(ctx, http.MethodPost, "/v1/messages:batch", body, nil)
 				}
 				if err != nil {
@@ -224,7 +224,7 @@ func (p *process) send(b *testing.B, c crowd, from, to int) {
 	child.Check(b, load.Wait())
 }
 
-// counter is an HTTP server that counts requests and answers them at once.
+// counter is an HTTP server that counts requests and responds at once.
 type counter struct {
 	*httptest.Server
 	code atomic.Int64

@@ -1,6 +1,5 @@
-// Command jetpull works with JetStream pull consumers from a shell: it fetches
-// messages, runs a command for each, watches a consumer and moves a pin. It also
-// runs the broker, the relay, the feed and the console.
+// Command jetpull works with JetStream pull consumers from a shell. It fetches messages, runs a command for each message, watches a
+// consumer, and moves a pin. It also runs the broker, the relay, the feed and the console.
 package main
 
 import (
@@ -37,15 +36,15 @@ import (
 )
 
 func main() {
-	// A reader of stdout that goes away is an error of that write, not the end
-	// of the process: what was not printed is then handed back to the server.
+	// If the reader of stdout goes away, the write fails, and SIGPIPE does not end the process. Messages that were not printed can then be
+	// handed back to the server.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
-		// The first signal ends the work in good order, the second at once.
+		// The first signal stops the command gracefully, the second at once.
 		<-signals
 		cancel()
 		<-signals
@@ -66,7 +65,7 @@ func execute(ctx context.Context, args []string, in io.Reader, out, errOut io.Wr
 	return cli.Execute(ctx, root, brokercmd.WithOriginalFlags(root, args), &g.JSON, explain)
 }
 
-// advice is what to do about an error of a command that works on a consumer, or "".
+// advice returns what to do about an error of a command on a consumer, or "".
 func advice(cmd *cobra.Command, err error) string {
 	stream := cmd.Flags().Arg(0)
 	if stream == "" {
@@ -87,10 +86,10 @@ func advice(cmd *cobra.Command, err error) string {
 	return ""
 }
 
-// tag is that of a release, which the linker sets.
+// tag is the release's tag. The linker sets it.
 var tag string
 
-// version is the tag, or the version of the module, of which the go command makes one where none is tagged.
+// version returns the tag, or else the module's version. The go command generates a version for an untagged commit.
 func version() string {
 	if tag != "" {
 		return tag

@@ -1,8 +1,6 @@
-// Advisories watches from outside how the pin of a priority group moves between two workers, by the advisories that
-// the server sends.
+// Advisories prints how the pin of a priority group moves between two workers. It learns this only from the server's advisories.
 //
-// It needs nothing: without -nats it starts a server of its own. It ends by itself when the pin has been taken three
-// times, and before that with Ctrl-C.
+// Without -nats, it starts its own server. It exits when the pin has been taken away three times, or on Ctrl-C.
 package main
 
 import (
@@ -64,7 +62,7 @@ func run(ctx context.Context, url string, out io.Writer) error {
 	var all errgroup.Group
 	for _, f := range []func(context.Context, jetstream.JetStream) error{work, work, unpin} {
 		all.Go(func() error {
-			defer cancel() // one that fails ends the watch
+			defer cancel() // if one of them fails, watch ends
 			return f(ctx, js)
 		})
 	}
@@ -73,7 +71,7 @@ func run(ctx context.Context, url string, out io.Writer) error {
 	return errors.Join(err, all.Wait())
 }
 
-// watch prints how the pin moves, until it has been taken often enough.
+// watch prints how the pin moves. It returns when the pin has been taken away moves times, or when ctx ends.
 func watch(ctx context.Context, js jetstream.JetStream, out io.Writer) error {
 	taken := 0
 	for a, err := range jetpull.Advisories(ctx, js, stream, consumer) {
@@ -96,7 +94,7 @@ func watch(ctx context.Context, js jetstream.JetStream, out io.Writer) error {
 	return nil // ctx has ended
 }
 
-// work is one of the workers. Only the one that is pinned gets orders.
+// work is one of the two workers. Only the pinned worker gets orders.
 func work(ctx context.Context, js jetstream.JetStream) error {
 	sub, err := jetpull.Subscribe(context.WithoutCancel(ctx), js, stream, consumer, jetpull.Group(group))
 	if err != nil {
@@ -106,7 +104,7 @@ func work(ctx context.Context, js jetstream.JetStream) error {
 	return sub.Consume(ctx, func(context.Context, *jetpull.Msg) error { return nil })
 }
 
-// unpin publishes an order, and takes the pin from the worker that got it, again and again.
+// unpin publishes an order and then unpins the pinned worker, over and over, until ctx ends.
 func unpin(ctx context.Context, js jetstream.JetStream) error {
 	c, err := js.Consumer(ctx, stream, consumer)
 	if err != nil {

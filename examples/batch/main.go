@@ -1,9 +1,8 @@
-// Batch writes orders to an SQLite database, many in one transaction, and acknowledges those of a transaction together
-// when it is committed. An order that is delivered twice is in the table once. A batch that cannot be written is retried
-// later. An order that no attempt can write goes to a stream of dead letters.
+// Batch writes orders to an SQLite database, many in one transaction. When a transaction is committed, its orders are acknowledged together.
+// An order that is delivered twice is stored once. If a transaction fails, its orders are retried later. An order that can never be written
+// becomes a dead letter.
 //
-// It needs nothing: without -nats it starts a server of its own, and without -db the database is in a temporary
-// folder. It ends by itself when all orders are written, and before that with Ctrl-C.
+// Without -nats, it starts its own server. Without -db, it uses a temporary database. It exits when all orders are handled, or on Ctrl-C.
 package main
 
 import (
@@ -49,14 +48,14 @@ func main() {
 	}
 }
 
-// writer writes batches.
+// writer writes batches of orders, and counts the transactions.
 type writer struct {
 	db           *sql.DB
 	transactions int
 }
 
-// write writes the orders of a batch in one transaction. One that was written before changes nothing. An order that cannot be read fails alone,
-// and if the transaction fails, all fail.
+// write writes the orders of a batch in one transaction. It skips an order that is already in the table. An invalid order fails alone; if the
+// transaction fails, all orders of the batch fail.
 func (w *writer) write(ctx context.Context, ms []*jetpull.Msg) error {
 	tx, err := w.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -67,7 +66,7 @@ func (w *writer) write(ctx context.Context, ms []*jetpull.Msg) error {
 	for _, m := range ms {
 		var o order
 		if err := json.Unmarshal(m.Data(), &o); err != nil {
-			failed[m] = fmt.Errorf("%w: %w", jetpull.ErrPayload, err) // no attempt can write it
+			failed[m] = fmt.Errorf("%w: %w", jetpull.ErrPayload, err) // not retried: it becomes a dead letter
 			continue
 		}
 		if _, err := tx.ExecContext(ctx, "INSERT INTO orders (id, customer) VALUES (?, ?) ON CONFLICT DO NOTHING", o.ID, o.Customer); err != nil {
@@ -119,7 +118,7 @@ func run(ctx context.Context, url, file string, out io.Writer) error {
 	}
 	defer func() { _ = sub.Close(context.WithoutCancel(ctx)) }()
 	w := &writer{db: db}
-	// A batch has 100 orders, or those that have come when its first one has waited for 100 ms.
+	// A batch has 100 orders, or fewer if its first order has waited for 100 ms.
 	err = sub.ConsumeBatch(ctx, batch, 100*time.Millisecond, w.write, jetpull.MaxAttempts(attempts), jetpull.DeadLetter(deadSubject),
 		jetpull.RetryDelays(time.Second, 10*time.Second, time.Minute), jetpull.StopAfter(orders))
 	if err != nil {
@@ -133,7 +132,7 @@ func run(ctx context.Context, url, file string, out io.Writer) error {
 	return err
 }
 
-// backlog makes the streams and the consumer, with orders of which the last is broken.
+// backlog creates the streams and the consumer, and publishes the orders. The last order is not JSON.
 func backlog(ctx context.Context, js jetstream.JetStream) (remove func(), err error) {
 	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: stream, Subjects: []string{subject}}); err != nil {
 		return nil, err

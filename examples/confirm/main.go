@@ -1,7 +1,7 @@
-// Confirm acknowledges a batch and waits until the server has confirmed every
-// message, with all acknowledgements on their way at once.
+// Confirm acknowledges a batch of messages and waits until the server has confirmed all of them. It sends all acknowledgements
+// before it waits.
 //
-// It needs nothing: without -nats it starts a server of its own. It ends by itself.
+// Without -nats, it starts its own server. It exits by itself.
 package main
 
 import (
@@ -64,8 +64,8 @@ func run(ctx context.Context, url string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// A plain Ack is sent and forgotten. After ConfirmAcks has returned nil the
-	// server has every one of them, and will deliver none of these again.
+	// Ack does not wait for the server. If ConfirmAcks returns nil, the server has all of the acknowledgements and does not redeliver these
+	// messages.
 	if err := jetpull.ConfirmAcks(ctx, msgs...); err != nil {
 		return err
 	}
@@ -78,8 +78,7 @@ func run(ctx context.Context, url string, out io.Writer) error {
 		return err
 	}
 
-	// The error has one part for each message that is not confirmed, with its
-	// sequence in the stream.
+	// The error wraps one error for each unconfirmed message, with its stream sequence.
 	err = jetpull.ConfirmAcks(ctx, msgs[:2]...)
 	if !errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
 		return errors.Join(errors.New("a second confirmation was not refused"), err)

@@ -1,7 +1,7 @@
-// Dead-letter processes orders of which two cannot be shipped. They become dead letters, and are processed again after the
-// cause is repaired.
+// Dead-letter processes orders. Two of them cannot be shipped and become dead letters. After the cause is repaired, they are requeued and
+// processed again.
 //
-// It needs nothing: without -nats it starts a server of its own. It ends by itself, and before that with Ctrl-C.
+// Without -nats, it starts its own server. It exits when it is done, or on Ctrl-C.
 package main
 
 import (
@@ -78,7 +78,7 @@ func run(ctx context.Context, url string, out io.Writer) error {
 	return shop.work(ctx, js, n)
 }
 
-// shop ships orders.
+// shop ships orders, except for those that are sold out.
 type shop struct {
 	out     io.Writer
 	soldOut map[string]bool
@@ -93,7 +93,7 @@ func (s *shop) ship(_ context.Context, m *jetpull.Msg) error {
 	return nil
 }
 
-// work handles messages until n of them have been shipped or have become dead letters.
+// work handles messages until n of them are shipped or have become dead letters.
 func (s *shop) work(ctx context.Context, js jetstream.JetStream, n int) error {
 	sub, err := jetpull.Subscribe(ctx, js, stream, consumer)
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *shop) work(ctx context.Context, js jetstream.JetStream, n int) error {
 	},
 		jetpull.MaxAttempts(attempts),
 		jetpull.RetryDelays(50*time.Millisecond),
-		jetpull.DeadLetter(deadSubject), // a stream must store it
+		jetpull.DeadLetter(deadSubject), // a stream must store this subject
 		jetpull.OnEvent(func(e jetpull.Event) {
 			// One event for each failed attempt, for a log, a counter or an alarm.
 			_, _ = fmt.Fprintf(s.out, "order %s, attempt %d: %s: %v\n", e.Msg.Data(), e.Attempt, e.Outcome, e.Err)
@@ -127,7 +127,7 @@ func (s *shop) work(ctx context.Context, js jetstream.JetStream, n int) error {
 				over()
 			}
 		}),
-		jetpull.Logger(slog.New(slog.DiscardHandler)), // the events say it all
+		jetpull.Logger(slog.New(slog.DiscardHandler)), // the events are enough
 	)
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func (s *shop) work(ctx context.Context, js jetstream.JetStream, n int) error {
 	return err
 }
 
-// requeue publishes each dead letter as the message that it was, and returns how many there were.
+// requeue publishes the original message of each dead letter again, and returns the number of dead letters.
 func requeue(ctx context.Context, js jetstream.JetStream, out io.Writer) (int, error) {
 	sub, err := jetpull.Subscribe(ctx, js, deadStream, deadConsumer)
 	if err != nil {
@@ -144,7 +144,7 @@ func requeue(ctx context.Context, js jetstream.JetStream, out io.Writer) (int, e
 	}
 	defer func() { _ = sub.Close(context.WithoutCancel(ctx)) }()
 	for n := 0; ; n++ {
-		// Not NoWait: for a moment a server can have stored a message that its consumer does not know of.
+		// Do not use NoWait here: the server may have stored a message that the consumer does not see for another moment.
 		dead, err := sub.Next(ctx, jetpull.MaxWait(time.Second))
 		if errors.Is(err, jetpull.ErrTimeout) {
 			return n, nil
@@ -153,7 +153,7 @@ func requeue(ctx context.Context, js jetstream.JetStream, out io.Writer) (int, e
 			return n, err
 		}
 		h := dead.Headers()
-		// Whoever may publish dead letters writes these headers: do not publish wherever they say.
+		// Anyone who may publish to the dead-letter subject can set these headers. Check them before publishing to the subject that they name.
 		if h.Get(jetpull.HeaderDeadStream) != stream || !strings.HasPrefix(h.Get(jetpull.HeaderDeadSubject), "example.orders.") {
 			return n, fmt.Errorf("dead letter %d is not of an order: %v", dead.Sequence(), h)
 		}
@@ -163,13 +163,13 @@ func requeue(ctx context.Context, js jetstream.JetStream, out io.Writer) (int, e
 		maps.DeleteFunc(again.Header, func(key string, _ []string) bool {
 			return strings.HasPrefix(key, "Dead-Letter-") || strings.HasPrefix(key, "Nats-")
 		})
-		// Not the id that the message had: the stream may remember that, and would drop the message as a duplicate. With
-		// the sequence of the dead letter a requeue that is interrupted and done again stores it once.
+		// Do not reuse the original ID: the stream may still remember it, and would drop the message as a duplicate. The ID contains the dead
+		// letter's sequence, so that a requeue that is interrupted and repeated stores the message once.
 		id := fmt.Sprintf("%s-requeued-%d", cmp.Or(h.Get(jetpull.HeaderDeadMsgID), "message"), dead.Sequence())
 		if _, err := js.PublishMsg(ctx, again, jetstream.WithMsgID(id), jetstream.WithExpectStream(stream)); err != nil {
 			return n, err
 		}
-		// Only when the stream has the message is the dead letter done with.
+		// Acknowledge the dead letter only after the stream has stored the message.
 		if err := dead.DoubleAck(ctx); err != nil {
 			return n, err
 		}
@@ -180,7 +180,7 @@ func requeue(ctx context.Context, js jetstream.JetStream, out io.Writer) (int, e
 	}
 }
 
-// setUp makes the stream of the orders and the one of dead letters, with a consumer for each.
+// setUp creates the streams of orders and of dead letters, with a consumer for each.
 func setUp(ctx context.Context, js jetstream.JetStream) (remove func(), err error) {
 	remove = func() {}
 	for _, s := range []struct{ stream, subjects, consumer string }{

@@ -14,7 +14,7 @@ func TestRun(t *testing.T) {
 	require.NoError(t, run(t.Context(), "", &out))
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	require.Len(t, lines, 9, out.String())
-	failed := lines[:4] // of two orders that fail in turn
+	failed := lines[:4] // two attempts for each of two orders, interleaved
 	slices.Sort(failed)
 	require.Equal(t, []string{
 		"order 2, attempt 1: retried: sold out",

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMain lets the test binary be a watcher, as the demo is.
+// TestMain runs the test binary as a watcher if the demo started it as one.
 func TestMain(m *testing.M) {
 	if os.Getenv(watcherDB) != "" {
 		main()
@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestDemo runs it with few résumés. It checks by itself what is ranked and what was repeated.
+// TestDemo runs the demo with few résumés. The demo itself checks the rankings and the repeated attempts.
 func TestDemo(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	var out, screen bytes.Buffer
@@ -39,7 +39,7 @@ func TestSettings(t *testing.T) {
 	require.Error(t, settings{resumes: 500}.check([]string{"x"}))
 }
 
-// TestRankRefusesWhatIsNotClassified: the gate is what keeps this from happening.
+// TestRankRefusesWhatIsNotClassified calls rank too early. In the demo, the gate prevents that.
 func TestRankRefusesWhatIsNotClassified(t *testing.T) {
 	_, err := rank(draw(0, 1))
 	require.ErrorContains(t, err, "résumé 001 is")

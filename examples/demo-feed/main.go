@@ -1,8 +1,8 @@
-// Demo-feed ranks résumés: five partitions of a hundred, of which each résumé is classified by a service that fails one in
-// ten at first, and the best ten of a partition are listed after the last of them. Two watcher processes share the
-// work on a SQLite database, and one of them is killed in the middle.
+// Demo-feed ranks résumés in five partitions, of a hundred each by default. A service classifies each résumé, and fails at the first attempt
+// for one in ten. After the last résumé of a partition, the best ten are ranked. Two watcher processes share the work on a SQLite database.
+// One of them is killed during the work.
 //
-// It needs nothing but this program, which runs itself as the watchers.
+// The program also runs as the watchers, so it needs no other program.
 package main
 
 import (

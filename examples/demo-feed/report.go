@@ -14,8 +14,8 @@ import (
 	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
-// report prints what was done. It fails where a ranking is not what it has to be, or where more
-// was repeated than the killed watcher had begun.
+// report prints the results. It returns an error if a ranking is wrong, or if more attempts were repeated than the killed watcher
+// can have begun.
 func (d *demo) report(ctx context.Context, out io.Writer) error {
 	var page strings.Builder
 	rows := make([][]string, len(cities))
@@ -48,7 +48,7 @@ func (d *demo) report(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// ranked is the ranking of a city, which has to be that of the same résumés in one loop, and how many attempts failed.
+// ranked returns the ranking of a city, and the number of failed attempts. It checks the ranking against one that it computes in a loop.
 func (d *demo) ranked(ctx context.Context, city int) (list []resume, retried int, err error) {
 	it, err := d.store.Item(ctx, cities[city], "ranking")
 	if err != nil {
@@ -83,7 +83,7 @@ func (d *demo) ranked(ctx context.Context, city int) (list []resume, retried int
 	return list, retried, nil
 }
 
-// reached is when a condition was first seen to hold.
+// reached returns the time of the first look at which a condition held, or 0.
 func (d *demo) reached(condition func(look) bool) time.Duration {
 	for _, l := range d.looks {
 		if condition(l) {

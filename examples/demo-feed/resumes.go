@@ -12,13 +12,13 @@ import (
 	"github.com/jetpull/jetpull/feed"
 )
 
-// The gates: a résumé is classified at the first, and what is best is ranked at the second, after the last résumé.
+// The gates. Each résumé is classified at the first. The best are ranked at the second, after the last résumé.
 const (
 	classifying = 0
 	ranking     = 1
 )
 
-// best is how many are ranked.
+// best is the number of résumés in a ranking.
 const best = 10
 
 var (
@@ -29,7 +29,7 @@ var (
 	wanted   = map[string]int{"Go": 20, "SQL": 15, "NATS": 25, "on-call": 10, "prose": 5}
 )
 
-// resume is what an item has before it is classified, and with a score after.
+// resume is the data of an item. It gets its score when it is classified.
 type resume struct {
 	Name   string `json:"name"`
 	Text   string `json:"text"`
@@ -37,7 +37,7 @@ type resume struct {
 	Failed int    `json:"failed,omitempty"` // attempts before this one
 }
 
-// draw makes up the résumés of a city.
+// draw generates the résumés of a city. They are the same in each run.
 func draw(city, n int) []feed.Item {
 	r := rand.New(rand.NewPCG(uint64(city), 0))
 	items := make([]feed.Item, n)
@@ -51,19 +51,19 @@ func draw(city, n int) []feed.Item {
 		text := fmt.Sprintf("%d years of %s", 1+r.IntN(20), strings.Join(has, ", "))
 		data, err := json.Marshal(resume{Name: forename[r.IntN(len(forename))] + " " + surname[r.IntN(len(surname))], Text: text})
 		if err != nil {
-			panic(err) // strings are always JSON
+			panic(err) // strings can always be encoded
 		}
 		items[i] = feed.Item{ID: fmt.Sprintf("%03d", i+1), Gate: classifying, Data: data}
 	}
 	return items
 }
 
-// busy reports that the classifier fails at the first attempt: for every tenth.
+// busy reports whether the classifier fails: at the first attempt, for every tenth résumé.
 func busy(it feed.Item) bool { return it.Attempt == 1 && strings.HasSuffix(it.ID, "7") }
 
 var errBusy = errors.New("the classifier is busy")
 
-// classify scores a résumé by what is wanted.
+// classify scores a résumé by its years and its wanted skills.
 func classify(it feed.Item) (resume, error) {
 	var r resume
 	if err := json.Unmarshal(it.Data, &r); err != nil {
@@ -83,7 +83,7 @@ func classify(it feed.Item) (resume, error) {
 	return r, nil
 }
 
-// rank is the best of those that were classified.
+// rank returns the best of the classified résumés.
 func rank(items []feed.Item) ([]resume, error) {
 	list := make([]resume, len(items))
 	for i, it := range items {

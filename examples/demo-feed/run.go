@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// lookEvery is how often the tables are looked at.
+	// lookEvery is the interval at which the tables are read.
 	lookEvery = 50 * time.Millisecond
 	// endWithin limits how long a watcher takes to end after its signal.
 	endWithin = 20 * time.Second
@@ -40,7 +40,7 @@ type demo struct {
 	calls []call
 }
 
-// look is the tables at a moment.
+// look is the state of the tables at one moment.
 type look struct {
 	at       time.Duration
 	complete []int // résumés, by city
@@ -48,15 +48,15 @@ type look struct {
 	status   []feed.Status
 }
 
-// process is a watcher.
+// process is a watcher's process.
 type process struct {
 	name string
 	cmd  *exec.Cmd
 	in   io.Closer
-	read chan struct{} // closed when its output has ended
+	read chan struct{} // closed at the end of its output
 }
 
-// run is the whole demo. The result goes to out, progress to screen.
+// run runs the demo. It writes the results to out, and the progress to screen.
 func run(ctx context.Context, s settings, out, screen io.Writer) (err error) {
 	d := &demo{settings: s, bar: progress.New(screen, "résumés", int64(s.resumes))}
 	d.lines = d.bar.Over(screen)
@@ -94,7 +94,7 @@ func run(ctx context.Context, s settings, out, screen io.Writer) (err error) {
 	return d.report(ctx, out)
 }
 
-// insert creates the partitions: the résumés, and the ranking behind the gate.
+// insert creates the partitions. Each has its résumés, and an item for the ranking at the second gate.
 func (d *demo) insert(ctx context.Context) error {
 	for i, city := range cities {
 		items := append(draw(i, d.of(i)), feed.Item{ID: "ranking", Gate: ranking})
@@ -105,7 +105,7 @@ func (d *demo) insert(ctx context.Context) error {
 	return nil
 }
 
-// of is how many résumés a city has.
+// of returns the number of résumés of a city.
 func (d *demo) of(city int) int {
 	n := d.resumes / len(cities)
 	if city < d.resumes%len(cities) {
@@ -140,7 +140,7 @@ func (d *demo) start(name string) (*process, error) {
 	return p, nil
 }
 
-// record keeps what a watcher reports. The last line of one that was killed may be cut.
+// record appends the calls that a watcher reports. The last line of a killed watcher may be incomplete.
 func (d *demo) record(lines io.Reader) {
 	for s := bufio.NewScanner(lines); s.Scan(); {
 		var c call
@@ -153,14 +153,14 @@ func (d *demo) record(lines io.Reader) {
 	}
 }
 
-// kill is kill -9, where it still runs.
+// kill sends SIGKILL if the process is still running, and waits for its end.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.read // before Wait, which closes the pipe
 	_ = p.cmd.Wait()
 }
 
-// end stops a watcher, and waits for it.
+// end stops a watcher and waits for its end, at most for endWithin. Then it kills it.
 func (p *process) end() error {
 	if err := p.in.Close(); err != nil {
 		return err
@@ -174,7 +174,7 @@ func (p *process) end() error {
 	return nil
 }
 
-// follow looks at the tables until all is complete, and kills a watcher at two fifths of the way.
+// follow reads the tables until all partitions are complete. When two fifths of the résumés are classified, it kills a watcher.
 func (d *demo) follow(ctx context.Context, victim *process) error {
 	defer d.bar.Done()
 	tick := time.NewTicker(lookEvery)

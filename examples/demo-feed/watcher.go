@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// The variable by which this program knows that it is a watcher.
+	// The environment variables that make this program a watcher.
 	watcherDB, watcherName = "DEMO_FEED_DB", "DEMO_FEED_WATCHER"
 	// thinking is how long the classifier takes.
 	thinking = 60 * time.Millisecond
-	// concurrency is how many résumés a watcher has classified at a time.
+	// concurrency is the number of résumés that a watcher classifies at a time.
 	concurrency = 4
-	// lease is how long the partitions of a watcher that died wait for another.
+	// lease is the time after which another watcher takes over the partitions of a dead watcher.
 	lease = 2 * time.Second
 )
 
-// call is what a watcher reports of each call of its processor, as a line of JSON, before it begins.
+// call is a call of a watcher's processor. The watcher reports it as a line of JSON before the call begins.
 type call struct {
 	Watcher   string `json:"watcher"`
 	Partition string `json:"partition"`
@@ -33,7 +33,7 @@ type call struct {
 	Attempt   int    `json:"attempt"`
 }
 
-// watch works until in ends, which it does also when the demo dies.
+// watch runs a watcher until in ends. That also happens when the demo dies.
 func watch(db, name string, in io.Reader, out io.Writer) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -65,7 +65,7 @@ func watch(db, name string, in io.Reader, out io.Writer) error {
 	return errors.Join(w.Run(ctx), store.Close())
 }
 
-// work is one step of an item: it is classified, or the best of its partition are ranked.
+// work processes an item at a gate: it classifies a résumé, or ranks the best of the partition.
 func work(ctx context.Context, store *feed.Store, it feed.Item) (feed.Response, error) {
 	var result any
 	var err error

@@ -14,23 +14,23 @@ import (
 	"github.com/jetpull/jetpull/partition"
 )
 
-// orders is how many orders each customer has in the demo.
+// orders is the number of orders per customer in the demo.
 const orders = 60
 
 var names = []string{"ada", "grace", "joan"}
 
-// observer reads what members print, checks the order, and passes on which member has which partition.
+// observer reads the output of the members and checks the order of each customer's orders. It prints all other lines: the owners of partitions.
 type observer struct {
 	mu         sync.Mutex
 	next       map[string]int // by customer
 	handled    int
 	repeated   int
 	outOfOrder int
-	all        chan struct{} // closed when all orders were handled
+	all        chan struct{} // closed when all orders are handled
 
-	// All members print into one pipe, so that their lines are read in the order in which they were printed.
+	// All members write to one pipe, so that their lines are read in the order in which they were written.
 	lines, output *os.File
-	end           chan struct{} // closed when all lines were read
+	end           chan struct{} // closed when all lines are read
 }
 
 func newObserver(out io.Writer) (*observer, error) {
@@ -71,7 +71,7 @@ func (o *observer) order(customer string, n int) {
 	}
 }
 
-// demo runs three members, kills the first while orders come in, and starts it again.
+// demo runs three members, kills the first while orders are published, and starts it again.
 func demo(ctx context.Context, out io.Writer) error {
 	srv, js, stop, err := start(ctx, 0)
 	if err != nil {

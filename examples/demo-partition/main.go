@@ -1,9 +1,9 @@
-// Demo-partition keeps the orders of each customer in order over three processes, of which one is killed.
+// Demo-partition handles the orders of each customer in sequence across three processes, and kills one of them.
 //
-// It needs nothing: it starts a server and three members as processes of its own, and ends by itself. It prints which member gets
-// which partition, and when one is killed.
+// It starts a server and three member processes, and exits by itself. It prints which member gets which partition, and when a member is
+// killed.
 //
-// Or do it yourself, in three terminals. Kill a member, and start it again:
+// You can also run it in three terminals. Kill a member, and start it again:
 //
 //	go run ./examples/demo-partition -serve
 //	go run ./examples/demo-partition -member ada
@@ -59,7 +59,7 @@ func main() {
 	}
 }
 
-// work is a member: it handles the orders of its partitions until ctx ends.
+// work runs a member, which handles the orders of its partitions until ctx ends.
 func work(ctx context.Context, url, name string, out io.Writer) error {
 	nc, err := nats.Connect(url)
 	if err != nil {
@@ -83,7 +83,7 @@ func work(ctx context.Context, url, name string, out io.Writer) error {
 		partition.OnRevoke(func(n int, why string) { say("- partition %d: %s", n, why) }))
 }
 
-// start starts a server with the stream. The stream adds the partition to the subject of each order.
+// start starts a server and creates the stream. The stream adds the partition to the subject of each order.
 func start(ctx context.Context, port int) (*natsembed.Server, jetstream.JetStream, func(), error) {
 	srv, err := natsembed.Start(ctx, natsembed.Options{Port: port})
 	if err != nil {
@@ -110,7 +110,7 @@ func start(ctx context.Context, port int) (*natsembed.Server, jetstream.JetStrea
 	return srv, js, stop, nil
 }
 
-// publish publishes the orders of all customers, one after the other, until ctx ends or each has had so many.
+// publish publishes the next order of every customer, with a pause after each round. It ends after so many orders per customer, or when ctx ends.
 func publish(ctx context.Context, js jetstream.JetStream, orders int, pause time.Duration) error {
 	for n := range orders {
 		for c := range customers {

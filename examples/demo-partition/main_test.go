@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMain is a member where the example started this program as one.
+// TestMain runs the test binary as a member if the demo started it as one.
 func TestMain(m *testing.M) {
 	if os.Getenv("PARTITION_EXAMPLE") == "member" {
 		main()

@@ -1,8 +1,8 @@
-// Demo-relay runs a webhook relay in this process, sends events of three sources through it to four receivers over
-// real HTTP on loopback, and shows the requests that each of them got.
+// Demo-relay runs a webhook relay in this process. It sends events of three sources through the relay to four receivers, over real HTTP on
+// loopback, and shows the requests that each receiver got.
 //
-// One receiver answers in the response, one later, one is limited to 200 POSTs in 10 seconds, and one refuses
-// everything at first. Its failed messages are redriven once it is repaired.
+// One receiver answers in the response, one answers later, one is limited to 200 POSTs in 10 seconds, and one refuses everything at first.
+// When that one is repaired, its failed messages are redriven.
 package main
 
 import (

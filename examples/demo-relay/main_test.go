@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The demo verifies itself; a short one runs through all that it shows.
+// The demo verifies itself. A short run covers everything that it shows.
 func TestDemo(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	chart := filepath.Join(t.TempDir(), "new", "chart.svg")
@@ -30,7 +30,7 @@ func TestDemo(t *testing.T) {
 	require.Empty(t, left, "the temporary store is removed")
 }
 
-// The demo's output agrees with what the receivers saw.
+// The demo detects results that do not match its plan.
 func TestDemoSeesWhatIsWrong(t *testing.T) {
 	d := &demo{receivers: receivers(), events: 1, ends: map[string][]string{}}
 	wrong := d.verify()

@@ -11,14 +11,14 @@ import (
 	"github.com/jetpull/jetpull/relay/client"
 )
 
-// receiver is one of those who get events.
+// receiver is a receiver of events.
 type receiver struct {
 	name    string
 	about   string
 	percent int
 	limit   int
 	window  time.Duration
-	// handler makes what answers; seen is called with each message that is POSTed.
+	// handler returns the receiver's HTTP handler, which verifies signatures.
 	handler func(*receiver, *client.Verifier) http.Handler
 
 	broken atomic.Bool
@@ -28,10 +28,10 @@ type receiver struct {
 	posts  []time.Time
 	codes  map[int]int
 	polls  int
-	ready  map[string]time.Time // when the result of an event will be there
+	ready  map[string]time.Time // when the result of an event will be ready
 }
 
-// receivers are the four. The limited one gets what can pass within half a minute.
+// receivers returns the four receivers. The one with a low limit gets so few events that they pass within about half a minute.
 func receivers() []*receiver {
 	return []*receiver{
 		{name: "ci", about: "answers in the response", percent: 38, limit: 1000, window: time.Second, handler: inResponse},
@@ -41,10 +41,10 @@ func receivers() []*receiver {
 	}
 }
 
-// buildTime is what an event takes at the receiver that answers later.
+// buildTime is how long the receiver that answers later takes for an event.
 const buildTime = 700 * time.Millisecond
 
-// saw notes a POST and its answer.
+// saw records a POST and the status of its response.
 func (r *receiver) saw(webhookID string, code int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,7 +77,7 @@ func refusing(r *receiver, v *client.Verifier) http.Handler {
 	})
 }
 
-// signed hands on requests that the relay has signed.
+// signed calls handle for requests with a valid signature of the relay. It refuses others.
 func signed(v *client.Verifier, handle func(w http.ResponseWriter, id string)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, err := io.ReadAll(req.Body)
@@ -116,7 +116,7 @@ func later(r *receiver, v *client.Verifier) http.Handler {
 	}
 }
 
-// densest is the most POSTs that arrived within any window.
+// densest returns the maximum number of POSTs that arrived within any window.
 func (r *receiver) densest() int {
 	most, first := 0, 0
 	for i, at := range r.posts {

@@ -14,7 +14,7 @@ import (
 	"github.com/jetpull/jetpull/relay/client"
 )
 
-// report writes what everybody saw, and an error if that is not what the relay promises.
+// report writes the results of all receivers. It returns an error if they are not as the relay promises.
 func (d *demo) report(out io.Writer, picture string) error {
 	var rows [][]string
 	for _, r := range d.receivers {
@@ -42,7 +42,7 @@ func (d *demo) report(out io.Writer, picture string) error {
 	return err
 }
 
-// answers are the statuses that a receiver answered POSTs with, and how often.
+// answers returns the statuses with which a receiver responded to POSTs, and how often.
 func (r *receiver) answers() string {
 	var parts []string
 	for code, n := range r.codes {
@@ -52,7 +52,7 @@ func (r *receiver) answers() string {
 	return strings.Join(parts, ", ")
 }
 
-// verify compares what was seen with what was sent.
+// verify compares the POSTs and callbacks with the plan, and the rates with the limits.
 func (d *demo) verify() (wrong []error) {
 	for _, event := range d.plan() {
 		id := event.Source + "/" + event.ID
@@ -76,10 +76,10 @@ func (d *demo) verify() (wrong []error) {
 	return wrong
 }
 
-// samples is how many points a line of the chart has.
+// samples is the number of intervals between the points of a line.
 const samples = 300
 
-// draw writes the chart: at each moment the POSTs in the window that ends then.
+// draw writes the chart. It shows for each moment the number of POSTs in the window that ends then.
 func (d *demo) draw(path string) error {
 	var charts []chart.Chart
 	for _, r := range d.receivers {

@@ -22,13 +22,13 @@ import (
 	"github.com/jetpull/jetpull/relay/client"
 )
 
-// sources are those who send, each with a callback of its own.
+// sources are the senders of events. Each has its own callback.
 var sources = []string{"shop", "stock", "returns"}
 
 const (
-	// batch is how many events one request has.
+	// batch is the maximum number of events in a request.
 	batch = 100
-	// lookEvery is the time between two looks at an operation.
+	// lookEvery is the interval at which the state of an operation is read.
 	lookEvery  = 100 * time.Millisecond
 	adminToken = "demo"
 )
@@ -43,16 +43,16 @@ type demo struct {
 	bar *progress.Bar
 
 	mu       sync.Mutex
-	ends     map[string][]string // what callbacks said of each event, by source and ID
+	ends     map[string][]string // the statuses that callbacks reported for each event, by source and ID
 	failed   int
 	done     int
-	changed  chan struct{} // closed when that is more
+	changed  chan struct{} // closed at the next callback
 	redriven int
 	repaired time.Duration // when the receiver that refused everything was repaired
 	lasted   time.Duration
 }
 
-// run is the whole demo. The result goes to out, progress to screen.
+// run runs the demo. It writes the results to out, and the progress to screen.
 func run(ctx context.Context, s settings, out, screen io.Writer) (err error) {
 	dir, err := os.MkdirTemp("", "demo-relay")
 	if err != nil {
@@ -81,7 +81,7 @@ func run(ctx context.Context, s settings, out, screen io.Writer) (err error) {
 	return d.report(out, s.chart)
 }
 
-// connect starts receivers and callbacks, and makes them known to the relay.
+// connect starts the receivers and callbacks, and registers them with the relay.
 func (d *demo) connect(ctx context.Context) (stop func(), err error) {
 	var servers []*httptest.Server
 	stop = func() {
@@ -124,7 +124,7 @@ func (d *demo) connect(ctx context.Context) (stop func(), err error) {
 	return stop, nil
 }
 
-// called is what a source does when it is called.
+// called handles a callback.
 func (d *demo) called(_ context.Context, r client.Result) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -141,7 +141,7 @@ func (d *demo) called(_ context.Context, r client.Result) error {
 	return nil
 }
 
-// until waits until the callbacks met a condition.
+// until waits until a condition on the counts of callbacks is met.
 func (d *demo) until(ctx context.Context, met func() bool) error {
 	for {
 		d.mu.Lock()
@@ -158,7 +158,7 @@ func (d *demo) until(ctx context.Context, met func() bool) error {
 	}
 }
 
-// flow sends everything, repairs the broken receiver when all that it refused has failed, and waits for the end.
+// flow sends all events. When all messages that the broken receiver refused have failed, it repairs the receiver. Then it waits for the end.
 func (d *demo) flow(ctx context.Context, screen io.Writer) error {
 	plan := d.plan()
 	refused := 0
@@ -170,7 +170,7 @@ func (d *demo) flow(ctx context.Context, screen io.Writer) error {
 	d.begin = time.Now()
 	d.bar = progress.New(screen, "events", int64(d.events))
 	defer d.bar.Clear()
-	// The first that cannot go on ends the others.
+	// The first error ends all of them.
 	work, ctx := errgroup.WithContext(ctx)
 	for _, source := range sources {
 		work.Go(func() error { return d.send(ctx, source, plan) })
@@ -199,7 +199,7 @@ func (d *demo) receiver(name string) *receiver {
 	return nil
 }
 
-// plan says which event goes from whom to whom. Receivers take turns within each hundred.
+// plan returns the events, with their sources and receivers. The receivers take turns within each hundred events.
 func (d *demo) plan() []client.Message {
 	var turns []*receiver
 	for i := range 100 {
@@ -219,7 +219,7 @@ func (d *demo) plan() []client.Message {
 	return plan
 }
 
-// send sends the events of one source, with its token.
+// send sends the events of one source, in batches.
 func (d *demo) send(ctx context.Context, source string, plan []client.Message) error {
 	var lines bytes.Buffer
 	count := 0
@@ -254,7 +254,7 @@ func (d *demo) send(ctx context.Context, source string, plan []client.Message) e
 	return flush()
 }
 
-// redrive repairs the receiver that refused everything, and has the relay send again what failed.
+// redrive repairs the receiver that refused everything, and redrives its failed messages.
 func (d *demo) redrive(ctx context.Context) error {
 	for _, r := range d.receivers {
 		r.broken.Store(false)

@@ -15,7 +15,7 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
-const orders = 2003 // no multiple of anything
+const orders = 2003 // a prime number
 
 func TestDemo(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
@@ -97,7 +97,7 @@ func TestLedgerReportsViolations(t *testing.T) {
 	require.ErrorContains(t, l.settle(body{data: []byte("no JSON")}), "is no order")
 }
 
-// body is a message with nothing but a payload.
+// body is a message that has only a payload.
 type body struct {
 	jetstream.Msg
 	data []byte

@@ -18,8 +18,7 @@ const (
 	nextWorkers  = 16
 )
 
-// workFetch has a few workers take batches from one subscription until nothing
-// is left, and confirm each batch as a whole.
+// workFetch runs a few workers that fetch batches from one Subscription until no messages are left. They confirm each batch as a whole.
 func (d *demo) workFetch(ctx context.Context, p part, share int) error {
 	return d.team(ctx, p, share, fetchWorkers, fmt.Sprintf("Fetch(%d), ConfirmAcks", batch),
 		func(ctx context.Context, sub *jetpull.Subscription, bar *progress.Bar) error {
@@ -41,8 +40,7 @@ func (d *demo) workFetch(ctx context.Context, p part, share int) error {
 		})
 }
 
-// workNext has many workers take one message at a time. Each acknowledges its
-// message and pulls the next one with a single protocol message.
+// workNext runs many workers that take one message at a time. Each acknowledges its message and pulls the next with one protocol message.
 func (d *demo) workNext(ctx context.Context, p part, share int) error {
 	return d.team(ctx, p, share, nextWorkers, "Next, AckNext",
 		func(ctx context.Context, sub *jetpull.Subscription, bar *progress.Bar) error {
@@ -65,7 +63,7 @@ func unlessEmpty(err error) error {
 	return err
 }
 
-// team runs workers on one subscription and notes the step.
+// team runs workers on one Subscription, and appends a step with the result.
 func (d *demo) team(ctx context.Context, p part, share, workers int, call string,
 	work func(context.Context, *jetpull.Subscription, *progress.Bar) error,
 ) error {

@@ -10,11 +10,11 @@ import (
 	"github.com/jetpull/jetpull/natsembed"
 )
 
-// home is where the demo runs: a server of its own, or the user's.
+// home is the server on which the demo runs: its own, or the user's.
 type home struct {
 	url   string
 	srv   *natsembed.Server // nil for the user's server
-	keeps bool              // the store is still there after the demo
+	keeps bool              // the store remains after the demo
 	nc    *nats.Conn
 }
 
@@ -38,8 +38,7 @@ func (h *home) connect() (jetstream.JetStream, error) {
 	return jetstream.New(nc)
 }
 
-// restart starts the server anew on the same store, so that what it says then
-// is what is on disk. A server of the user's is left alone.
+// restart restarts the demo's own server on the same store, so that its counters then come from disk. A user's server is not restarted.
 func (h *home) restart(ctx context.Context) (js jetstream.JetStream, restarted bool, err error) {
 	h.nc.Close()
 	if h.srv != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// order is what the demo's messages carry.
+// order is the payload of the demo's messages.
 type order struct {
 	ID    int    `json:"id"`
 	Item  string `json:"item"`
@@ -17,17 +17,15 @@ type order struct {
 
 var items = [...]string{"lamp", "chair", "kettle", "bicycle", "notebook", "umbrella", "teapot"}
 
-// newOrder is the order with a number. Its price follows from the number, so
-// that both sides of the ledger can be added up on their own.
+// newOrder returns the order with a number. Its price depends only on the number, so that each side of the ledger can be summed alone.
 func newOrder(id int) order {
 	return order{ID: id, Item: items[id%len(items)], Cents: 100 + int64(id)*7919%50_000}
 }
 
-// ledger holds what was published against what was worked off. Its methods may
-// be called from any number of goroutines.
+// ledger compares the published orders with the handled orders. Its methods are safe for concurrent use.
 type ledger struct {
 	mu                  sync.Mutex
-	times               []int // how often each order was worked off
+	times               []int // how often each order was handled
 	published, received int64 // cents
 	repeated            int
 }
@@ -40,7 +38,7 @@ func (l *ledger) publish(o order) {
 	l.published += o.Cents
 }
 
-// settle is the work on one message.
+// settle handles one message: it enters its order in the ledger.
 func (l *ledger) settle(m jetstream.Msg) error {
 	var o order
 	if err := json.Unmarshal(m.Data(), &o); err != nil {
@@ -60,7 +58,7 @@ func (l *ledger) settle(m jetstream.Msg) error {
 	return nil
 }
 
-// balance is what of the ledger has to be even at the end.
+// balance holds the totals of the ledger that must match at the end.
 type balance struct {
 	orders, once, repeated int
 	published, received    int64

@@ -1,8 +1,6 @@
-// Demo publishes a backlog of orders to a NATS server, processes it with jetpull
-// in three ways, and shows the server's counters afterwards.
+// Demo publishes a backlog of orders to a NATS server, processes it with jetpull in three ways, and then shows the server's counters.
 //
-// It needs nothing: without -nats it runs a server of its own, with a file
-// store in a temporary folder.
+// Without -nats, it runs its own server, with a file store in a temporary folder.
 package main
 
 import (

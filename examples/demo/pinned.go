@@ -15,18 +15,17 @@ import (
 
 const (
 	group  = "primary"
-	unpins = 2 // how often the pin is taken from whoever has it
+	unpins = 2 // how often the pin is taken away
 )
 
-// pinSwitch is what happened to the pin, and when.
+// pinSwitch is an event of the pin.
 type pinSwitch struct {
 	at   time.Time
 	what string
-	done int64 // messages worked off by then
+	done int64 // messages handled by then
 }
 
-// rota is the work of the pinned group: two workers, one of which is pinned and
-// does it all in order, while the other stands by.
+// rota is the state of the pinned group. Of its two workers, the pinned one handles all messages, in order. The other is the stand-by.
 type rota struct {
 	demo  *demo
 	bar   *progress.Bar
@@ -41,8 +40,7 @@ type rota struct {
 	backward int // messages that came after one with a higher sequence
 }
 
-// workPinned takes the pin away twice on the way; each time the stand-by takes
-// over.
+// workPinned handles the share of the pinned group. During the work, it takes the pin away twice; each time, the stand-by takes over.
 func (d *demo) workPinned(ctx context.Context, p part, share int) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -84,7 +82,7 @@ func (d *demo) workPinned(ctx context.Context, p part, share int) error {
 		s.pulls += sub.Stats().Pulls
 	}
 	d.steps = append(d.steps, s)
-	errs = append(errs, closeAll(ctx, subs)) // which gives the pin up
+	errs = append(errs, closeAll(ctx, subs)) // gives up the pin
 	d.pins = r.history()
 	return errors.Join(errs...)
 }
@@ -97,8 +95,7 @@ func closeAll(ctx context.Context, subs []*jetpull.Subscription) error {
 	return errors.Join(errs...)
 }
 
-// work is a worker's loop. A stand-by waits in Next, without code of its own
-// for that.
+// work is a worker's loop. A stand-by waits in Next and needs no extra code.
 func (r *rota) work(ctx context.Context, sub *jetpull.Subscription, name string) error {
 	for {
 		m, err := sub.Next(ctx)
@@ -106,7 +103,7 @@ func (r *rota) work(ctx context.Context, sub *jetpull.Subscription, name string)
 		case ctx.Err() != nil && r.done.Load() >= r.share:
 			return nil
 		case errors.Is(err, jetpull.ErrTimeout) && ctx.Err() == nil:
-			continue // the other one is pinned
+			continue // the other worker is pinned
 		case err != nil:
 			return err
 		}
@@ -122,8 +119,7 @@ func (r *rota) work(ctx context.Context, sub *jetpull.Subscription, name string)
 	}
 }
 
-// count notes a message that is done, takes the pin away where it is time, and
-// ends the work with the last one.
+// count counts a handled message. It takes the pin away when that is due, and ends the work after the last message.
 func (r *rota) count(ctx context.Context, sub *jetpull.Subscription, name string, seq uint64) error {
 	r.bar.Add(1)
 	r.mu.Lock()
@@ -140,7 +136,7 @@ func (r *rota) count(ctx context.Context, sub *jetpull.Subscription, name string
 	}
 	if every := r.share / (unpins + 1); done%every == 0 && done/every <= unpins {
 		r.note("unpin requested")
-		// The other worker may end the work meanwhile, and ctx with it.
+		// The other worker may end the work in the meantime, which cancels ctx.
 		return sub.Unpin(context.WithoutCancel(ctx))
 	}
 	return nil
@@ -152,7 +148,7 @@ func (r *rota) note(what string) {
 	r.switches = append(r.switches, pinSwitch{time.Now(), what, r.done.Load()})
 }
 
-// history is what happened to the pin, with who did how much at the end.
+// history returns the events of the pin. The last entry states how many messages each worker handled.
 func (r *rota) history() []pinSwitch {
 	r.mu.Lock()
 	defer r.mu.Unlock()

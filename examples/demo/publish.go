@@ -11,11 +11,10 @@ import (
 	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
-// inFlight bounds how many orders are published and not yet confirmed.
+// inFlight is the maximum number of published orders that are not yet confirmed.
 const inFlight = 500
 
-// publish stores the backlog, and returns when the server has confirmed every
-// order of it. The orders of the parts are mixed, as they would come in.
+// publish publishes the backlog, and returns when the server has confirmed every order. The orders of all parts are mixed, as in production.
 func (d *demo) publish(ctx context.Context) error {
 	begin := time.Now()
 	bar := progress.New(d.screen, "publish", int64(d.orders))
@@ -48,8 +47,7 @@ func (d *demo) publish(ctx context.Context) error {
 	return nil
 }
 
-// destinations is the consumer of each order: the shares of the parts, dealt
-// out in turn.
+// destinations returns the consumer of each order. The parts take turns, in proportion to their shares.
 func (d *demo) destinations() []string {
 	left := sharesOf(d.orders)
 	to := make([]string, 0, d.orders)

@@ -13,12 +13,11 @@ import (
 	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
-// settleWait bounds the wait for acknowledgements that were sent and not
-// confirmed.
+// settleWait limits the wait for acknowledgements that were sent but not confirmed.
 const settleWait = 5 * time.Second
 
-// report prints what was done and what the server says of it. It fails if the
-// two do not match, or if an order is missing or was worked off twice.
+// report prints the demo's results and the server's counters. It returns an error if they do not match, or if an order is missing or was
+// handled twice.
 func (d *demo) report(ctx context.Context, out io.Writer) error {
 	if err := d.awaitAcks(ctx); err != nil {
 		return err
@@ -113,8 +112,7 @@ func (d *demo) printProof(ctx context.Context, out io.Writer) error {
 	return errors.Join(progress.Table(out, []string{"consumer", ">delivered", ">redelivered", ">ack floor", ">pending", ">ack pending"}, rows), wrong)
 }
 
-// awaitAcks waits until the acknowledgements that were sent without waiting for
-// an answer have arrived.
+// awaitAcks waits until the server has received the acknowledgements that were sent without confirmation.
 func (d *demo) awaitAcks(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, settleWait)
 	defer cancel()

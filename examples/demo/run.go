@@ -15,7 +15,7 @@ const (
 	subject = "demo.orders."
 )
 
-// demo is one run: the desk that hands the work around, and what came of it.
+// demo is one run and its results.
 type demo struct {
 	home   *home
 	js     jetstream.JetStream
@@ -27,7 +27,7 @@ type demo struct {
 	pins  []pinSwitch
 }
 
-// step is one way of working off a part of the backlog.
+// step is the result of processing one part of the backlog.
 type step struct {
 	name, call, workers string
 	messages            int
@@ -35,7 +35,7 @@ type step struct {
 	pulls               uint64
 }
 
-// part is the share of the backlog that one consumer has.
+// part is the share of the backlog for one consumer.
 type part struct {
 	consumer string
 	percent  int
@@ -53,7 +53,7 @@ func parts() []part {
 	}
 }
 
-// run is the whole demo. The result goes to out, progress to screen.
+// run runs the demo. It writes the results to out, and the progress to screen.
 func run(ctx context.Context, s settings, out, screen io.Writer) error {
 	home, err := openHome(ctx, s)
 	if err != nil {
@@ -68,7 +68,7 @@ func run(ctx context.Context, s settings, out, screen io.Writer) error {
 		return err
 	}
 	if !home.keeps {
-		// d.js may be another by then: the server is restarted in between.
+		// Read d.js late: report replaces it when it restarts the server.
 		defer func() { _ = d.js.DeleteStream(context.WithoutCancel(ctx), stream) }()
 	}
 	if err := d.publish(ctx); err != nil {
@@ -87,9 +87,8 @@ func run(ctx context.Context, s settings, out, screen io.Writer) error {
 	return d.report(ctx, out)
 }
 
-// createStream refuses a stream that is there already: creating one with the
-// same configuration again would succeed, and the demo would count its messages
-// too.
+// createStream returns an error if the stream exists. Creating it again with the same configuration would succeed, and the demo would
+// also count the old messages.
 func (d *demo) createStream(ctx context.Context) error {
 	_, err := d.js.Stream(ctx, stream)
 	if err == nil {
@@ -104,7 +103,7 @@ func (d *demo) createStream(ctx context.Context) error {
 	return nil
 }
 
-// sharesOf is how many orders each part has. The first has what rounding leaves.
+// sharesOf returns the number of orders of each part. The first part also gets the remainder.
 func sharesOf(orders int) []int {
 	all := parts()
 	shares := make([]int, len(all))

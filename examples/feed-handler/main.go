@@ -1,4 +1,4 @@
-// Feed-handler is the handler of docs/tutorial-feed.md: it scores résumés that jetpull feed posts, and ranks them behind the
+// Feed-handler is the HTTP handler of docs/tutorial-feed.md. It scores the résumés that jetpull feed posts, and ranks them at the next
 // gate.
 package main
 

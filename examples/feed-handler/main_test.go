@@ -14,7 +14,7 @@ import (
 	"github.com/jetpull/jetpull/feed"
 )
 
-// TestHandler has a watcher post what the tutorial adds.
+// TestHandler runs a watcher that posts the items of the tutorial.
 func TestHandler(t *testing.T) {
 	store, err := feed.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "feed.db"))
 	require.NoError(t, err)

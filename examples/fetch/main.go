@@ -1,7 +1,6 @@
-// Fetch takes messages in batches: those available now, the first that arrive, and
-// exactly n.
+// Fetch fetches messages in three ways: up to n messages as soon as there is one, without waiting, and exactly n messages.
 //
-// It needs nothing: without -nats it starts a server of its own. It ends by itself.
+// Without -nats, it starts its own server. It exits by itself.
 package main
 
 import (
@@ -65,8 +64,7 @@ func run(ctx context.Context, url string, out io.Writer) error {
 	}
 	defer func() { _ = sub.Close(context.WithoutCancel(ctx)) }()
 
-	// Seven are there, so asking for ten returns the seven at once: Fetch
-	// waits for the first message only.
+	// Fetch waits only for the first message. There are seven, so a Fetch of ten returns seven at once.
 	if err := publish(1, 7); err != nil {
 		return err
 	}
@@ -74,7 +72,7 @@ func run(ctx context.Context, url string, out io.Writer) error {
 		return err
 	}
 
-	// Nothing is left. NoWait says so instead of waiting.
+	// The stream is empty now. With NoWait, Fetch returns ErrNoMessages instead of waiting.
 	_, err = sub.Fetch(ctx, 10, jetpull.NoWait())
 	if !errors.Is(err, jetpull.ErrNoMessages) {
 		return errors.Join(errors.New("an empty stream was to say that it is empty"), err)
@@ -83,7 +81,7 @@ func run(ctx context.Context, url string, out io.Writer) error {
 		return err
 	}
 
-	// FillBatch waits until all five are there, here while they arrive.
+	// FillBatch waits until all five messages have arrived, or until MaxWait has passed.
 	published := make(chan error, 1)
 	go func() { published <- publish(8, 12) }()
 	if err := fetch(ctx, sub, out, "all of 5", 5, jetpull.FillBatch(), jetpull.MaxWait(10*time.Second)); err != nil {

@@ -22,7 +22,7 @@ func TestRun(t *testing.T) {
 	require.Equal(t, want, out.String())
 }
 
-// TestServerOfTheUsersOwn shows that such a server is used and left clean.
+// TestServerOfTheUsersOwn uses the server that -nats names, and checks that the example deletes its stream there.
 func TestServerOfTheUsersOwn(t *testing.T) {
 	srv, err := natsembed.Start(t.Context(), natsembed.Options{Dir: t.TempDir()})
 	require.NoError(t, err)

@@ -1,8 +1,8 @@
-// Inbox books payments on accounts in an SQLite database. Each payment is booked once, although messages are delivered again:
-// the booking and the identity of its message are in one transaction. To show that, the handler of every tenth payment fails after
-// the booking, and all messages are delivered a second time.
+// Inbox books payments to accounts in an SQLite database. Each payment is booked once, even if its message is redelivered, because one
+// transaction stores both the booking and the identity of the message. To show this, the handler of every tenth payment fails after the
+// booking, and all messages are delivered a second time.
 //
-// It needs nothing: without -nats it starts a server of its own, and the database is in a temporary folder.
+// Without -nats, it starts its own server. The database is in a temporary folder.
 package main
 
 import (
@@ -47,10 +47,10 @@ func main() {
 	}
 }
 
-// bank books payments, and counts its calls.
+// bank books payments, and counts the calls of its handler.
 type bank struct{ calls atomic.Int64 }
 
-// book has its effect through tx alone.
+// book makes all of its changes through tx.
 func (b *bank) book(ctx context.Context, tx *sql.Tx, m *jetpull.Msg) error {
 	b.calls.Add(1)
 	return jetpull.HandleJSON(func(ctx context.Context, p payment, m *jetpull.Msg) error {
@@ -75,7 +75,7 @@ func run(ctx context.Context, url string, out io.Writer) error {
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	db.SetMaxOpenConns(1) // SQLite has one transaction at a time
+	db.SetMaxOpenConns(1) // SQLite allows one writing transaction at a time
 	if err := create(ctx, db); err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func run(ctx context.Context, url string, out io.Writer) error {
 		}
 	}
 	b := &bank{}
-	for range 2 { // the second time, another consumer of the same name gets all messages again
+	for range 2 { // the second time, a new consumer of the same name gets all messages again
 		if err := consume(ctx, js, inbox.Handler(db, b.book)); err != nil {
 			return err
 		}
@@ -123,7 +123,7 @@ func create(ctx context.Context, db *sql.DB) error {
 	return inbox.Migrate(ctx, db)
 }
 
-// consume creates the consumer, and deletes it when it has no messages left.
+// consume creates the consumer, handles all messages, and deletes the consumer.
 func consume(ctx context.Context, js jetstream.JetStream, h jetpull.Handler) error {
 	c, err := js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{Durable: consumer})
 	if err != nil {

@@ -1,7 +1,7 @@
-// Limit calls a bank that allows ten calls a second for each customer, and two at a time. Two workers, each with a connection of its own as two
-// processes would have, share these limits by a key-value bucket. Payments of other customers go on while those of one wait.
+// Limit calls a bank that allows ten calls a second for each customer, and two at a time. Two workers share these limits in a key-value
+// bucket. Each has its own connection, as two processes would. While one customer's payments wait, those of other customers continue.
 //
-// It needs nothing: without -nats it starts a server of its own. It ends by itself when all payments are handled, and before that with Ctrl-C.
+// Without -nats, it starts its own server. It exits when all payments are handled, or on Ctrl-C.
 package main
 
 import (
@@ -32,7 +32,7 @@ const (
 	workers, ofAda, ofGrace    = 2, 30, 5
 )
 
-// allowed is what the bank allows for each customer. All processes state the same.
+// allowed is the bank's limit for each customer. All processes must use the same values.
 var allowed = limit.Config{Rate: 10, Window: time.Second, Concurrent: 2}
 
 func main() {
@@ -46,7 +46,7 @@ func main() {
 	}
 }
 
-// bank counts calls, and how many of a customer run at a time.
+// bank counts the calls of each customer, and the maximum number that ran at a time.
 type bank struct {
 	mu            sync.Mutex
 	calls         map[string]int
@@ -57,7 +57,7 @@ func (b *bank) call(ctx context.Context, customer string) error {
 	b.begin(customer)
 	defer b.end(customer)
 	select {
-	case <-time.After(20 * time.Millisecond): // what a call takes
+	case <-time.After(20 * time.Millisecond): // the duration of a call
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -108,7 +108,7 @@ func run(ctx context.Context, url string, out io.Writer) error {
 	return err
 }
 
-// publish stores the payments of ada, and behind them those of grace.
+// publish stores the payments of ada, followed by those of grace.
 func publish(ctx context.Context, js jetstream.JetStream) error {
 	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: stream, Subjects: []string{subjects}}); err != nil {
 		return err
@@ -154,10 +154,10 @@ func work(ctx context.Context, url string, b *bank) error {
 	return err
 }
 
-// customer is the key of the limit: the last token of the subject.
+// customer returns the key of the limit: the last token of the subject.
 func customer(m *jetpull.Msg) string { return m.Subject()[len("example.payments."):] }
 
-// worker is what each process of a fleet does.
+// worker handles payments until ctx ends. In production, each process would do this.
 func worker(ctx context.Context, url string, h jetpull.Handler) error {
 	nc, err := nats.Connect(url)
 	if err != nil {

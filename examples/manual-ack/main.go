@@ -1,8 +1,8 @@
-// Manual-ack passes payments on to a provider that answers later, and in any order. The handler returns at once, and a
-// payment is acknowledged when its answer has come. Until then the server does not deliver it again.
+// Manual-ack passes payments to a provider that answers later, and in any order. The handler returns at once. A payment is acknowledged
+// when its answer arrives; until then, the server does not redeliver it.
 //
-// It needs nothing: without -nats it starts a server of its own. It ends by itself when all payments are settled, and
-// before that with Ctrl-C: then it waits for the answers that are due.
+// Without -nats, it starts its own server. It exits when all payments are settled. On Ctrl-C, it waits for the outstanding answers and
+// exits.
 package main
 
 import (
@@ -26,7 +26,7 @@ import (
 const (
 	stream, consumer, subject = "EXAMPLE_MANUAL", "payments", "example.manual"
 	payments                  = 20
-	window                    = 8 // payments that wait for an answer at a time
+	window                    = 8 // maximum number of payments without an answer
 )
 
 func main() {
@@ -71,7 +71,7 @@ func run(ctx context.Context, url string, out io.Writer) error {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	t := &till{provider: &provider{}, open: map[string]*jetpull.Msg{}, done: done}
-	// No more than the window are read ahead and unsettled. When ctx ends, Consume waits for those that are open.
+	// At most window messages are read ahead or unsettled. When ctx ends, Consume waits until the unsettled ones are settled.
 	if err := sub.Consume(ctx, t.pay, jetpull.ManualAck(), jetpull.Prefetch(window)); err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func run(ctx context.Context, url string, out io.Writer) error {
 	return err
 }
 
-// till holds the messages of payments that have no answer yet.
+// till holds the messages of payments without an answer, by payment ID.
 type till struct {
 	provider *provider
 	done     func()
@@ -94,7 +94,7 @@ type till struct {
 	paid, again, most int
 }
 
-// pay is the handler. A nil result settles nothing; an error would.
+// pay is the handler. With ManualAck, returning nil does not settle the message. Returning an error would.
 func (t *till) pay(_ context.Context, m *jetpull.Msg) error {
 	id := string(m.Data())
 	t.mu.Lock()
@@ -105,13 +105,13 @@ func (t *till) pay(_ context.Context, m *jetpull.Msg) error {
 	return nil
 }
 
-// answered settles the message of a payment, on a goroutine of the provider's.
+// answered settles the message of a payment. The provider calls it on its own goroutine.
 func (t *till) answered(id string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m := t.open[id]
 	if m == nil {
-		return // the answer to a delivery before this one, when a connection was lost, has settled it
+		return // already settled by the answer to an earlier delivery, after a lost connection
 	}
 	delete(t.open, id)
 	if err != nil {
@@ -129,7 +129,7 @@ func (t *till) answered(id string, err error) {
 	}
 }
 
-// provider stands for a service with callbacks. It is out of order for a payment now and then.
+// provider simulates a service with callbacks. Every seventh charge fails.
 type provider struct {
 	mu    sync.Mutex
 	calls int

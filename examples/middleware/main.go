@@ -1,8 +1,6 @@
-// Middleware wraps a handler with the shared parts of all handlers of a program: a line in the log for each message,
-// and a rate limit.
+// Middleware wraps a handler with functions that all handlers of a program share: a log line for each message, and a rate limit.
 //
-// It needs nothing: without -nats it starts a server of its own. It ends by itself when all orders are handled, and
-// before that with Ctrl-C.
+// Without -nats, it starts its own server. It exits when all orders are handled, or on Ctrl-C.
 package main
 
 import (
@@ -40,7 +38,7 @@ func main() {
 	}
 }
 
-// logged logs how each message was handled.
+// logged logs each handled message, with its duration and error.
 func logged(l *slog.Logger) jetpull.Middleware {
 	return func(next jetpull.Handler) jetpull.Handler {
 		return func(ctx context.Context, m *jetpull.Msg) error {
@@ -52,13 +50,13 @@ func logged(l *slog.Logger) jetpull.Middleware {
 	}
 }
 
-// limited lets handlers begin at the limiter's rate, however many run at a time. A message that waits for its turn is
-// kept in progress.
+// limited starts handlers at the limiter's rate, independent of the concurrency. While a message waits for its turn, jetpull keeps it in
+// progress, so that the server does not redeliver it.
 func limited(l *rate.Limiter) jetpull.Middleware {
 	return func(next jetpull.Handler) jetpull.Handler {
 		return func(ctx context.Context, m *jetpull.Msg) error {
 			if err := l.Wait(ctx); err != nil {
-				return jetpull.Retry(0, err) // Consume has ended: another worker may have it at once
+				return jetpull.Retry(0, err) // Consume is ending: return the message to the server for another worker
 			}
 			return next(ctx, m)
 		}
@@ -88,7 +86,7 @@ func run(ctx context.Context, url string, limit *rate.Limiter, out io.Writer) er
 		}
 	}
 
-	// The first is the outermost: the time that is logged has the wait for the limit in it.
+	// The first middleware is the outermost, so the logged duration includes the wait for the rate limit.
 	sub, err := jetpull.Subscribe(ctx, js, stream, consumer,
 		jetpull.Use(logged(slog.New(slog.NewTextHandler(out, nil))), limited(limit)))
 	if err != nil {

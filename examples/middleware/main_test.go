@@ -17,14 +17,14 @@ import (
 )
 
 func TestRun(t *testing.T) {
-	var out bytes.Buffer // a slog.Handler writes one line at a time
+	var out bytes.Buffer // needs no lock, because slog's handler makes one Write at a time
 	start := time.Now()
 	require.NoError(t, run(t.Context(), "", rate.NewLimiter(100, 1), &out))
 	require.Equal(t, orders, strings.Count(out.String(), "msg=handled"), out.String())
 	require.GreaterOrEqual(t, time.Since(start), (orders-1)*10*time.Millisecond, "one at once, the others 10 ms apart")
 }
 
-// TestLimited has a limit that no message can keep: it is handed back without a call of the handler.
+// TestLimited has a limit that no message can satisfy. The message is returned to the server, and the handler is not called.
 func TestLimited(t *testing.T) {
 	h := limited(rate.NewLimiter(rate.Every(time.Hour), 0))(func(context.Context, *jetpull.Msg) error {
 		t.Error("the handler was called")

@@ -1,7 +1,7 @@
-// Next takes one message at a time: a plain loop that acknowledges and pulls, and
-// many goroutines that share their pulls.
+// Next pulls one message at a time: in a plain loop, in a loop that acknowledges and pulls with one request, and in many goroutines that
+// share pulls.
 //
-// It needs nothing: without -nats it starts a server of its own. It ends by itself.
+// Without -nats, it starts its own server. It exits by itself.
 package main
 
 import (
@@ -75,7 +75,7 @@ func run(ctx context.Context, url string, out io.Writer) error {
 	return nil
 }
 
-// plain is the loop that everybody writes first.
+// plain is the simplest loop: Next, handle, Ack.
 func plain(ctx context.Context, sub *jetpull.Subscription, out io.Writer) error {
 	for range loop {
 		m, err := sub.Next(ctx)
@@ -92,8 +92,7 @@ func plain(ctx context.Context, sub *jetpull.Subscription, out io.Writer) error 
 	return nil
 }
 
-// acknowledgeAndPull halves what is sent: one message to the server both
-// acknowledges and pulls.
+// acknowledgeAndPull sends half as many messages to the server, because each both acknowledges a message and pulls the next.
 func acknowledgeAndPull(ctx context.Context, sub *jetpull.Subscription, out io.Writer) error {
 	m, err := sub.Next(ctx)
 	if err != nil {
@@ -112,8 +111,8 @@ func acknowledgeAndPull(ctx context.Context, sub *jetpull.Subscription, out io.W
 	}
 }
 
-// together empties the stream with eight goroutines in Next. Those that ask while a
-// pull is under way share the next one.
+// together empties the stream with eight goroutines that call Next. Goroutines that call it while a pull is in flight share the next
+// pull.
 func together(ctx context.Context, sub *jetpull.Subscription, out io.Writer) error {
 	before := sub.Stats().Pulls
 	var handled atomic.Int64

@@ -1,7 +1,7 @@
-// Otel sends orders through a worker that package otelpull observes, and prints the traces and the metrics as JSON.
-// In your program, replace the two exporters that print; the rest stays the same.
+// Otel processes orders in a worker that package otelpull observes, and prints the traces and metrics as JSON.
+// In your program, replace the two stdout exporters. Keep the rest.
 //
-// It needs nothing: without -nats it starts a server of its own. It ends by itself, and before that with Ctrl-C.
+// Without -nats, it starts its own server. It exits when it is done, or on Ctrl-C.
 package main
 
 import (
@@ -76,13 +76,13 @@ func run(ctx context.Context, url string, out io.Writer) (err error) {
 	return work(ctx, js, t)
 }
 
-// telemetry is where spans and metrics go.
+// telemetry holds the providers of spans and metrics.
 type telemetry struct {
 	tracers *sdktrace.TracerProvider
 	meters  *sdkmetric.MeterProvider
 }
 
-// setUpTelemetry makes the providers of the whole program, which otelpull uses unless it is given others.
+// setUpTelemetry creates the program's global providers. otelpull uses them by default.
 func setUpTelemetry(out io.Writer) (*telemetry, error) {
 	spans, err := stdouttrace.New(stdouttrace.WithWriter(out))
 	if err != nil {
@@ -102,12 +102,12 @@ func setUpTelemetry(out io.Writer) (*telemetry, error) {
 	return t, nil
 }
 
-// shutDown exports what has not been exported yet.
+// shutDown exports the remaining spans and metrics.
 func (t *telemetry) shutDown(ctx context.Context) error {
 	return errors.Join(t.tracers.Shutdown(ctx), t.meters.Shutdown(ctx))
 }
 
-// publish publishes an order with its trace in the headers: by this the worker's span is one of the same trace.
+// publish publishes an order with its trace context in the headers, so that the worker's span belongs to the same trace.
 func publish(ctx context.Context, js jetstream.JetStream, order []byte) error {
 	ctx, span := otel.Tracer("shop").Start(ctx, "order")
 	defer span.End()
@@ -126,7 +126,7 @@ func work(ctx context.Context, js jetstream.JetStream, t *telemetry) error {
 	defer func() { _ = sub.Close(context.WithoutCancel(ctx)) }()
 	// A span and a duration for each message.
 	handler, err := otelpull.Handler(func(ctx context.Context, _ *jetpull.Msg) error {
-		_, span := otel.Tracer("shop").Start(ctx, "pack") // ctx has the message's span
+		_, span := otel.Tracer("shop").Start(ctx, "pack") // a child of the message's span in ctx
 		defer span.End()
 		return nil
 	})
@@ -142,6 +142,6 @@ func work(ctx context.Context, js jetstream.JetStream, t *telemetry) error {
 		return err
 	}
 	err = sub.Consume(ctx, handler, jetpull.StopAfter(orders))
-	// The last figures are exported before the Subscription, which they are read from, is closed.
+	// Export the last metrics before the Subscription is closed, because they are read from it.
 	return errors.Join(err, t.meters.ForceFlush(context.WithoutCancel(ctx)), metrics.Unregister())
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// buffer takes what two exporters write.
+// buffer is a bytes.Buffer that two exporters can write to concurrently.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -23,7 +23,7 @@ func (b *buffer) Write(p []byte) (int, error) {
 	return b.b.Write(p)
 }
 
-// TestRun reads what was exported: the trace of each order goes on in the worker.
+// TestRun reads the exported spans and checks that the trace of each order continues in the worker.
 func TestRun(t *testing.T) {
 	var out buffer
 	require.NoError(t, run(t.Context(), "", &out))

@@ -1,8 +1,7 @@
-// Overflow shows a priority group with the overflow policy: the workers near by
-// pull as usual, those far away help out only while the backlog is over a
-// threshold.
+// Priority-overflow shows a priority group with the overflow policy. Workers in the near region pull as usual. Those in the far region get
+// messages only while the backlog exceeds a threshold.
 //
-// It needs nothing: without -nats it starts a server of its own. It ends by itself.
+// Without -nats, it starts its own server. It exits by itself.
 package main
 
 import (
@@ -60,8 +59,7 @@ func run(ctx context.Context, url string, out io.Writer) error {
 		return err
 	}
 	defer func() { _ = near.Close(context.WithoutCancel(ctx)) }()
-	// The thresholds belong to the subscription, so every pull of the far region
-	// has them. Either is enough.
+	// The thresholds are options of the Subscription, so all pulls of the far region have them. Either one is enough.
 	far, err := jetpull.Subscribe(ctx, js, stream, consumer, jetpull.Group(group),
 		jetpull.MinPending(100), jetpull.MinAckPending(40), jetpull.MaxWait(300*time.Millisecond))
 	if err != nil {
@@ -74,8 +72,8 @@ func run(ctx context.Context, url string, out io.Writer) error {
 func scenes(ctx context.Context, js jetstream.JetStream, near, far *jetpull.Subscription, out io.Writer) error {
 	for _, scene := range []struct {
 		what    string
-		publish int // messages that come in
-		near    int // messages that the near region takes and is still working on
+		publish int // messages to publish
+		near    int // messages that the near region fetches and does not acknowledge
 	}{
 		{"50 pending", 50, 0},
 		{"150 pending", 100, 0},

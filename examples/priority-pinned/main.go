@@ -1,8 +1,7 @@
-// Pinned shows a priority group with the pinned_client policy: of two workers
-// one does all the work, in order, while the other stands by and takes over
-// after an unpin.
+// Priority-pinned shows a priority group with the pinned_client policy. One of two workers handles all orders, in sequence. The other is
+// the stand-by, and takes over after an unpin.
 //
-// It needs nothing: without -nats it starts a server of its own. It ends by itself.
+// Without -nats, it starts its own server. It exits by itself.
 package main
 
 import (
@@ -68,7 +67,7 @@ func run(ctx context.Context, url string, out io.Writer) error {
 			return err
 		}
 		go func() {
-			defer cancel() // a worker that fails ends the wait for its work
+			defer cancel() // if a worker fails, do not wait for its orders
 			stopped <- work(ctx, sub, name, handled)
 		}()
 	}
@@ -78,8 +77,7 @@ func run(ctx context.Context, url string, out io.Writer) error {
 	return errors.Join(err, <-stopped, <-stopped)
 }
 
-// takeOver lets one worker do ten orders, unpins it, and sees who does the next
-// ten.
+// takeOver publishes ten orders, unpins the worker that handled them, and reports which worker handles the next ten.
 func takeOver(ctx context.Context, js jetstream.JetStream, handled <-chan handledBy, pinned, unpinned <-chan string, out io.Writer) error {
 	first, err := tenOrders(ctx, js, handled)
 	if err != nil {
@@ -103,8 +101,7 @@ func takeOver(ctx context.Context, js jetstream.JetStream, handled <-chan handle
 	return err
 }
 
-// bothWait waits until both workers have a pull open: a stand-by that has just
-// begun might come too late for the pin.
+// bothWait waits until both workers have a pending pull. Otherwise, the stand-by might pull too late to get the pin.
 func bothWait(ctx context.Context, js jetstream.JetStream) error {
 	c, err := js.Consumer(ctx, stream, consumer)
 	for err == nil && c.CachedInfo().NumWaiting < 2 {
@@ -118,7 +115,7 @@ func bothWait(ctx context.Context, js jetstream.JetStream) error {
 	return err
 }
 
-// next is who an event was for. Events come a moment after what they tell of.
+// next returns the worker of the next event, or "nobody" when ctx ends. Events arrive shortly after the changes that they report.
 func next(ctx context.Context, events <-chan string) string {
 	select {
 	case name := <-events:
@@ -138,8 +135,7 @@ type shift struct {
 	orders []string
 }
 
-// tenOrders publishes ten orders and waits until they are done. All of them
-// have to be done by one worker.
+// tenOrders publishes ten orders and waits until they are handled. It fails unless one worker handles all of them.
 func tenOrders(ctx context.Context, js jetstream.JetStream, handled <-chan handledBy) (shift, error) {
 	for i := range 10 {
 		if _, err := js.Publish(ctx, subject, fmt.Append(nil, i+1)); err != nil {
@@ -162,14 +158,13 @@ func tenOrders(ctx context.Context, js jetstream.JetStream, handled <-chan handl
 	return s, nil
 }
 
-// work takes one order after the other. A worker that is not pinned waits in
-// Next; it needs no code of its own for that.
+// work handles one order after another. A worker that is not pinned waits in Next and needs no extra code.
 func work(ctx context.Context, sub *jetpull.Subscription, name string, handled chan<- handledBy) error {
 	defer func() { _ = sub.Close(context.WithoutCancel(ctx)) }()
 	for ctx.Err() == nil {
 		m, err := sub.Next(ctx)
 		if errors.Is(err, jetpull.ErrTimeout) {
-			continue // nothing to do so far
+			continue // no order yet
 		}
 		if err == nil {
 			err = m.DoubleAck(ctx)

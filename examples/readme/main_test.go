@@ -60,7 +60,7 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-// TestWork has it handle orders, of which one is no JSON, and end.
+// TestWork lets work handle orders, one of which is not JSON, and then stops it.
 func TestWork(t *testing.T) {
 	srv, err := natsembed.Start(t.Context(), natsembed.Options{Dir: t.TempDir()})
 	require.NoError(t, err)

@@ -1,8 +1,6 @@
-// Testing has a handler whose tests are the example: see main_test.go. One test needs no server, the other starts
-// one.
+// Testing shows how to test a handler; see main_test.go. One test needs no server, and the other starts one.
 //
-// The program has the handler work off three orders. It needs nothing: without -nats it starts a server of its own.
-// It ends by itself, and before that with Ctrl-C.
+// The program itself handles three orders. Without -nats, it starts its own server. It exits when it is done, or on Ctrl-C.
 package main
 
 import (
@@ -43,7 +41,7 @@ type order struct {
 
 var errTooFew = errors.New("too few in stock")
 
-// warehouse is what the handler works on.
+// warehouse is the state that the handler changes.
 type warehouse struct {
 	mu    sync.Mutex
 	stock int

@@ -12,7 +12,7 @@ import (
 	"github.com/jetpull/jetpull/natsembed/embedtest"
 )
 
-// TestHandler needs no server: jetpulltest makes the messages, and says how they were settled.
+// TestHandler needs no server: jetpulltest creates the messages and reports how they were settled.
 func TestHandler(t *testing.T) {
 	for name, tt := range map[string]struct {
 		body string
@@ -44,8 +44,7 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// TestService runs the handler as the service does, on a server of the test's own: what the first attempt fails with is
-// tried again.
+// TestService runs the handler as the service does, on a server that the test starts. The first attempt fails, and the message is retried.
 func TestService(t *testing.T) {
 	env := embedtest.Start(t, "orders.>")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

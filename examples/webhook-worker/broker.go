@@ -12,11 +12,10 @@ import (
 	"github.com/jetpull/jetpull/broker/client"
 )
 
-// orders is what a broker of its own has to work off.
+// orders is the number of orders that startBroker broadcasts.
 const orders = 300
 
-// startBroker runs a broker in this process, as "jetpull broker" does in one of
-// its own, and broadcasts some orders. One of them is blank.
+// startBroker runs a broker in this process instead of in a "jetpull broker" process, and broadcasts orders. One of them is blank.
 func startBroker(ctx context.Context) (own source, stop func(), err error) {
 	own = source{channel: "orders", channelToken: "channel-secret", consumer: "warehouse", consumerToken: "warehouse-secret"}
 	dir, err := os.MkdirTemp("", "webhook-worker-")
@@ -52,7 +51,7 @@ func startBroker(ctx context.Context) (own source, stop func(), err error) {
 	return own, stop, nil
 }
 
-// broadcast is the producer's side.
+// broadcast publishes the orders as the producer does.
 func broadcast(ctx context.Context, own source) error {
 	c := client.New(own.url, nil)
 	shop := client.Producer{Channel: own.channel, ChannelToken: own.channelToken, ID: "shop", Token: "shop-secret"}

@@ -1,9 +1,7 @@
-// Webhook-worker is a service that processes the jobs of a pull consumer of the
-// webhook broker, only over HTTP, until SIGTERM or Ctrl-C. Then it claims no more
-// jobs and lets running handlers finish.
+// Webhook-worker is a service that processes the jobs of a pull consumer of the webhook broker, using only HTTP. On SIGTERM or Ctrl-C, it
+// claims no more jobs, and lets running handlers finish.
 //
-// It needs nothing: without -broker it starts a broker of its own, with orders
-// to work off. With -broker the tokens come from CHANNEL_TOKEN and
+// Without -broker, it starts its own broker and broadcasts orders to process. With -broker, it reads the tokens from CHANNEL_TOKEN and
 // CONSUMER_TOKEN.
 package main
 
@@ -24,7 +22,7 @@ import (
 	"github.com/jetpull/jetpull/broker/client"
 )
 
-// source is whose jobs to work off.
+// source is the pull consumer whose jobs are processed.
 type source struct {
 	url                     string // of the broker
 	channel, channelToken   string
@@ -47,7 +45,7 @@ func main() {
 	}
 }
 
-// start brings up a broker if there is none to use, and works.
+// start calls work, with a broker of its own if from has no URL.
 func start(ctx context.Context, from source, out io.Writer) error {
 	if from.url == "" {
 		var stop func()
@@ -60,7 +58,7 @@ func start(ctx context.Context, from source, out io.Writer) error {
 	return work(ctx, from, out, handle)
 }
 
-// work is the service. It ends with its context, after the running handlers.
+// work is the service. When ctx ends, it waits for the running handlers and returns.
 func work(ctx context.Context, from source, out io.Writer, handle client.Handler) error {
 	consumer := client.New(from.url, nil).Consumer(from.channel, from.channelToken, from.consumer, from.consumerToken)
 	var done atomic.Int64
@@ -72,12 +70,12 @@ func work(ctx context.Context, from source, out io.Writer, handle client.Handler
 		return err
 	}, client.Options{
 		Concurrency: 4,
-		// Shorter than what the platform waits between SIGTERM and SIGKILL.
+		// Must be shorter than the platform's wait between SIGTERM and SIGKILL.
 		Drain:   20 * time.Second,
 		OnError: func(err error) { log.Print(err) },
 	})
 	if err != nil {
-		return err // the tokens are wrong, or there is no such consumer
+		return err // a token is wrong, or the consumer does not exist
 	}
 	_, err = fmt.Fprintf(out, "worked off %d orders\n", done.Load())
 	return err
@@ -85,9 +83,8 @@ func work(ctx context.Context, from source, out io.Writer, handle client.Handler
 
 var errNoSuchArticle = errors.New("no such article")
 
-// handle is the work on one order. The claim is kept for as long as it takes.
-// Its result decides: nil, the job is done; Fatal, it goes to the dead
-// letters; any other error, it is tried again when its claim ends.
+// handle handles one order. Its claim is extended while handle runs. If handle returns nil, the job is done. If it returns a Fatal error,
+// the job becomes a dead letter. After any other error, the job is retried when its claim ends.
 func handle(ctx context.Context, j *client.Job) error {
 	if len(bytes.TrimSpace(j.Payload)) == 0 {
 		return client.Fatal(fmt.Errorf("order %s: %w", j.MessageID, errNoSuchArticle))

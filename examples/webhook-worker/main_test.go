@@ -36,7 +36,7 @@ func statuses(t *testing.T, url string) map[string]int {
 	return counts
 }
 
-// All orders but the blank one are done, and that one is dead.
+// All orders are done, except the blank one, which is a dead letter.
 func TestAllOrdersAreWorkedOff(t *testing.T) {
 	own, stop, err := startBroker(t.Context())
 	require.NoError(t, err)
@@ -57,8 +57,7 @@ func TestAllOrdersAreWorkedOff(t *testing.T) {
 	require.Equal(t, map[string]int{"DELIVERED": orders - 1, "DEAD": 1}, statuses(t, own.url))
 }
 
-// SIGTERM comes while handlers run: those finish and report, and nothing else is
-// started.
+// SIGTERM arrives while handlers run. They finish and report, and hardly any others start.
 func TestSIGTERM(t *testing.T) {
 	ctx, stopSignals := signal.NotifyContext(t.Context(), syscall.SIGTERM)
 	defer stopSignals()
@@ -76,7 +75,7 @@ func TestSIGTERM(t *testing.T) {
 					t.Errorf("SIGTERM: %v", err)
 				}
 			})
-			// A handler that runs when the signal comes is not cancelled.
+			// A handler that is running when the signal arrives is not cancelled.
 			<-ctx.Done()
 			select {
 			case <-time.After(100 * time.Millisecond):

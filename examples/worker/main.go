@@ -1,9 +1,7 @@
-// Worker is a service that processes the messages of a consumer until SIGTERM or
-// Ctrl-C. Then it pulls no more, hands back messages that it has read ahead, and
-// lets running handlers finish.
+// Worker is a service that processes the messages of a consumer. On SIGTERM or Ctrl-C, it stops pulling, returns unstarted messages to the
+// server, and lets running handlers finish.
 //
-// It needs nothing: without -nats it starts a server of its own, with orders to process. It reports when these are done,
-// and waits for more until Ctrl-C or SIGTERM.
+// Without -nats, it starts its own server. It publishes orders, reports when they are handled, and waits for more until Ctrl-C or SIGTERM.
 package main
 
 import (
@@ -41,8 +39,7 @@ func main() {
 	}
 }
 
-// run is the service. SIGTERM ends the context, which ends Consume, which waits
-// for the running handlers; what is deferred closes the rest.
+// run is the service. SIGTERM ends ctx. Consume then waits for running handlers and returns, and the deferred calls close the rest.
 func run(url string, out io.Writer, handle jetpull.Handler) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -79,14 +76,14 @@ func run(url string, out io.Writer, handle jetpull.Handler) error {
 			return err
 		},
 		jetpull.Concurrency(workers),
-		jetpull.OrderedBy((*jetpull.Msg).Subject), // one order of a customer at a time
+		jetpull.OrderedBy((*jetpull.Msg).Subject), // one order per customer at a time
 		jetpull.RetryDelays(time.Second, 10*time.Second, time.Minute),
-		// Shorter than what the platform waits between SIGTERM and SIGKILL.
+		// Must be shorter than the platform's wait between SIGTERM and SIGKILL.
 		jetpull.DrainTimeout(20*time.Second),
 		jetpull.Logger(slog.New(slog.NewTextHandler(os.Stderr, nil))),
 	)
 	if errors.Is(err, jetpull.ErrDrainTimeout) {
-		// Some handlers had to be cancelled; their messages are redelivered.
+		// Some handlers were cancelled. Their messages are redelivered.
 		_, _ = fmt.Fprintln(out, err)
 		err = nil
 	}
@@ -98,7 +95,7 @@ func run(url string, out io.Writer, handle jetpull.Handler) error {
 	return err
 }
 
-// handle is the work on one order.
+// handle handles one order.
 func handle(ctx context.Context, m *jetpull.Msg) error {
 	select {
 	case <-time.After(20 * time.Millisecond):
@@ -108,7 +105,7 @@ func handle(ctx context.Context, m *jetpull.Msg) error {
 	}
 }
 
-// backlog makes the stream and the consumer, with something to do.
+// backlog creates the stream and the consumer, and publishes the orders.
 func backlog(ctx context.Context, js jetstream.JetStream) (remove func(), err error) {
 	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: stream, Subjects: []string{"example.worker.*"}}); err != nil {
 		return nil, err

@@ -20,8 +20,7 @@ import (
 	"github.com/jetpull/jetpull/natsembed"
 )
 
-// TestSIGTERM lets the signal come while handlers run: those finish, and
-// nothing else is started.
+// TestSIGTERM sends SIGTERM while handlers run. They finish, and hardly any others start.
 func TestSIGTERM(t *testing.T) {
 	const stopAfter = 20
 	srv, err := natsembed.Start(t.Context(), natsembed.Options{Dir: t.TempDir()})
@@ -51,7 +50,7 @@ func TestSIGTERM(t *testing.T) {
 			})
 		}
 		if n >= stopAfter {
-			// A handler that runs when the signal comes is not cancelled.
+			// A handler that is running when the signal arrives is not cancelled.
 			select {
 			case <-time.After(200 * time.Millisecond):
 			case <-ctx.Done():
@@ -75,7 +74,7 @@ func TestSIGTERM(t *testing.T) {
 	require.EqualValues(t, orders, handled+left)
 }
 
-// lines passes on what is written, a line at a time.
+// lines receives what is written, one line per Write.
 type lines chan string
 
 func (l lines) Write(p []byte) (int, error) {
@@ -83,7 +82,7 @@ func (l lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestIdle: when all orders are handled it says so, and ends by the signal only.
+// TestIdle checks that the worker reports when all orders are handled, and that only the signal ends it.
 func TestIdle(t *testing.T) {
 	out := make(lines, 10)
 	done := make(chan error, 1)

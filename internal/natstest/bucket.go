@@ -7,11 +7,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Bucket is a key-value bucket in memory. It gets, creates, updates and deletes.
+// Bucket is a key-value bucket in memory. It supports Get, Create, Update and Delete.
 type Bucket struct {
 	jetstream.KeyValue
 
-	// Before is called before each request, and its error is the answer; nil: there is none.
+	// Before is called before each request. If it returns an error, the request fails with it. Before may be nil.
 	Before func() error
 
 	mu      sync.Mutex
@@ -29,10 +29,10 @@ type bucketEntry struct {
 func (e bucketEntry) Value() []byte    { return e.value }
 func (e bucketEntry) Revision() uint64 { return e.revision }
 
-// Bucket is its name.
+// Bucket returns the name of the bucket.
 func (b *Bucket) Bucket() string { return "bucket" }
 
-// do carries out a request.
+// do executes a request.
 func (b *Bucket) do(ctx context.Context, f func() error) error {
 	if b.Before != nil {
 		if err := b.Before(); err != nil {
@@ -60,7 +60,7 @@ func (b *Bucket) Get(ctx context.Context, key string) (found jetstream.KeyValueE
 	return found, err
 }
 
-// Update stores a value over a revision, 0 for none.
+// Update stores a value if the key has the given revision. 0 means that there is no value.
 func (b *Bucket) Update(ctx context.Context, key string, value []byte, revision uint64) (now uint64, err error) {
 	err = b.do(ctx, func() error {
 		if b.entries[key].revision != revision {
@@ -77,7 +77,7 @@ func (b *Bucket) Create(ctx context.Context, key string, value []byte, _ ...jets
 	return b.Update(ctx, key, value, 0)
 }
 
-// Delete deletes a key, whatever its revision is.
+// Delete deletes a key, regardless of its revision.
 func (b *Bucket) Delete(ctx context.Context, key string, _ ...jetstream.KVDeleteOpt) error {
 	return b.do(ctx, func() error {
 		delete(b.entries, key)
@@ -94,14 +94,14 @@ func (b *Bucket) store(key string, value []byte) uint64 {
 	return b.writes
 }
 
-// Set stores a value, as another client does.
+// Set stores a value, as another client would.
 func (b *Bucket) Set(key, value string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.store(key, []byte(value))
 }
 
-// Size returns how many keys there are, and how many values were stored so far.
+// Size returns the number of keys, and how many values were stored so far.
 func (b *Bucket) Size() (keys, writes int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Connect connects to a real server. The connection reconnects for ever and at once unless the options say
-// otherwise, and is closed when the test ends.
+// Connect connects to a real server. By default, the connection reconnects forever, after about 20 ms. It is closed when the test
+// ends.
 func Connect(tb testing.TB, url string, opts ...nats.Option) *nats.Conn {
 	tb.Helper()
 	return connect(tb, url, append([]nats.Option{
@@ -20,8 +20,7 @@ func Connect(tb testing.TB, url string, opts ...nats.Option) *nats.Conn {
 	}, opts...))
 }
 
-// connect connects nats.go with options that suit tests, and closes the
-// connection when the test ends.
+// connect connects nats.go with options for tests, and closes the connection when the test ends.
 func connect(tb testing.TB, url string, opts []nats.Option) *nats.Conn {
 	tb.Helper()
 	logf := logUntilEnd(tb)
@@ -43,8 +42,7 @@ func connect(tb testing.TB, url string, opts []nats.Option) *nats.Conn {
 	return nc
 }
 
-// logUntilEnd is tb.Logf for callbacks of nats.go, which may come after the
-// test has ended, when tb.Logf would panic.
+// logUntilEnd returns a tb.Logf for callbacks of nats.go. They may be called after the test has ended, when tb.Logf would panic.
 func logUntilEnd(tb testing.TB) func(format string, args ...any) {
 	var mu sync.Mutex
 	ended := false
@@ -62,11 +60,10 @@ func logUntilEnd(tb testing.TB) func(format string, args ...any) {
 	}
 }
 
-// EmptyTimerPool removes the timers that nats.go keeps in a pool of the whole process. It uses one at each
-// Flush, and so at each reconnect; one from another bubble, or one of a bubble outside of it, ends the
-// process with "synctest timer from outside bubble". A sync.Pool lets go of an item that two garbage
-// collections have found unused. Called wherever bubbles and real servers may follow each other: at the start
-// and end of a peer and at the start of a server.
+// EmptyTimerPool empties the process-wide pool in which nats.go keeps timers. nats.go uses one at each Flush, and so at each
+// reconnect. A timer from another bubble, or a bubble's timer outside of it, ends the process with "synctest timer from outside
+// bubble". A sync.Pool drops an item that was unused for two garbage collections. EmptyTimerPool is called wherever bubbles and
+// real servers may follow each other: at the start and end of a peer, and at the start of a server.
 func EmptyTimerPool() {
 	runtime.GC()
 	runtime.GC()

@@ -1,14 +1,14 @@
-// Package natstest is the test harness of the project, as far as it needs no server:
+// Package natstest is the part of the project's test harness that needs no server:
 //
-//   - [NewPeer]: a scripted peer in place of a server. It talks to nats.go
-//     over [net.Pipe], so everything runs in a testing/synctest bubble, in
-//     virtual time. Package model makes a JetStream server of it, and package
-//     stage a place to test a client on that.
-//   - [NewProxy]: a TCP proxy in front of a server that cuts, delays,
-//     black-holes and records connections.
+//   - [NewPeer]: a scripted peer in place of a server. It communicates with
+//     nats.go over [net.Pipe], so everything can run in a testing/synctest
+//     bubble, in virtual time. Package model implements a JetStream server on
+//     it, and package stage tests clients on that server.
+//   - [NewProxy]: a TCP proxy in front of a server that cuts, refuses, delays,
+//     stalls and black-holes connections.
 //
 // Package servertest of module test runs real servers.
 //
-// A constructor that takes a [testing.TB] registers a cleanup, which stops
-// everything that it has started and waits for it.
+// A constructor with a [testing.TB] registers a cleanup that stops everything
+// it started, and waits for the end.
 package natstest

@@ -2,8 +2,8 @@ package natstest
 
 import "time"
 
-// Constants of nats-server 2.15.2: its version, defaults and wire formats. They are repeated here so that neither the
-// peer nor the model needs the server's module. A test of module test compares each with the server.
+// Constants of nats-server 2.15.2: its version, defaults and wire formats. They are copied here so that neither the
+// peer nor the model needs the server's module. A test in module test compares each with the server.
 const (
 	ServerVersion  = "2.15.2"
 	ServerAPILevel = 5
@@ -29,19 +29,19 @@ const (
 	UnpinResponseType = "io.nats.jetstream.api.v1.consumer_unpin_response"
 )
 
-// NakOptions is the JSON behind a -NAK.
+// NakOptions is the JSON after -NAK.
 type NakOptions struct {
 	Delay time.Duration `json:"delay"`
 }
 
-// Event is what begins each advisory.
+// Event contains the common fields of advisories.
 type Event struct {
 	Type string    `json:"type"`
 	ID   string    `json:"id"`
 	Time time.Time `json:"timestamp"`
 }
 
-// PinnedAdvisory says that a client of a priority group was pinned.
+// PinnedAdvisory reports that a client of a priority group was pinned.
 type PinnedAdvisory struct {
 	Event
 	Account  string `json:"account,omitempty"`
@@ -52,7 +52,7 @@ type PinnedAdvisory struct {
 	PinnedID string `json:"pinned_id"`
 }
 
-// UnpinnedAdvisory says that a pin was lost; Reason is "admin" or "timeout".
+// UnpinnedAdvisory reports that a client lost the pin. Reason is "admin" or "timeout".
 type UnpinnedAdvisory struct {
 	Event
 	Account  string `json:"account,omitempty"`
@@ -63,12 +63,12 @@ type UnpinnedAdvisory struct {
 	Reason   string `json:"reason"`
 }
 
-// UnpinRequest asks that a group's pin is given up.
+// UnpinRequest is a request to take the pin of a group.
 type UnpinRequest struct {
 	Group string `json:"group"`
 }
 
-// UnpinResponse says that it was.
+// UnpinResponse is the response to an UnpinRequest.
 type UnpinResponse struct {
 	Type string `json:"type"`
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// waitTimeout bounds every wait for a condition on a real server.
+// waitTimeout limits every wait for a condition on a real server.
 const waitTimeout = 30 * time.Second
 
-// Context bounds what one fixture does on the server.
+// Context returns a context that limits the time of one fixture's requests.
 func Context(tb testing.TB) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(tb.Context(), waitTimeout)
 }
 
-// JetStream is nats.go's JetStream on nc.
+// JetStream returns nats.go's JetStream on nc.
 func JetStream(tb testing.TB, nc *nats.Conn) jetstream.JetStream {
 	tb.Helper()
 	js, err := jetstream.New(nc)
@@ -28,15 +28,13 @@ func JetStream(tb testing.TB, nc *nats.Conn) jetstream.JetStream {
 	return js
 }
 
-// Stream makes a stream with file storage on one server. Without subjects it
-// takes name.>.
+// Stream creates a stream with file storage and one replica. Its default subject is name.>.
 func Stream(tb testing.TB, js jetstream.JetStream, name string, subjects ...string) jetstream.Stream {
 	tb.Helper()
 	return StreamWith(tb, js, jetstream.StreamConfig{Name: name, Subjects: subjects})
 }
 
-// StreamWith makes a stream of the given configuration. Without subjects it
-// takes <name>.>, unless it is a mirror or has sources.
+// StreamWith creates a stream with the given configuration. Its default subject is <name>.>, unless it is a mirror or has sources.
 func StreamWith(tb testing.TB, js jetstream.JetStream, cfg jetstream.StreamConfig) jetstream.Stream {
 	tb.Helper()
 	if len(cfg.Subjects) == 0 && cfg.Mirror == nil && len(cfg.Sources) == 0 {
@@ -51,7 +49,7 @@ func StreamWith(tb testing.TB, js jetstream.JetStream, cfg jetstream.StreamConfi
 	return stream
 }
 
-// Consumer makes a consumer of the given configuration on a stream.
+// Consumer creates a consumer with the given configuration on a stream.
 func Consumer(tb testing.TB, js jetstream.JetStream, stream string, cfg jetstream.ConsumerConfig) jetstream.Consumer {
 	tb.Helper()
 	ctx, cancel := Context(tb)
@@ -63,8 +61,7 @@ func Consumer(tb testing.TB, js jetstream.JetStream, stream string, cfg jetstrea
 	return c
 }
 
-// publishWindow is how many messages Publish has unconfirmed at a time, well
-// under the number at which nats.go refuses to go on.
+// publishWindow is the maximum number of unconfirmed messages of Publish. It is well below the number at which nats.go returns an error.
 const publishWindow = 1000
 
 // Publish stores n messages with the bodies "1" to "n" on subject and waits

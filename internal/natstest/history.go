@@ -7,47 +7,46 @@ import (
 )
 
 // History records the messages of a stream while a Consume handles them and faults
-// are injected. At the end it checks that
+// are injected. At the end, it checks that
 //
-//   - every message was handled with success,
-//   - none was handled again whose handler had succeeded, or was still running,
-//   - each key was handled one message at a time and in order, and nothing of it
-//     after a message that had failed, until that was settled.
+//   - every message was handled successfully,
+//   - no message was handled again after its handler succeeded, or while it ran,
+//   - the messages of each key were handled one at a time and in order, and after
+//     a failed message, none of its key was handled until it was settled.
 //
-// A message that a fault took before any handler had it is redelivered when later ones
-// have been handled, so the order is otherwise that of first deliveries.
+// The order is that of first deliveries. A fault may lose a message before any handler
+// gets it; it is then redelivered after later ones were handled.
 type History struct {
 	mu       sync.Mutex
-	calls    int // of a handler
-	handled  int // messages that were handled with success
+	calls    int // calls of handlers
+	handled  int // messages that were handled successfully
 	messages map[uint64]*past
 	keys     map[string]*keyPast
 	problems []string
-	progress chan struct{} // closed with the next end of a handler
+	progress chan struct{} // closed when the next handler ends
 }
 
 // past is the record of one message.
 type past struct {
-	began, done int // handlings, and those that succeeded
+	began, done int // calls of a handler, and successful ones
 	running     bool
 	failed      bool
-	call        int // of all handlings, which the last one was
+	call        int // the number of its last call, among all calls
 }
 
 // keyPast is the record of the messages of one key.
 type keyPast struct {
-	last   uint64 // by first deliveries
+	last   uint64 // the last message, by first deliveries
 	busy   []uint64
-	failed []uint64 // and not settled yet
+	failed []uint64 // failed messages that are not settled yet
 }
 
-// NewHistory begins a history.
+// NewHistory returns an empty history.
 func NewHistory() *History {
 	return &History{messages: map[uint64]*past{}, keys: map[string]*keyPast{}, progress: make(chan struct{})}
 }
 
-// Begin notes that a handler was given a message, and how often the server has
-// delivered it. An empty key has no order.
+// Begin records that a handler gets a message, and how often the server has delivered it. Messages with an empty key have no order.
 func (h *History) Begin(key string, seq, delivered uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -78,7 +77,7 @@ func (h *History) Begin(key string, seq, delivered uint64) {
 	k.last = max(k.last, seq)
 }
 
-// judge holds a handling against the one before.
+// judge compares a call of a handler with the previous one for the message.
 func (h *History) judge(m *past, seq, delivered uint64) {
 	if m.began == 0 || m.failed {
 		return
@@ -90,7 +89,7 @@ func (h *History) judge(m *past, seq, delivered uint64) {
 	h.problem("message %d was handled again, though its handler %s (delivery %d, %d calls between)", seq, state, delivered, h.calls-m.call)
 }
 
-// End notes that a handler is done with a message, and whether it failed.
+// End records the end of a handler and its error.
 func (h *History) End(key string, seq uint64, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -111,7 +110,7 @@ func (h *History) End(key string, seq uint64, err error) {
 	h.progress = make(chan struct{})
 }
 
-// Again is how many messages were handled with success more than once.
+// Again returns the number of handler calls that succeeded for a message after an earlier call had succeeded.
 func (h *History) Again() (n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -121,15 +120,14 @@ func (h *History) Again() (n int) {
 	return n
 }
 
-// Handled is how many messages were handled with success so far, and a channel that
-// is closed when another handler ends.
+// Handled returns the number of messages that were handled successfully so far, and a channel that is closed when another handler ends.
 func (h *History) Handled() (int, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.handled, h.progress
 }
 
-// Began is how many times a handler was called.
+// Began returns how often a handler was called.
 func (h *History) Began() (n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -139,7 +137,7 @@ func (h *History) Began() (n int) {
 	return n
 }
 
-// Verdict is what is wrong with the history of the messages 1 to total.
+// Verdict returns the violations in the history of the messages 1 to total.
 func (h *History) Verdict(total int) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -164,14 +162,14 @@ func (h *History) Verdict(total int) []string {
 	return wrong
 }
 
-// String is the history in figures.
+// String summarizes the history.
 func (h *History) String() string {
 	handled, _ := h.Handled()
 	again, began := h.Again(), h.Began()
 	return fmt.Sprintf("%d messages, %d calls of a handler, %d duplicates", handled, began, again)
 }
 
-// problem notes what must not be. The lock is held.
+// problem records a violation. h.mu must be held.
 func (h *History) problem(format string, args ...any) {
 	if len(h.problems) < 20 {
 		h.problems = append(h.problems, fmt.Sprintf(format, args...))

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// maxControlLine is the longest line the parser takes: CONNECT with a signed
-// user is the longest a client sends.
+// maxControlLine is the maximum length of a line. The longest line of a client is CONNECT with a signed user.
 const maxControlLine = 64 << 10
 
 // Op is one protocol operation that a client sent.
@@ -29,7 +28,7 @@ type Op struct {
 	Queue string
 	// SID of SUB and UNSUB.
 	SID string
-	// Max of UNSUB, 0 if there is none.
+	// Max of UNSUB, or 0.
 	Max int
 	// Header is the header block of HPUB as sent, with its version line.
 	Header []byte
@@ -37,7 +36,7 @@ type Op struct {
 	Body []byte
 }
 
-// String is the operation on one line, for messages of tests.
+// String returns the operation on one line, for test output.
 func (op Op) String() string {
 	text := fmt.Sprintf("[%d] %s", op.Conn, op.Verb)
 	for _, part := range []string{op.Subject, op.Reply, op.Queue, op.SID} {
@@ -54,19 +53,18 @@ func (op Op) String() string {
 	return text
 }
 
-// opParser cuts a client's byte stream into operations. It may be fed in
-// pieces of any size. The zero value with an emit function is ready.
+// opParser splits a client's byte stream into operations. The stream may be fed in pieces of any size. The zero value with emit is ready.
 type opParser struct {
 	emit func(Op)
 
-	line    []byte // the control line so far, where it came in pieces
+	line    []byte // the control line so far, if it came in pieces
 	op      Op
-	missing int // bytes of payload and its line end still to come
-	header  int // bytes of the payload that are header
+	missing int // remaining bytes of the payload and its line end
+	header  int // size of the header in the payload, in bytes
 	payload []byte
 }
 
-// feed parses the next bytes. After an error the parser is of no more use.
+// feed parses the next bytes. After an error, the parser must not be used.
 func (p *opParser) feed(b []byte) error {
 	for len(b) > 0 {
 		if p.missing > 0 {
@@ -95,7 +93,7 @@ func (p *opParser) feed(b []byte) error {
 	return nil
 }
 
-// takePayload takes what b has of the payload and returns the rest of b.
+// takePayload consumes the part of b that belongs to the payload, and returns the rest.
 func (p *opParser) takePayload(b []byte) []byte {
 	n := min(len(b), p.missing)
 	p.missing -= n
@@ -114,7 +112,7 @@ func (p *opParser) finish() {
 	p.op, p.payload = Op{}, nil
 }
 
-// control takes one control line. If a payload follows, it sets its length.
+// control parses a control line. If a payload follows, it sets its length.
 func (p *opParser) control(line []byte) error {
 	verb, args, _ := strings.Cut(string(line), " ")
 	verb = strings.ToUpper(verb)
@@ -124,7 +122,7 @@ func (p *opParser) control(line []byte) error {
 	var err error
 	switch verb {
 	case "":
-		return nil // an empty line is no operation
+		return nil // an empty line is not an operation
 	case "CONNECT":
 		op.Body = []byte(args)
 	case "PING", "PONG":
@@ -203,8 +201,7 @@ func (p *opParser) parsePub(op *Op, fields []string) error {
 	return nil
 }
 
-// SubjectMatches says whether a subject without wildcards is covered by a
-// pattern that may have * and >.
+// SubjectMatches reports whether a subject without wildcards matches a pattern that may contain * and >.
 func SubjectMatches(pattern, subject string) bool {
 	for {
 		want, morePattern, patternGoesOn := strings.Cut(pattern, ".")

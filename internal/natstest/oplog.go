@@ -6,12 +6,11 @@ import (
 	"time"
 )
 
-// opLog is the operations seen so far. Its wait is on a channel, so that a
-// goroutine in it is durably blocked in the sense of testing/synctest.
+// opLog records operations. wait blocks on a channel, so that its goroutine is durably blocked in the sense of testing/synctest.
 type opLog struct {
 	mu      sync.Mutex
 	ops     []Op
-	changed chan struct{} // closed at the next add; nil while nobody waits
+	changed chan struct{} // closed at the next add; nil if no goroutine waits
 }
 
 func (l *opLog) add(op Op) {
@@ -36,7 +35,7 @@ func (l *opLog) reset() {
 	l.ops = nil
 }
 
-// wait says whether cond became true of the operations within waitTimeout.
+// wait reports whether the operations met cond within waitTimeout.
 func (l *opLog) wait(cond func([]Op) bool) bool {
 	timeout := time.NewTimer(waitTimeout)
 	defer timeout.Stop()
@@ -58,7 +57,7 @@ func (l *opLog) wait(cond func([]Op) bool) bool {
 	}
 }
 
-// describe is the last operations, one on a line, for messages of tests.
+// describe returns the last operations, one per line, for test output.
 func describe(ops []Op) string {
 	const most = 40
 	text := ""

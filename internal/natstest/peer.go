@@ -12,18 +12,18 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// errRefused is what a client gets from a peer that takes no connection.
+// errRefused is the client's error if the peer accepts no connections.
 var errRefused = errors.New("natstest: the peer refuses connections")
 
 // Peer is a scripted NATS server for tests in virtual time. Clients connect
 // over [net.Pipe], through [nats.InProcessServer], so a test can run in a
-// testing/synctest bubble. It routes messages between its clients as a server
-// does, and hands JetStream's API to handlers of the test.
+// testing/synctest bubble. The peer routes messages between its clients as a
+// server does, and passes requests of the JetStream API to the test's handlers.
 //
-// Handlers run one at a time, in the order in which their operations came, on
-// a goroutine of the peer. A handler may call every method of the peer except
-// Close, and may sleep, which delays what comes after it. Methods may be
-// called from any goroutine.
+// Handlers run one at a time, in the order of their operations, on a goroutine
+// of the peer. A handler may call every method of the peer except Close. It
+// may sleep, which delays later operations. All methods are safe for
+// concurrent use.
 type Peer struct {
 	tb   testing.TB
 	log  opLog
@@ -34,7 +34,7 @@ type Peer struct {
 	mu       sync.Mutex
 	closed   bool
 	refuse   bool
-	paused   chan struct{} // closed when a pause ends; nil while there is none
+	paused   chan struct{} // closed when a pause ends; nil without a pause
 	latency  func(conn int) (up, down func() time.Duration)
 	lastConn int
 	conns    []*peerConn
@@ -42,16 +42,16 @@ type Peer struct {
 	link     farLink
 }
 
-// arrival is one operation of one connection, on its way to the dispatcher.
+// arrival is an operation of a connection, on its way to the dispatcher.
 type arrival struct {
 	conn *peerConn
 	op   Op
 }
 
-// NewPeer starts a peer and closes it when the test ends. In a bubble it must
-// be called with the bubble's own testing.TB, before anything else of nats.go.
-// Tests with a bubble must not run in parallel with other tests that use
-// nats.go: see EmptyTimerPool.
+// NewPeer starts a peer and closes it when the test ends. In a bubble, call it
+// with the bubble's own testing.TB, before any other use of nats.go. Tests with
+// a bubble must not run in parallel with other tests that use nats.go; see
+// [EmptyTimerPool].
 func NewPeer(tb testing.TB) *Peer {
 	EmptyTimerPool()
 	p := &Peer{
@@ -64,15 +64,13 @@ func NewPeer(tb testing.TB) *Peer {
 	return p
 }
 
-// Connect connects nats.go to the peer. The connection reconnects for ever
-// unless the options say otherwise, and is closed when the test ends.
+// Connect connects nats.go to the peer. By default, the connection reconnects forever. It is closed when the test ends.
 func (p *Peer) Connect(tb testing.TB, opts ...nats.Option) *nats.Conn {
 	tb.Helper()
 	return connect(tb, "", append([]nats.Option{nats.InProcessServer(p)}, opts...))
 }
 
-// InProcessConn opens a connection; it makes the peer a
-// [nats.InProcessConnProvider].
+// InProcessConn opens a connection. It implements [nats.InProcessConnProvider].
 func (p *Peer) InProcessConn() (net.Conn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,18 +99,17 @@ func (p *Peer) Cut() {
 	}
 }
 
-// Refuse makes the peer take no new connections, or take them again. Open
-// connections stay.
+// Refuse sets whether the peer refuses new connections. Open connections stay open.
 func (p *Peer) Refuse(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refuse = on
 }
 
-// Pause makes the network silent in both directions. Data that is sent meanwhile
-// arrives when the pause ends, as TCP would send it again, unless the
-// connection was cut or closed in between. A paused peer also logs nothing. New
-// connections are refused, but a handshake that has begun goes through.
+// Pause makes the network silent in both directions, or ends that. Data that is
+// sent during a pause arrives when it ends, as TCP would resend it, unless the
+// connection was cut or closed in between. A paused peer logs nothing. New
+// connections are refused, but a handshake that has begun is completed.
 func (p *Peer) Pause(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,18 +122,18 @@ func (p *Peer) Pause(on bool) {
 	}
 }
 
-// Latency makes what is sent take time, from the next connection on: draw is
-// given the number of a connection and returns what draws the time of each
-// operation (up) and each frame (down), or nil for none. The handshake takes
-// none. Order is kept. up and down are called from different goroutines, each
-// from one at a time.
+// Latency sets the latency of new connections. draw gets the number of a
+// connection. It returns functions that draw the latency of each operation (up)
+// and of each frame (down), or nil for no latency. The handshake has none.
+// Order is kept. up and down are called from different goroutines, but neither
+// is called concurrently with itself.
 func (p *Peer) Latency(draw func(conn int) (up, down func() time.Duration)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.latency = draw
 }
 
-// passPause waits while the peer is paused and says false if done came first.
+// passPause waits while the peer is paused. It returns false if done is closed first.
 func (p *Peer) passPause(done <-chan struct{}) bool {
 	for {
 		p.mu.Lock()
@@ -153,21 +150,20 @@ func (p *Peer) passPause(done <-chan struct{}) bool {
 	}
 }
 
-// Connections is how many clients are connected.
+// Connections returns the number of connected clients.
 func (p *Peer) Connections() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.conns)
 }
 
-// Ops is every operation the peer has handled so far, of all connections.
+// Ops returns all operations that the peer has handled so far, of all connections.
 func (p *Peer) Ops() []Op { return p.log.all() }
 
-// ResetOps forgets the operations so far.
+// ResetOps clears the log of operations.
 func (p *Peer) ResetOps() { p.log.reset() }
 
-// Wait waits until cond is true of the operations so far. After half a minute
-// (of virtual time, in a bubble) the test fails.
+// Wait waits until the operations so far meet cond. After 30 s (of virtual time in a bubble), the test fails.
 func (p *Peer) Wait(cond func([]Op) bool) {
 	p.tb.Helper()
 	if !p.log.wait(cond) {
@@ -190,14 +186,14 @@ func (p *Peer) Close() {
 	EmptyTimerPool()
 }
 
-// forget takes a closed connection off the list.
+// forget removes a closed connection from the list.
 func (p *Peer) forget(c *peerConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.conns = slices.DeleteFunc(p.conns, func(other *peerConn) bool { return other == c })
 }
 
-// dispatch handles what the connections read, one operation at a time.
+// dispatch handles the operations of all connections, one at a time.
 func (p *Peer) dispatch() {
 	for {
 		arrivals := p.in.take(p.done)
@@ -226,15 +222,15 @@ func (p *Peer) handle(a arrival) {
 	case "UNSUB":
 		p.unsubscribe(a.conn, a.op)
 	}
-	// Logged when the peer knows of it and before handlers run: whoever waits
-	// for a SUB may deliver to it, and a handler finds its own operation.
+	// Log an operation after the peer has registered it and before handlers run. A
+	// test that waits for a SUB can deliver to it, and a handler finds its operation.
 	p.log.add(a.op)
 	if a.op.Verb != "PING" && !p.waits(a) {
 		p.pass(a)
 	}
 }
 
-// protocolError ends a connection that sent what no client should.
+// protocolError closes a connection whose client violated the protocol.
 func (p *Peer) protocolError(c *peerConn, err error) {
 	p.tb.Errorf("connection %d: %v", c.id, err)
 	c.send(fmt.Appendf(nil, "-ERR 'Unknown Protocol Operation'\r\n"))

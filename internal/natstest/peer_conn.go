@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// maxPayload is what the peer offers clients as the largest payload.
+// maxPayload is the maximum payload that the peer announces, in bytes.
 const maxPayload = 1 << 20
 
-// peerConn is the peer's end of one connection. Three goroutines own it: read
-// never waits for anything but the client, arrive hands to the dispatcher what
-// has come up the wire, and write sends what has come down. So the client can
-// always write, and nobody waits for it to read.
+// peerConn is the peer's end of a connection. Three goroutines own it. read
+// waits only for the client. arrive passes operations to the dispatcher when
+// they are due, and write sends frames to the client when they are due. So the
+// client can always write, and only write waits for it to read.
 type peerConn struct {
 	peer *Peer
 	id   int
@@ -24,10 +24,10 @@ type peerConn struct {
 	done chan struct{}
 	once sync.Once
 
-	greeted bool // past the handshake; only read uses it
+	greeted bool // the handshake is done; used only by read
 
-	// The peer's mutex guards the rest.
-	echo         bool // messages of this client go to its own subscriptions too
+	// Guarded by the peer's mutex.
+	echo         bool // the client's messages go to its own subscriptions too
 	noResponders bool
 	subs         []*peerSub
 }
@@ -42,10 +42,10 @@ type outgoing struct {
 type peerSub struct {
 	conn           *peerConn
 	subject, queue string
-	literal        string // what of the subject stands before a wildcard
+	literal        string // the part of the subject before a wildcard
 	sid            string
 	max, delivered int
-	near, far      bool // the clients' server, and that of JetStream, know of it; see farLink
+	near, far      bool // known to the clients' server, and to that of JetStream; see farLink
 }
 
 func newPeerConn(p *Peer, id int, pipe net.Conn) *peerConn {
@@ -74,14 +74,14 @@ func newPeerConn(p *Peer, id int, pipe net.Conn) *peerConn {
 // send queues bytes for the client.
 func (c *peerConn) send(b []byte) { c.down.put(outgoing{bytes: b}) }
 
-// sendNow sends bytes without latency, in a pause too.
+// sendNow sends bytes without latency, even during a pause.
 func (c *peerConn) sendNow(b []byte) { c.down.putNow(outgoing{bytes: b, now: true}) }
 
 // close closes the connection without waiting for its goroutines.
 func (c *peerConn) close() {
 	c.once.Do(func() {
 		close(c.done)
-		// Closing a pipe cannot fail in a way that matters here.
+		// Errors of closing a pipe do not matter here.
 		_ = c.pipe.Close()
 	})
 }
@@ -108,10 +108,10 @@ func (c *peerConn) read() {
 	}
 }
 
-// greet says whether an operation is part of the handshake, and answers it
-// there and then. nats.go holds the mutex of the connection during a handshake;
-// if that took time, by latency, a pause or a handler that sleeps, whoever else
-// waits for the mutex would keep the clock of the bubble from going on.
+// greet reports whether an operation is part of the handshake, and answers it
+// at once. nats.go holds the connection's mutex during the handshake. If that
+// took virtual time (latency, a pause, or a handler that sleeps), a goroutine
+// that waits for the mutex would keep the bubble's clock from advancing.
 func (c *peerConn) greet(op Op) bool {
 	if c.greeted {
 		return false
@@ -131,7 +131,7 @@ func (c *peerConn) greet(op Op) bool {
 	return true
 }
 
-// arrive hands operations to the dispatcher when they are due.
+// arrive passes operations to the dispatcher when they are due.
 func (c *peerConn) arrive() {
 	c.up.run(c.done, func(op Op) bool {
 		op.At = time.Now()
@@ -152,7 +152,7 @@ func (c *peerConn) write() {
 	})
 }
 
-// connect takes the client's CONNECT.
+// connect handles the client's CONNECT.
 func (c *peerConn) connect(body []byte) {
 	options := struct {
 		Echo         bool `json:"echo"`
@@ -167,7 +167,7 @@ func (c *peerConn) connect(body []byte) {
 	c.echo, c.noResponders = options.Echo, options.NoResponders
 }
 
-// open says whether the connection is still there.
+// open reports whether the connection is open.
 func (c *peerConn) open() bool {
 	select {
 	case <-c.done:

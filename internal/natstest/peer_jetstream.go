@@ -16,7 +16,7 @@ const (
 	ackPrefix  = "$JS.ACK."
 )
 
-// Request is a message to one of the peer's API subjects.
+// Request is a message to a subject of the peer's API.
 type Request struct {
 	Subject string
 	Reply   string
@@ -24,23 +24,23 @@ type Request struct {
 	Body    []byte
 }
 
-// Pull is a request for messages of a consumer.
+// Pull is a pull request.
 type Pull struct {
-	// Subject it was sent to.
+	// Subject is the subject to which it was sent.
 	Subject          string
 	Stream, Consumer string
-	// Reply is the inbox that messages and statuses go to.
+	// Reply is the inbox for messages and statuses.
 	Reply string
 	// Header as sent, if any.
 	Header []byte
 	// Body as sent.
 	Body []byte
-	// Req is the terms in Body; Err says why they could not be read.
+	// Req is the decoded Body. Err is the error if that failed.
 	Req PullRequest
 	Err error
 }
 
-// PullRequest is the terms of a pull, as the server reads them.
+// PullRequest is the body of a pull, as the server decodes it.
 type PullRequest struct {
 	Batch         int           `json:"batch,omitempty"`
 	MaxBytes      int           `json:"max_bytes,omitempty"`
@@ -64,11 +64,11 @@ type Ack struct {
 	StreamSeq, DeliverSeq uint64
 	// Body is the verb and its arguments; empty means +ACK.
 	Body []byte
-	// Reply is where the confirmation goes.
+	// Reply is the subject for the confirmation.
 	Reply string
 }
 
-// handlers is what a test has scripted. The peer's mutex guards it.
+// handlers are the functions of a test. The peer's mutex guards them.
 type handlers struct {
 	intercept  func(Op) bool
 	pull       func(*Peer, Pull)
@@ -82,39 +82,37 @@ type requestHandler struct {
 	handle  func(*Peer, Request)
 }
 
-// Intercept sets what sees each PUB and HPUB of a client before anything else
-// does. One that it takes goes no further, as if it were lost on the way or
-// answered by the test. nil takes nothing.
+// Intercept sets a function that gets each PUB and HPUB of a client first. If
+// it returns true, the peer does not handle the operation: it was lost, or the
+// test answers it. nil removes the function.
 func (p *Peer) Intercept(take func(Op) (taken bool)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.handlers.intercept = take
 }
 
-// OnPull sets what happens with pulls of every stream and consumer. Without it they have no responders.
+// OnPull sets the handler of the pulls of all streams and consumers. Without a handler, pulls have no responders.
 func (p *Peer) OnPull(handle func(*Peer, Pull)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.handlers.pull = handle
 }
 
-// OnAck sets what happens with acks of every kind.
+// OnAck sets the handler of acks of all kinds.
 func (p *Peer) OnAck(handle func(*Peer, Ack)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.handlers.ack = handle
 }
 
-// OnRequest sets what happens with messages on subjects that match pattern.
-// The handler set last is asked first, and before all that is built in.
+// OnRequest sets a handler for messages on subjects that match pattern. Later handlers take precedence over earlier and built-in ones.
 func (p *Peer) OnRequest(pattern string, handle func(*Peer, Request)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.handlers.requests = append([]requestHandler{{pattern, handle}}, p.handlers.requests...)
 }
 
-// ConfirmAcks says whether an ack with a reply is answered with an empty
-// message, as a server does. It is on at first.
+// ConfirmAcks sets whether the peer answers an ack that has a reply subject with an empty message, as a server does. The default is on.
 func (p *Peer) ConfirmAcks(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,8 +136,7 @@ func (p *Peer) ReplyError(reply string, code int, errCode jetstream.ErrorCode, d
 	})
 }
 
-// publish takes a client's PUB: to the handlers if it is for JetStream, or
-// else to whoever is subscribed.
+// publish passes a client's PUB to the handlers if it is for JetStream, or else to the subscriptions.
 func (p *Peer) publish(a arrival) {
 	op := a.op
 	p.mu.Lock()
@@ -173,7 +170,7 @@ func (p *Peer) publish(a arrival) {
 	}
 }
 
-// ParsePull reads a PUB or HPUB that pulls. ok is false for any other.
+// ParsePull parses a PUB or HPUB that is a pull. ok is false for all others.
 func ParsePull(op Op) (pull Pull, ok bool) {
 	name, found := strings.CutPrefix(op.Subject, nextPrefix)
 	if !found {
@@ -185,8 +182,8 @@ func ParsePull(op Op) (pull Pull, ok bool) {
 	return pull, true
 }
 
-// parsePullRequest reads the terms of a pull as the server does: nothing means
-// one message, a number means that many, all else is JSON.
+// parsePullRequest decodes the body of a pull as the server does. An empty body means one message, a number is a batch size, and all
+// others are JSON.
 func parsePullRequest(body []byte) (PullRequest, error) {
 	body = bytes.TrimSpace(body)
 	req := PullRequest{Batch: 1}
@@ -224,14 +221,14 @@ func (p *Peer) ack(h handlers, op Op) {
 	}
 }
 
-// AckReply is the reply subject of a delivered message in the form with 9
-// tokens: how many times it was delivered, its sequence in the stream and in
-// the consumer, when it was stored, and how many are left after it.
+// AckReply returns the reply subject of a delivered message, in the form with
+// 9 tokens: how often it was delivered, its stream and consumer sequences, when
+// it was stored, and how many messages are pending after it.
 func AckReply(stream, consumer string, delivered, sseq, cseq uint64, ts time.Time, pending uint64) string {
 	return fmt.Sprintf("$JS.ACK.%s.%s.%d.%d.%d.%d.%d", stream, consumer, delivered, sseq, cseq, ts.UnixNano(), pending)
 }
 
-// ParseAck reads an ack from the subject it was sent to.
+// ParseAck parses an ack from its subject.
 func ParseAck(op Op) (Ack, error) {
 	if !strings.HasPrefix(op.Subject, ackPrefix) {
 		return Ack{}, fmt.Errorf("%q is no ack subject", op.Subject)

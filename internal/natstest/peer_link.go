@@ -2,25 +2,24 @@ package natstest
 
 import "slices"
 
-// farLink is the way between the server that clients are connected to and the one
-// of JetStream: the connection of a leaf node, a route or a gateway. While it is
-// stalled, what either side sends waits, in order, and nothing is closed. The
-// clients' server takes SUB, UNSUB and PING as ever; the other one goes by the
-// subscriptions that it has heard of. The peer's mutex guards it.
+// farLink is the link between the clients' server and that of JetStream: the
+// connection of a leaf node, a route or a gateway. While it is stalled, the data
+// of both sides waits, in order, and nothing is closed. The clients' server handles
+// SUB, UNSUB and PING as always. The other server uses the subscriptions that it
+// knows. The peer's mutex guards farLink.
 type farLink struct {
 	stalled bool
-	up      []arrival // for JetStream, and what it is to know of subscriptions
+	up      []arrival // for JetStream, including changes of subscriptions
 	down    []routed  // for clients
 }
 
-// routed is a frame and the subject that says who gets it.
+// routed is a frame and the subject by which it is routed.
 type routed struct {
 	subject string
 	frame
 }
 
-// Stall stalls the link between the clients' server and JetStream, or lets it
-// flow again. All that waits arrives then at once.
+// Stall stalls the link between the clients' server and JetStream, or ends the stall. Waiting data then arrives at once.
 func (p *Peer) Stall(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -28,12 +27,11 @@ func (p *Peer) Stall(on bool) {
 	case on:
 		p.link.stalled = true
 	case p.link.stalled:
-		p.in.put(arrival{}) // without a connection; for the dispatcher
+		p.in.put(arrival{}) // without a connection: the dispatcher ends the stall
 	}
 }
 
-// waits keeps an operation for JetStream until the link flows, and says whether
-// it does.
+// waits reports whether the link is stalled. If it is, waits keeps the operation for later.
 func (p *Peer) waits(a arrival) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,7 +55,7 @@ func (p *Peer) flow() {
 	}
 }
 
-// pass hands an operation to JetStream.
+// pass passes an operation to JetStream.
 func (p *Peer) pass(a arrival) {
 	switch a.op.Verb {
 	case "PUB", "HPUB":

@@ -10,12 +10,11 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Data is a message as a consumer delivers it: routed by the pull's reply
-// subject, but with the subject it was stored under.
+// Data is a message as a consumer delivers it. It is routed by the pull's reply subject, but has the subject under which it was stored.
 type Data struct {
-	// Subject the message was stored under.
+	// Subject is the subject under which the message was stored.
 	Subject string
-	// AckReply is its reply subject, see [AckReply].
+	// AckReply is its reply subject; see the function [AckReply].
 	AckReply string
 	// Header of the message, sent with sorted keys.
 	Header nats.Header
@@ -26,9 +25,7 @@ type Data struct {
 	Body []byte
 }
 
-// Deliver sends a message to whoever is subscribed to reply, under the
-// message's own subject. It says whether somebody was; if nobody is, nothing is
-// sent.
+// Deliver sends a message, under its own subject, to the subscriptions to reply. It reports whether there are any.
 func (p *Peer) Deliver(reply string, m Data) bool {
 	header := m.RawHeader
 	if header == nil {
@@ -37,8 +34,7 @@ func (p *Peer) Deliver(reply string, m Data) bool {
 	return p.route(nil, reply, frame{subject: m.Subject, reply: m.AckReply, header: header, body: m.Body})
 }
 
-// Status sends a status frame to whoever is subscribed to reply and says
-// whether somebody was. The pairs in kv become headers.
+// Status sends a status frame to the subscriptions to reply, and reports whether there are any. The pairs in kv become headers.
 func (p *Peer) Status(reply string, code int, desc string, kv ...string) bool {
 	header := fmt.Appendf(nil, "NATS/1.0 %d", code)
 	if desc != "" {
@@ -52,9 +48,8 @@ func (p *Peer) Status(reply string, code int, desc string, kv ...string) bool {
 	return p.route(nil, reply, frame{subject: reply, header: header})
 }
 
-// NoResponders sends the status 503 that a server sends when nobody is
-// subscribed to the subject of a request. A server names the subject in a
-// header; it is left out if none is given.
+// NoResponders sends the status 503, as a server does if the subject of a request has no subscription. A server names the subject in a
+// header. Without subject, the header is omitted.
 func (p *Peer) NoResponders(reply string, subject ...string) bool {
 	var kv []string
 	if len(subject) > 0 {
@@ -68,8 +63,7 @@ func (p *Peer) Reply(reply string, body []byte) bool {
 	return p.route(nil, reply, frame{subject: reply, body: body})
 }
 
-// HasInterest says whether a client is subscribed to the subject, as far as
-// JetStream knows.
+// HasInterest reports whether a client is subscribed to the subject, as far as JetStream knows.
 func (p *Peer) HasInterest(subject string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,7 +89,7 @@ func (f frame) encode(sid string) []byte {
 	return append(append(append(b, f.header...), f.body...), "\r\n"...)
 }
 
-// EncodeHeader is a header as it is sent, with sorted keys; nil for none.
+// EncodeHeader returns a header as it is sent, with sorted keys. It returns nil for an empty header.
 func EncodeHeader(header nats.Header) []byte {
 	if len(header) == 0 {
 		return nil
@@ -111,8 +105,7 @@ func EncodeHeader(header nats.Header) []byte {
 	return b.Bytes()
 }
 
-// route sends a frame to the subscriptions that match subject. from is the
-// client that published it, nil for the peer itself.
+// route sends a frame to the subscriptions that match subject. from is the client that published it, or nil for the peer itself.
 func (p *Peer) route(from *peerConn, subject string, f frame) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,12 +119,11 @@ func (p *Peer) route(from *peerConn, subject string, f frame) bool {
 	return f.send(p.receivers(from, subject, false))
 }
 
-// send sends a frame to subscriptions, and says whether there are any. The
-// peer's mutex is held.
+// send sends a frame to subscriptions, and reports whether there are any. The peer's mutex must be held.
 func (f frame) send(subs []*peerSub) bool {
 	for _, sub := range subs {
 		sub.conn.send(f.encode(sub.sid))
-		// A server counts every frame, statuses too, and ends the subscription with the last one.
+		// A server counts every frame, including statuses, and ends the subscription with the last one.
 		sub.delivered++
 		if sub.max > 0 && sub.delivered >= sub.max {
 			sub.conn.drop(sub)
@@ -140,9 +132,8 @@ func (f frame) send(subs []*peerSub) bool {
 	return len(subs) > 0
 }
 
-// receivers is the subscriptions that get a message on subject, by what the
-// clients' server knows, or JetStream's (far): all without a queue, and of each
-// queue the one that got the fewest so far.
+// receivers returns the subscriptions that get a message on subject: all without a queue, and for each queue, the one that got the fewest
+// messages so far. far selects the subscriptions that JetStream's server knows instead of those of the clients' server.
 func (p *Peer) receivers(from *peerConn, subject string, far bool) []*peerSub {
 	var subs []*peerSub
 	queues := map[string]int{} // queue and its subject to the place in subs
@@ -197,7 +188,7 @@ func (p *Peer) unsubscribe(c *peerConn, op Op) {
 	}
 }
 
-// drop ends a subscription. The peer's mutex is held.
+// drop ends a subscription. The peer's mutex must be held.
 func (c *peerConn) drop(sub *peerSub) {
 	c.subs = slices.DeleteFunc(c.subs, func(other *peerSub) bool { return other == sub })
 }

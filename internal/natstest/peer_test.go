@@ -21,8 +21,7 @@ func hasOp(verb, subject string) func([]Op) bool {
 	}
 }
 
-// next receives with a virtual time-out. It does without Subscription.NextMsg,
-// whose pool of timers outlives a bubble.
+// next receives a message with a virtual timeout. It does not use Subscription.NextMsg, whose pool of timers outlives a bubble.
 func next(t *testing.T, ch <-chan *nats.Msg) *nats.Msg {
 	t.Helper()
 	select {
@@ -120,7 +119,7 @@ func TestPeerCountsEveryFrameForUnsub(t *testing.T) {
 }
 
 func TestPeerEndsASubscriptionThatIsAlreadyPastItsMax(t *testing.T) {
-	// Spoken by hand: nats.go sends no UNSUB with a max it has seen reached.
+	// Use the protocol directly: nats.go sends no UNSUB with a max that it has already reached.
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPeer(t)
 		conn, err := p.InProcessConn()
@@ -185,8 +184,7 @@ func TestPeerLatencyKeepsOrder(t *testing.T) {
 	})
 }
 
-// A client that reconnects holds a mutex which whoever publishes waits for. If
-// the handshake took virtual time, the bubble would stand still for ever.
+// A client that reconnects holds a mutex for which publishers wait. If the handshake took virtual time, the bubble would block forever.
 func TestPeerHandshakeTakesNoTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPeer(t)
@@ -207,7 +205,7 @@ func TestPeerHandshakeTakesNoTime(t *testing.T) {
 	})
 }
 
-// A stalled link behind the clients' server holds what either side sends, and what JetStream knows of subscriptions.
+// A stalled link behind the clients' server holds the data of both sides, and changes of subscriptions for JetStream.
 func TestPeerStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPeer(t)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Proxy is a TCP proxy on loopback in front of a NATS server. Its faults may
-// be set at any time, from any goroutine, and act on all connections.
+// Proxy is a TCP proxy on loopback in front of a NATS server. Faults can be set at any time and by any goroutine. They affect all
+// connections.
 type Proxy struct {
 	upstream string
 	listener net.Listener
@@ -21,13 +21,12 @@ type Proxy struct {
 	closed bool
 	refuse bool
 	hole   bool
-	stall  chan struct{} // closed when a stall ends; nil while there is none
+	stall  chan struct{} // closed when a stall ends; nil without a stall
 	delay  time.Duration
 	links  []*link
 }
 
-// NewProxy starts a proxy to a server, given by its URL, and closes it when
-// the test ends.
+// NewProxy starts a proxy to the server with the URL upstream, and closes it when the test ends.
 func NewProxy(tb testing.TB, upstream string) *Proxy {
 	tb.Helper()
 	p, err := ListenProxy(upstream)
@@ -38,8 +37,7 @@ func NewProxy(tb testing.TB, upstream string) *Proxy {
 	return p
 }
 
-// ListenProxy is NewProxy for a process that is no test: the caller calls
-// Close.
+// ListenProxy is like NewProxy, but for a process that is not a test. The caller must call Close.
 func ListenProxy(upstream string) (*Proxy, error) {
 	u, err := url.Parse(upstream)
 	if err != nil {
@@ -57,7 +55,7 @@ func ListenProxy(upstream string) (*Proxy, error) {
 	return p, nil
 }
 
-// URL is the address of the proxy for clients. A server sends its clients the addresses of its cluster, so
+// URL returns the URL of the proxy for clients. A server sends its clients the addresses of its cluster, so
 // clients of a cluster need [nats.DontRandomize] and [nats.IgnoreDiscoveredServers] to stay behind the proxy.
 func (p *Proxy) URL() string { return "nats://" + p.listener.Addr().String() }
 
@@ -72,17 +70,15 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Refuse closes every new connection at once, or takes new ones again. Open
-// connections stay.
+// Refuse sets whether the proxy closes every new connection at once. Open connections stay open.
 func (p *Proxy) Refuse(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refuse = on
 }
 
-// BlackHole swallows all bytes in both directions while it is on, and takes
-// new connections without a word. When it ends, connections that lost bytes
-// are cut, for a TCP stream has no gaps.
+// BlackHole discards all bytes in both directions while it is on. It accepts new connections, but sends them nothing. When it ends,
+// connections that lost bytes are cut, because a TCP stream has no gaps.
 func (p *Proxy) BlackHole(on bool) {
 	p.mu.Lock()
 	p.hole = on
@@ -96,8 +92,8 @@ func (p *Proxy) BlackHole(on bool) {
 	}
 }
 
-// Stall holds all bytes in both directions while it is on, as a link does on which packets are lost. Nothing is lost
-// or closed, and all arrives in order when it ends.
+// Stall holds all bytes in both directions while it is on, as a link that loses packets does. No data is lost, and no
+// connection is closed. When the stall ends, all bytes arrive in order.
 func (p *Proxy) Stall(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,28 +106,26 @@ func (p *Proxy) Stall(on bool) {
 	}
 }
 
-// stalled is closed when the stall ends; nil if there is none.
+// stalled returns a channel that is closed when the stall ends, or nil if there is no stall.
 func (p *Proxy) stalled() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.stall
 }
 
-// Delay makes every byte arrive d later in each direction, so that a round
-// trip takes 2·d longer. It keeps the order and does not limit the rate.
+// Delay delays every byte by d in each direction, so that a round trip takes 2·d longer. It keeps the order and does not limit the rate.
 func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = d
 }
 
-// Close closes the proxy and all its connections and waits for its
-// goroutines. A NewProxy is closed when the test ends.
+// Close closes the proxy and all its connections, and waits for its goroutines. A proxy of NewProxy is closed when the test ends.
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
-	// Closing a listener twice is the only way this can fail.
+	// This fails only if the listener is closed already.
 	_ = p.listener.Close()
 	p.Cut()
 	p.wg.Wait()
@@ -155,7 +149,7 @@ func (p *Proxy) connect(client net.Conn) {
 	}
 	server, err := net.DialTimeout("tcp", p.upstream, waitTimeout)
 	if err != nil {
-		// To the client it looks like a server that has gone, which it is.
+		// The server is gone, so close the client's connection too.
 		_ = client.Close()
 		return
 	}
@@ -182,7 +176,7 @@ func (p *Proxy) refuses() bool {
 	return p.closed || p.refuse
 }
 
-// faults is what a chunk that was just read has to suffer.
+// faults returns the faults for a chunk that was just read.
 func (p *Proxy) faults() (delay time.Duration, hole bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,23 +10,21 @@ import (
 
 const (
 	chunkSize = 64 << 10
-	// linkBuffer is how many bytes of one direction may be on their way, more
-	// than a loopback moves in any delay a test sets. Beyond it the sender
-	// waits, as it would for the window of a real connection.
+	// linkBuffer is the maximum number of bytes in flight in one direction. It is more than a loopback transfers in any delay of a test.
+	// Beyond it, the sender waits, as for the window of a real connection.
 	linkBuffer = 256 << 20
 )
 
-// link is one connection through the proxy. Each direction has a goroutine
-// that reads and one that writes.
+// link is a connection through the proxy. Each direction has one goroutine that reads and one that writes.
 type link struct {
 	proxy          *Proxy
 	client, server net.Conn
 	done           chan struct{}
 	once           sync.Once
-	torn           atomic.Bool // bytes were swallowed
+	torn           atomic.Bool // bytes were discarded
 }
 
-// chunk is a piece of the stream and when it is to arrive.
+// chunk is a piece of the stream and the time at which it must arrive.
 type chunk struct {
 	due   time.Time
 	bytes []byte
@@ -36,7 +34,7 @@ func newLink(p *Proxy, client, server net.Conn) *link {
 	return &link{proxy: p, client: client, server: server, done: make(chan struct{})}
 }
 
-// run moves bytes until the link is closed from either side.
+// run transfers bytes until either side closes the link.
 func (l *link) run() {
 	var wg sync.WaitGroup
 	up, down := newPipeline(), newPipeline()
@@ -50,15 +48,14 @@ func (l *link) run() {
 func (l *link) close() {
 	l.once.Do(func() {
 		close(l.done)
-		// The connection is dropped: how it closes says nothing.
+		// The connection is dropped, so errors do not matter.
 		_ = l.client.Close()
 		_ = l.server.Close()
 	})
 }
 
-// read puts what comes from a connection on its way, stamped with when it is
-// to arrive. Stamps never make a writer wait for more than the delay, so the
-// rate is that of the connection.
+// read reads a connection into the pipeline, and stamps each chunk with the time at which it must arrive. A writer never waits longer than
+// the delay, so the proxy does not limit the rate.
 func (l *link) read(from net.Conn, to *pipeline) {
 	defer to.chunks.end()
 	buf := make([]byte, chunkSize)
@@ -78,8 +75,7 @@ func (l *link) read(from net.Conn, to *pipeline) {
 	}
 }
 
-// write delivers what is on its way. When the other side has ended, it closes
-// the link after the last byte.
+// write writes the chunks of the pipeline when they are due. When the other side has ended, it closes the link after the last byte.
 func (l *link) write(to net.Conn, from *pipeline) {
 	defer l.close()
 	timer := time.NewTimer(time.Hour)
@@ -93,7 +89,7 @@ func (l *link) write(to net.Conn, from *pipeline) {
 			if !l.waitUntil(c.due, timer) || !l.passStall() {
 				return
 			}
-			// The hole swallows what is on its way too.
+			// The black hole also discards bytes in flight.
 			if _, hole := l.proxy.faults(); hole {
 				l.torn.Store(true)
 			} else if _, err := to.Write(c.bytes); err != nil {
@@ -104,7 +100,7 @@ func (l *link) write(to net.Conn, from *pipeline) {
 	}
 }
 
-// waitUntil says false if the link was closed first.
+// waitUntil waits until due. It returns false if the link is closed first.
 func (l *link) waitUntil(due time.Time, timer *time.Timer) bool {
 	wait := time.Until(due)
 	if wait <= 0 {
@@ -119,7 +115,7 @@ func (l *link) waitUntil(due time.Time, timer *time.Timer) bool {
 	}
 }
 
-// passStall waits for the end of a stall. It says false if the link was closed first.
+// passStall waits for the end of a stall. It returns false if the link is closed first.
 func (l *link) passStall() bool {
 	for stall := l.proxy.stalled(); stall != nil; stall = l.proxy.stalled() {
 		select {
@@ -131,10 +127,10 @@ func (l *link) passStall() bool {
 	return true
 }
 
-// pipeline is the bytes of one direction that are on their way.
+// pipeline holds the bytes in flight in one direction.
 type pipeline struct {
 	chunks *mailbox[chunk]
-	freed  chan struct{} // has a token when bytes were released
+	freed  chan struct{} // has a token when bytes are released
 	size   atomic.Int64
 }
 
@@ -142,7 +138,7 @@ func newPipeline() *pipeline {
 	return &pipeline{chunks: newMailbox[chunk](), freed: make(chan struct{}, 1)}
 }
 
-// put reports false if done is closed before the queue has space.
+// put appends a chunk. It returns false if done is closed before there is space.
 func (p *pipeline) put(c chunk, done <-chan struct{}) bool {
 	for p.size.Load() > linkBuffer {
 		select {

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// wire is one direction of a connection: what is put in comes out in order,
-// each item after its own delay but never before an earlier one.
+// wire is one direction of a connection. It delivers items in order, each after its own delay, but never before an earlier item.
 type wire[T any] struct {
 	delay func() time.Duration // nil for none
 
@@ -40,8 +39,7 @@ func (w *wire[T]) put(item T) {
 // putNow puts an item in without delay.
 func (w *wire[T]) putNow(item T) { w.box.put(inFlight[T]{item: item}) }
 
-// run gives each item to deliver when it is due, until deliver says false or
-// done is closed.
+// run calls deliver with each item when it is due, until deliver returns false or done is closed.
 func (w *wire[T]) run(done <-chan struct{}, deliver func(T) bool) {
 	for {
 		items := w.box.take(done)
@@ -63,14 +61,12 @@ func (w *wire[T]) run(done <-chan struct{}, deliver func(T) bool) {
 	}
 }
 
-// mailbox is an unbounded queue with one reader. Writers never block, which
-// is what keeps the two synchronous ends of a net.Pipe from waiting for each
-// other.
+// mailbox is an unbounded queue with one reader. Writers never block, so the two synchronous ends of a net.Pipe do not wait for each other.
 type mailbox[T any] struct {
 	mu     sync.Mutex
 	items  []T
 	ended  bool
-	filled chan struct{} // has a token while there may be news
+	filled chan struct{} // has a token while there may be items, or the end
 }
 
 func newMailbox[T any]() *mailbox[T] {
@@ -84,7 +80,7 @@ func (m *mailbox[T]) put(item T) {
 	m.wake()
 }
 
-// end says that nothing more will be put.
+// end marks the end of the items.
 func (m *mailbox[T]) end() {
 	m.mu.Lock()
 	m.ended = true
@@ -99,8 +95,7 @@ func (m *mailbox[T]) wake() {
 	}
 }
 
-// take waits for items and returns all there are. It returns nil when done is
-// closed, or when the mailbox is empty and has ended.
+// take waits for items and returns all of them. It returns nil when done is closed, or when the mailbox is empty and has ended.
 func (m *mailbox[T]) take(done <-chan struct{}) []T {
 	for {
 		m.mu.Lock()

@@ -2,6 +2,6 @@ package pgtest
 
 import "syscall"
 
-// endsWithParent has a program end when the process that started it does, also when that is killed.
-// Threads of Go that run no locked goroutine live as long as their process, as the kernel wants it of the one that starts the program.
+// endsWithParent makes a program end when the process that started it ends, even if that is killed. The kernel also ends the program if the thread
+// that started it ends. Go's threads live as long as their process, unless they run a locked goroutine.
 func endsWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGQUIT }

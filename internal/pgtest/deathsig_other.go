@@ -4,5 +4,5 @@ package pgtest
 
 import "syscall"
 
-// endsWithParent does nothing here. A program outlives a process that is killed.
+// endsWithParent does nothing on this system. If the process is killed, the program continues to run.
 func endsWithParent(*syscall.SysProcAttr) {}

@@ -43,7 +43,7 @@ func (p *process) own(path string) error {
 	return os.Chown(path, int(p.as.Uid), int(p.as.Gid))
 }
 
-// program returns a command that runs a program in the folder. It ends with this process, where the system can do that.
+// program returns a command that runs a program in the folder. If the system supports that, it ends with this process.
 func (p *process) program(ctx context.Context, path string, args ...string) *exec.Cmd {
 	command := exec.CommandContext(ctx, path, args...)
 	command.Dir, command.SysProcAttr = p.dir, &syscall.SysProcAttr{Credential: p.as, Setpgid: true}

@@ -12,8 +12,8 @@ import (
 // writeStore is the environment variable that names the archive to write.
 const writeStore = "JETPULL_WRITE_STORE"
 
-// WriteStore writes the store that write makes in a folder as an archive, if JETPULL_WRITE_STORE names one. Else it skips the test. It is run in the
-// checkout of a build, for a fixture with which later builds test that they read its stores.
+// WriteStore calls write to create a store in a folder, and writes the store to the archive that JETPULL_WRITE_STORE names. Without the variable, it
+// skips the test. It is run in the checkout of a build, for a fixture with which later builds test that they can read its stores.
 func WriteStore(tb testing.TB, write func(dir string)) {
 	tb.Helper()
 	path := os.Getenv(writeStore)
@@ -29,7 +29,7 @@ func WriteStore(tb testing.TB, write func(dir string)) {
 	require.NoError(tb, errors.Join(archive.Close(), out.Close()))
 }
 
-// ExtractStore writes the files of such an archive to a folder.
+// ExtractStore extracts an archive of WriteStore into a folder.
 func ExtractStore(tb testing.TB, path, dir string) {
 	tb.Helper()
 	archive, err := zip.OpenReader(path)

@@ -24,21 +24,20 @@ import (
 
 const (
 	clusterSize = 3
-	// clusterTimeout bounds the waits of a cluster: an election takes up to
-	// nine seconds and may have to be repeated.
+	// clusterTimeout limits the waits of a cluster. An election takes up to
+	// nine seconds, and may need to be repeated.
 	clusterTimeout = time.Minute
 )
 
 // Cluster is three servers in this process that form one JetStream cluster.
 type Cluster struct {
-	// Servers are the members, named S1 to S3. Stop and start them with
-	// [Cluster.StopServer] and [Cluster.StartServer].
+	// Servers are the members, with the names S1 to S3. Stop and start them
+	// with [Cluster.StopServer] and [Cluster.StartServer].
 	Servers []*Server
 }
 
-// RunCluster starts a cluster and waits until it has a meta leader that all
-// members follow. Options apply to each server. The cluster is stopped when
-// the test ends.
+// RunCluster starts a cluster and waits until all members follow a meta leader.
+// Options apply to each server. The cluster is stopped when the test ends.
 func RunCluster(tb testing.TB, opts ...ServerOption) *Cluster {
 	tb.Helper()
 	natstest.EmptyTimerPool()
@@ -63,7 +62,7 @@ func RunCluster(tb testing.TB, opts ...ServerOption) *Cluster {
 	return c
 }
 
-// Clustered makes a server member i of a cluster, counted from 0, which all of routes belong to.
+// Clustered makes a server member i, counted from 0, of the cluster whose members have routes.
 func Clustered(i int, routes []*net.TCPAddr) ServerOption {
 	return WithOptions(func(o *server.Options) {
 		o.ServerName = fmt.Sprintf("S%d", i+1)
@@ -77,9 +76,9 @@ func Clustered(i int, routes []*net.TCPAddr) ServerOption {
 	})
 }
 
-// Ports for routes are taken from below those that systems give to outgoing
-// connections: such a one could take a port before its member starts, or while it
-// is stopped. Each is tried once in a process.
+// Ports for routes are below those that systems use for outgoing connections. Such
+// a connection could take a port before its member starts, or while it is stopped.
+// A process tries each port once.
 const (
 	firstPort = 15000
 	portCount = 17000
@@ -90,8 +89,7 @@ var (
 	portsTried atomic.Int64
 )
 
-// FreeAddresses is n ports of loopback that nobody listens on. All members must
-// know all routes before the first of them starts.
+// FreeAddresses returns n loopback addresses with unused ports. All members must know all routes before the first of them starts.
 func FreeAddresses(n int) ([]*net.TCPAddr, error) {
 	var addrs []*net.TCPAddr
 	for len(addrs) < n {
@@ -101,7 +99,7 @@ func FreeAddresses(n int) ([]*net.TCPAddr, error) {
 		}
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+(portOffset+tried)%portCount))
 		if err != nil {
-			continue // somebody else listens there
+			continue // another program listens there
 		}
 		addrs = append(addrs, l.Addr().(*net.TCPAddr))
 		if err := l.Close(); err != nil {
@@ -117,7 +115,7 @@ func (c *Cluster) Connect(tb testing.TB, opts ...nats.Option) *nats.Conn {
 	return natstest.Connect(tb, c.URLs(), opts...)
 }
 
-// URLs returns the addresses of the running members, with commas between them.
+// URLs returns the URLs of the running members, separated by commas.
 func (c *Cluster) URLs() string {
 	var urls []string
 	for _, s := range c.Servers {
@@ -128,26 +126,24 @@ func (c *Cluster) URLs() string {
 	return strings.Join(urls, ",")
 }
 
-// StopServer stops member i, counted from 0, in good order.
+// StopServer stops member i, counted from 0, gracefully.
 func (c *Cluster) StopServer(i int) { c.Servers[i].Stop() }
 
-// StartServer starts member i again and waits until all running members
-// follow the meta leader.
+// StartServer restarts member i, and waits until all running members follow the meta leader.
 func (c *Cluster) StartServer(tb testing.TB, i int) {
 	tb.Helper()
 	c.Servers[i].Start()
 	c.waitMembers(tb)
 }
 
-// StreamLeader is the member that leads the stream, or -1 if none does now.
+// StreamLeader returns the member that leads the stream, or -1 if there is no leader now.
 func (c *Cluster) StreamLeader(stream string) int {
 	return c.find(func(s *server.Server) bool {
 		return s.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream)
 	})
 }
 
-// ConsumerLeader is the member that leads the consumer, or -1 if none does
-// now.
+// ConsumerLeader returns the member that leads the consumer, or -1 if there is no leader now.
 func (c *Cluster) ConsumerLeader(stream, consumer string) int {
 	return c.find(func(s *server.Server) bool {
 		return s.JetStreamIsConsumerLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream, consumer)
@@ -188,7 +184,7 @@ func (c *Cluster) stepDown(tb testing.TB, subject string, leader func() int) int
 			Success bool `json:"success"`
 		}
 		if err := json.Unmarshal(answer.Data, &status); err != nil || !status.Success {
-			// So it is too while a member that is busy has no meta leader.
+			// This also happens while a busy member has no meta leader.
 			return fmt.Errorf("answered with %s", answer.Data)
 		}
 		return nil
@@ -199,7 +195,7 @@ func (c *Cluster) stepDown(tb testing.TB, subject string, leader func() int) int
 	return c.waitLeader(tb, subject, leader, before)
 }
 
-// waitLeader waits for a leader other than the one before.
+// waitLeader waits for another leader than before, and returns it.
 func (c *Cluster) waitLeader(tb testing.TB, what string, leader func() int, before int) int {
 	tb.Helper()
 	now := -1
@@ -215,8 +211,7 @@ func (c *Cluster) waitLeader(tb testing.TB, what string, leader func() int, befo
 	return now
 }
 
-// waitMembers waits until all running members follow one meta leader, and it
-// knows enough of them to place streams there.
+// waitMembers waits until all running members follow one meta leader that knows enough of them to place streams.
 func (c *Cluster) waitMembers(tb testing.TB) {
 	tb.Helper()
 	err := eventually(clusterTimeout, func() error {
@@ -255,8 +250,8 @@ func (c *Cluster) logs() string {
 	return text.String()
 }
 
-// WaitReady waits until the stream and the consumer have leaders and all
-// their replicas are current. An empty consumer means the stream alone.
+// WaitReady waits until the stream and the consumer have leaders, and all their replicas are current. If consumer is empty, it waits only for
+// the stream.
 func (c *Cluster) WaitReady(tb testing.TB, stream, consumer string) {
 	tb.Helper()
 	nc, err := nats.Connect(c.URLs())
@@ -286,7 +281,7 @@ func (c *Cluster) WaitReady(tb testing.TB, stream, consumer string) {
 	}
 }
 
-// current says what a group still waits for.
+// current returns an error unless a group has a leader and all its replicas are current.
 func current(group *jetstream.ClusterInfo) error {
 	if group == nil || group.Leader == "" {
 		return errors.New("no leader")
@@ -299,8 +294,8 @@ func current(group *jetstream.ClusterInfo) error {
 	return nil
 }
 
-// RunMember runs a server of a cluster in a process of its own, until its standard input ends, as it does with the process that started it. number is
-// the server's, and ports are those of its clients, of its monitoring, and of the routes of all members.
+// RunMember runs a server of a cluster in a separate process. It returns when standard input ends, which happens when the parent process ends. number
+// is the number of the server, and ports are those for clients, for monitoring, and for the routes of all members.
 func RunMember(dir, number, ports string) error {
 	place, err := strconv.Atoi(number)
 	if err != nil {

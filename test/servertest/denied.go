@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Log keeps what is written to it. It may be read meanwhile.
+// Log stores what is written to it. It is safe for concurrent use.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -25,7 +25,7 @@ func (l *Log) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// String is what was written.
+// String returns what was written so far.
 func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -39,8 +39,8 @@ type Denied[N any] struct {
 	named string
 }
 
-// StartLimited starts a system on a server whose user has permissions, of which that for a subject is missing. It returns when the start has ended.
-// A start that goes on although the log names the subject is ended. If the system did not start, the log must name the subject.
+// StartLimited starts a system on a server whose user has permissions, except that for a subject. It returns when the start has ended. If the
+// log names the subject but the start continues, it is cancelled. If the system did not start, the log must name the subject.
 func StartLimited[N any](tb testing.TB, permissions, subject string, start func(ctx context.Context, url string, log *slog.Logger) (*N, error),
 ) *Denied[N] {
 	tb.Helper()
@@ -68,7 +68,7 @@ func StartLimited[N any](tb testing.TB, permissions, subject string, start func(
 		}
 		return nil
 	}))
-	if !ended { // it tries again until its time is over
+	if !ended { // the start would retry until its timeout
 		cancel()
 		d.Node = <-started
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Purge removes all messages of a stream, as an operator can do under a running system.
+// Purge removes all messages of a stream, as an operator can do while a system runs.
 func Purge(tb testing.TB, js jetstream.JetStream, stream string) {
 	tb.Helper()
 	s, err := js.Stream(tb.Context(), stream)
@@ -15,7 +15,7 @@ func Purge(tb testing.TB, js jetstream.JetStream, stream string) {
 	require.NoError(tb, s.Purge(tb.Context()))
 }
 
-// Recreate deletes a stream and creates one with its configuration. Its sequences start at 1 again.
+// Recreate deletes a stream and creates it again with the same configuration. Its sequences start at 1 again.
 func Recreate(tb testing.TB, js jetstream.JetStream, stream string) {
 	tb.Helper()
 	s, err := js.Stream(tb.Context(), stream)

@@ -25,10 +25,10 @@ func PermissionsOf(tb testing.TB, root, heading string) string {
 	return text
 }
 
-// permission is a line of a configuration of permissions with a subject.
+// permission matches a line with a subject in a configuration of permissions.
 var permission = regexp.MustCompile(`(?m)^  "([^"]+)".*$`)
 
-// Subjects are those of the lines of permissions.
+// Subjects returns the subjects in the lines of permissions.
 func Subjects(permissions string) (all []string) {
 	for _, found := range permission.FindAllStringSubmatch(permissions, -1) {
 		all = append(all, found[1])
@@ -47,17 +47,17 @@ func WithoutEach(permissions string) iter.Seq2[string, string] {
 	}
 }
 
-// Literal is a subject up to its first wildcard.
+// Literal returns the part of a subject before its first wildcard.
 func Literal(subject string) string {
 	before, _, _ := strings.Cut(strings.TrimSuffix(subject, ">"), "*")
 	return before
 }
 
-// PartConfig is the configuration of an account with JetStream and two users: all, and part, who has permissions. The password of both is pw.
+// PartConfig returns the configuration of an account with JetStream and two users: all, and part, which has permissions. Both have the password pw.
 func PartConfig(permissions string) string {
 	const config = "accounts {A {jetstream: enabled, users: [{user: all, password: pw}, {user: part, password: pw, permissions: {%s}}]}}"
 	return fmt.Sprintf(config, permissions)
 }
 
-// PartURL is the URL of a server for the user part of [PartConfig].
+// PartURL returns the URL of a server for the user part of [PartConfig].
 func (s *Server) PartURL() string { return strings.Replace(s.URL(), "nats://", "nats://part:pw@", 1) }

@@ -15,7 +15,7 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
-// proxied is a server, a proxy in front of it and a client behind it.
+// proxied starts a server and a proxy in front of it, and connects a client to the proxy.
 func proxied(t *testing.T, opts ...nats.Option) (*natstest.Proxy, *nats.Conn) {
 	t.Helper()
 	p := natstest.NewProxy(t, RunServer(t).URL())
@@ -75,7 +75,7 @@ func TestProxyDelayKeepsOrderAndRate(t *testing.T) {
 	control := send()
 	p.Delay(oneWay)
 	require.GreaterOrEqual(t, rtt(), 2*oneWay)
-	// 1,000 delays one after the other would be 20 s; beside one another they are a fraction of that.
+	// In sequence, 1,000 delays would take 20 s. At the same time, they take a fraction of that.
 	require.Less(t, send(), 3*control+pieces*oneWay/2)
 
 	p.Delay(0)

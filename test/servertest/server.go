@@ -1,5 +1,5 @@
-// Package servertest runs nats-servers for tests: one with [RunServer], a cluster of three with [RunCluster].
-// A constructor that takes a [testing.TB] registers a cleanup, which stops everything that it has started and waits for it.
+// Package servertest runs nats-servers for tests: one server with [RunServer], or a cluster of three with [RunCluster].
+// A constructor with a [testing.TB] registers a cleanup that stops everything it started, and waits for the end.
 package servertest
 
 import (
@@ -23,17 +23,17 @@ import (
 )
 
 const (
-	// startTimeout bounds the start of one server.
+	// startTimeout limits the start of one server.
 	startTimeout = 20 * time.Second
-	// waitTimeout bounds every wait for a condition on a real server.
+	// waitTimeout limits every wait for a condition on a real server.
 	waitTimeout = 30 * time.Second
-	// pollEvery is how often such a condition is looked at.
+	// pollEvery is the interval at which such a condition is checked.
 	pollEvery = 10 * time.Millisecond
 )
 
-// Server is a nats-server with JetStream in this process. It may be stopped
-// and started again on the same port and store. Its methods may be called
-// from several goroutines.
+// Server is a nats-server with JetStream in this process. It can be stopped,
+// and restarted on the same port and store. Its methods are safe for
+// concurrent use.
 type Server struct {
 	settings serverSettings
 	tb       testing.TB // nil for StartServer
@@ -46,13 +46,13 @@ type Server struct {
 
 type serverSettings struct {
 	dir    string
-	config string // path of a configuration file, or empty
+	config string // the path of a configuration file, or empty
 	text   string // its content
 	domain string
 	tune   []func(*server.Options)
 }
 
-// ServerOption changes how a server is set up.
+// ServerOption is an option of a server.
 type ServerOption func(*serverSettings)
 
 // WithDomain sets the JetStream domain.
@@ -60,15 +60,15 @@ func WithDomain(domain string) ServerOption {
 	return func(s *serverSettings) { s.domain = domain }
 }
 
-// WithConfig gives the server's configuration as the text of a configuration
-// file, for accounts and permissions. Host, port and store directory in it are
-// replaced by the harness's own, and JetStream is always on.
+// WithConfig sets the text of the server's configuration file, for accounts
+// and permissions. The harness replaces its host, port and store directory,
+// and always enables JetStream.
 func WithConfig(text string) ServerOption {
 	return func(s *serverSettings) { s.text = text }
 }
 
-// WithAttackers adds users to the account of all other clients, which need no password. Each may publish to the subjects that are its
-// name, separated by blanks, and subscribe to its inbox, and nothing else. [Server.Attacker] connects as one of them.
+// WithAttackers adds users to the account of all other clients, which need no password. The name of a user is a list of subjects,
+// separated by spaces. The user may publish to these, and subscribe to its inbox, and nothing else. [Server.Attacker] connects as a user.
 func WithAttackers(users ...string) ServerOption {
 	text := "no_auth_user: system\naccounts {SYSTEM: {jetstream: enabled, users: [{user: system, password: none}"
 	for _, user := range users {
@@ -78,14 +78,12 @@ func WithAttackers(users ...string) ServerOption {
 	return WithConfig(text + "]}}")
 }
 
-// WithOptions changes the server's options after everything else was set. It
-// runs at each start.
+// WithOptions calls change at each start, after all other options are set.
 func WithOptions(change func(*server.Options)) ServerOption {
 	return func(s *serverSettings) { s.tune = append(s.tune, change) }
 }
 
-// RunServer starts a server on a random port of 127.0.0.1 with its store in a
-// folder of the test, and stops it when the test ends.
+// RunServer starts a server on a random port of 127.0.0.1, with its store in a folder of the test. It stops the server when the test ends.
 func RunServer(tb testing.TB, opts ...ServerOption) *Server {
 	tb.Helper()
 	natstest.EmptyTimerPool()
@@ -99,8 +97,7 @@ func RunServer(tb testing.TB, opts ...ServerOption) *Server {
 	return s
 }
 
-// StartServer is RunServer for a process that is no test: the caller owns the
-// folder of the store and calls Stop.
+// StartServer is like RunServer, but for a process that is not a test. The caller owns the folder of the store, and must call Stop.
 func StartServer(dir string, opts ...ServerOption) (*Server, error) {
 	s, err := newServer(dir, opts)
 	if err != nil {
@@ -124,9 +121,8 @@ func newServer(dir string, opts []ServerOption) (*Server, error) {
 	return s, nil
 }
 
-// tempDir is a folder inside tb.TempDir that is emptied before the test's own
-// removal: a server that was shut down may still be closing a file, which
-// would fail the test with "directory not empty".
+// tempDir returns a folder in tb.TempDir. It is emptied before the testing package removes it. A server that was shut down may still be closing
+// a file, and the test would then fail with "directory not empty".
 func tempDir(tb testing.TB) string {
 	tb.Helper()
 	dir := filepath.Join(tb.TempDir(), "nats")
@@ -142,9 +138,9 @@ func tempDir(tb testing.TB) string {
 	return dir
 }
 
-// Start starts a stopped server again, on the same port and the same store.
-// Starting a running server does nothing. If the server does not start, the
-// test fails; a server of StartServer panics.
+// Start restarts a stopped server on the same port and store. It does nothing
+// if the server is running. If the server does not start, the test fails;
+// Start panics for a server of StartServer.
 func (s *Server) Start() {
 	if s.tb != nil {
 		s.tb.Helper()
@@ -179,7 +175,7 @@ func (s *Server) start() error {
 	return nil
 }
 
-// configure is called at each start, because a running server changes the options it was given.
+// configure sets the options. It is called at each start, because a running server changes its options.
 func (s *Server) configure(opts *server.Options) error {
 	if s.settings.config != "" {
 		parsed, err := server.ProcessConfigFile(s.settings.config)
@@ -199,8 +195,7 @@ func (s *Server) configure(opts *server.Options) error {
 	return nil
 }
 
-// Stop shuts the server down in good order and waits for it. Port and store
-// are kept. Stopping a stopped server does nothing.
+// Stop shuts the server down gracefully and waits for its end. It keeps the port and the store. It does nothing if the server is stopped.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	srv := s.srv
@@ -211,7 +206,7 @@ func (s *Server) Stop() {
 	}
 }
 
-// Restart is Stop and Start.
+// Restart calls Stop and Start.
 func (s *Server) Restart() {
 	if s.tb != nil {
 		s.tb.Helper()
@@ -220,8 +215,7 @@ func (s *Server) Restart() {
 	s.Start()
 }
 
-// Reload gives the running server another configuration, as WithConfig takes
-// it. Clients stay connected.
+// Reload changes the configuration of the running server; see [WithConfig]. Clients stay connected.
 func (s *Server) Reload(text string) {
 	s.tb.Helper()
 	s.mu.Lock()
@@ -240,14 +234,14 @@ func (s *Server) Reload(text string) {
 	}
 }
 
-// URL is the address for clients. It stays the same over a restart.
+// URL returns the URL for clients. It does not change at a restart.
 func (s *Server) URL() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return fmt.Sprintf("nats://127.0.0.1:%d", s.port)
 }
 
-// Unwrap is the nats-server itself, or nil while it is stopped.
+// Unwrap returns the nats-server itself, or nil while it is stopped.
 func (s *Server) Unwrap() *server.Server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,7 +251,7 @@ func (s *Server) Unwrap() *server.Server {
 	return s.srv.Unwrap()
 }
 
-// Log is what the server logged as warning or error since its last start.
+// Log returns the warnings and errors that the server has logged since its last start.
 func (s *Server) Log() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -267,8 +261,7 @@ func (s *Server) Log() string {
 	return s.log.String()
 }
 
-// Connect connects to the server. The connection reconnects for ever and at
-// once unless the options say otherwise, and is closed when the test ends.
+// Connect connects to the server. By default, the connection reconnects forever, after about 20 ms. It is closed when the test ends.
 func (s *Server) Connect(tb testing.TB, opts ...nats.Option) *nats.Conn {
 	tb.Helper()
 	return natstest.Connect(tb, s.URL(), opts...)
@@ -280,8 +273,7 @@ func (s *Server) Attacker(tb testing.TB, user string) *nats.Conn {
 	return s.Connect(tb, nats.UserInfo(user, "attacker"))
 }
 
-// JetStream is nats.go's JetStream on nc, in the server's domain if it has
-// one.
+// JetStream returns nats.go's JetStream on nc, in the server's domain if it has one.
 func (s *Server) JetStream(tb testing.TB, nc *nats.Conn) jetstream.JetStream {
 	tb.Helper()
 	if s.settings.domain == "" {
@@ -294,8 +286,7 @@ func (s *Server) JetStream(tb testing.TB, nc *nats.Conn) jetstream.JetStream {
 	return js
 }
 
-// eventually calls try until it returns nil, or returns its last error when
-// the time is over.
+// eventually calls try until it returns nil. After limit, it returns the last error.
 func eventually(limit time.Duration, try func() error) error {
 	deadline := time.Now().Add(limit)
 	for {

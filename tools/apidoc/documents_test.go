@@ -8,7 +8,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 )
 
-// problem is what is wrong with a document: with its references, or with its schemas, parameters and examples.
+// problem returns an error if a document is invalid: its references, or its schemas, parameters and examples.
 func problem(t *testing.T, source []byte) error {
 	t.Helper()
 	document, err := openapi3.NewLoader().LoadFromData(source)
@@ -30,7 +30,7 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// The check can fail.
+// The check reports invalid documents.
 func TestWrongDocuments(t *testing.T) {
 	const head = `{"openapi": "3.1.0", "info": {"title": "t", "version": "1"}, `
 	for name, source := range map[string]string{

@@ -20,11 +20,11 @@ import (
 
 const (
 	chartDir = "helm/jetpull"
-	// release and namespace are those with which the chart is rendered here.
+	// release and namespace are the values with which the tests render the chart.
 	release, namespace = "test", "default"
 )
 
-// chart checks a Helm chart: with helm's own linter and, rendered with each file of values in its folder ci, as manifests.
+// chart checks a Helm chart with helm's linter. It also renders the chart with each file of values in its folder ci, and checks the manifests.
 func chart(dir string) error {
 	sets, err := filepath.Glob(filepath.Join(dir, "ci", "*-values.yaml"))
 	if err != nil {
@@ -52,7 +52,7 @@ func render(dir, set string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = raw.Close() }() // it was read
+	defer func() { _ = raw.Close() }() // the file was only read
 	values, err := loader.LoadValues(raw)
 	if err != nil {
 		return nil, err

@@ -20,11 +20,11 @@ import (
 
 const (
 	unitFile = "jetpull-broker.service"
-	// mostExposed is the highest exposure that systemd-analyze may find in the unit, in tenths: 2.0 of 10.
+	// mostExposed is the maximum exposure that systemd-analyze may report for the unit, in tenths: 2.0 of 10.
 	mostExposed = "20"
 )
 
-// confinedServices returns what a service of a compose file may do and needs not.
+// confinedServices returns an error for each privilege that a service of a compose file has but does not need.
 func confinedServices(project *types.Project) error {
 	var errs []error
 	for _, s := range project.Services {
@@ -44,7 +44,7 @@ func confinedServices(project *types.Project) error {
 	return errors.Join(errs...)
 }
 
-// confinedPod returns what the pods of a manifest may do and need not. A kind without pods has none.
+// confinedPod returns an error for each privilege that the pods of a manifest have but do not need. It returns nil for a kind without pods.
 func confinedPod(object runtime.Object) error {
 	var pod corev1.PodSpec
 	switch o := object.(type) {
@@ -81,7 +81,7 @@ func confinedPod(object runtime.Object) error {
 	return errors.Join(errs...)
 }
 
-// unit has systemd-analyze judge a unit, without a systemd that runs. Its error wraps exec.ErrNotFound on a machine that has none.
+// unit checks a unit with systemd-analyze, without a running systemd. Its error wraps exec.ErrNotFound on a machine without systemd-analyze.
 func unit(path string) error {
 	cmd := exec.Command("systemd-analyze", "--no-pager", "security", "--offline=true", "--threshold="+mostExposed, path)
 	var out, complaints bytes.Buffer
@@ -91,7 +91,7 @@ func unit(path string) error {
 	case errors.Is(err, exec.ErrNotFound):
 		return fmt.Errorf("%w: install Debian's package systemd", err)
 	case complaints.Len() > 0:
-		// A directive that it does not know is one that has no effect.
+		// systemd ignores a directive that it does not know.
 		return fmt.Errorf("systemd-analyze: %s", strings.TrimSpace(complaints.String()))
 	case err != nil:
 		var left []string

@@ -25,7 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
 
-// checks are the files of the folder, and how each is checked.
+// checks maps the files of the folder to their checks.
 var checks = map[string]func(path string) error{
 	"Dockerfile": dockerfile, "release.Dockerfile": dockerfile,
 	"compose.yaml": compose, "compose-relay.yaml": compose, "compose-feed.yaml": compose, "compose-console.yaml": compose,

@@ -9,7 +9,7 @@ import (
 
 var kedaVersion = schema.GroupVersion{Group: "keda.sh", Version: "v1alpha1"}
 
-// The fields of KEDA's kinds that our files use, with KEDA's names and types. Its module would double the time that these checks take to compile.
+// The fields of KEDA's kinds that our files use, with KEDA's names and types. Importing its module would double the compile time of these checks.
 type (
 	// ScaledObject is a deployment that KEDA scales.
 	ScaledObject struct {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// ownFiles are the project's.
+// ownFiles is the folder of the project's files.
 const ownFiles = "../../deploy"
 
 // needSystemd skips a test on a machine without systemd-analyze, and fails it in ci, which skips no test.
@@ -110,7 +110,7 @@ func TestLintFindsWhatIsWrong(t *testing.T) {
 
 var update = flag.Bool("update", false, "write the rendered chart to testdata")
 
-// The rendered chart is in testdata. There a change shows what it does to a cluster, and the tests of the command try its arguments.
+// The rendered chart is in testdata. A change there shows its effect on a cluster, and the tests of the command use its arguments.
 func TestRenderedChart(t *testing.T) {
 	sets, err := filepath.Glob(filepath.Join(ownFiles, "helm/jetpull/ci/*-values.yaml"))
 	if err != nil || len(sets) == 0 {

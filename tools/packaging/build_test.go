@@ -29,7 +29,7 @@ const (
 
 var dist = flag.String("dist", "", "the folder that goreleaser has filled for the tag "+tag+"; empty: build the command and its packages here")
 
-// release is what one platform of a release has.
+// release contains the files of a release for one platform.
 type release struct {
 	config  config.Project
 	command string
@@ -93,7 +93,7 @@ func rpmArch() string {
 	return "x86_64"
 }
 
-// build makes the command and its packages as goreleaser does, for Linux.
+// build builds the command and its packages for Linux, as goreleaser does.
 func build(project config.Project) (release, error) {
 	b := project.Builds[0]
 	r := release{config: project, command: filepath.Join(temporary, "jetpull")}

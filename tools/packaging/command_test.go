@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// maxSize is the largest stripped command in bytes: bench/size.md says what each part costs.
+// maxSize is the maximum size of the stripped command in bytes. bench/size.md lists the size of each part.
 const maxSize = 46_100_000
 
 func needLinux(t *testing.T) {
@@ -77,7 +77,7 @@ func TestCommandIsSmallStaticAndWithoutPaths(t *testing.T) {
 	}
 }
 
-// The bill of materials and the notices name what is in the command, no more and no less than it says itself.
+// The bill of materials and the notices name exactly the modules that the command's build information lists.
 func TestMaterials(t *testing.T) {
 	r := released(t)
 	out := filepath.Join(t.TempDir(), "sbom.json")
@@ -118,7 +118,7 @@ func TestMaterials(t *testing.T) {
 	}
 }
 
-// The image of a release is for two platforms, and runs as the one that deploy/Dockerfile builds: as a user without privileges.
+// The image of a release is for two platforms. Like the image of deploy/Dockerfile, it runs as an unprivileged user.
 func TestImage(t *testing.T) {
 	image := released(t).config.DockersV2[0]
 	if want := []string{"linux/amd64", "linux/arm64"}; !slices.Equal(image.Platforms, want) {

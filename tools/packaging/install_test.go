@@ -118,7 +118,7 @@ func TestDebInAFreshRoot(t *testing.T) {
 	}
 	t.Run("unit", func(t *testing.T) {
 		need(t, "systemd-analyze", "systemd")
-		// The root lacks the units that ours comes after, which is no error of ours.
+		// The root lacks the units that ours is ordered after, which is not an error in our unit.
 		if out, err := exec.Command("systemd-analyze", "verify", "--recursive-errors=no", "--man=no", "--root="+dir,
 			"jetpull-broker.service").CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("systemd-analyze verify: %v\n%s", err, out)

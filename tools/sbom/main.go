@@ -21,7 +21,7 @@ import (
 	spdx "github.com/spdx/tools-golang/spdx/v2/v2_3"
 )
 
-// own is the path of the root module and begins those of all others.
+// own is the path of the root module, and the prefix of those of all others.
 const own = "github.com/jetpull/jetpull"
 
 func main() {
@@ -56,7 +56,7 @@ const (
 	programID   = "program"
 )
 
-// describe reads a program. Our own modules have its version, whatever the workspace says.
+// describe returns the document for a program. Our own modules get the program's version, regardless of the workspace.
 func describe(path, version string, created time.Time) (*spdx.Document, error) {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {
@@ -100,7 +100,7 @@ func describe(path, version string, created time.Time) (*spdx.Document, error) {
 		if m.Path == own || strings.HasPrefix(m.Path, own+"/") {
 			p.PackageVersion, p.PackageLicenseDeclared, p.PackageLicenseConcluded = "v"+version, "Apache-2.0", "Apache-2.0"
 		} else if m.Sum != "" {
-			// It is the sum of the module's file list, not of a file that could be downloaded.
+			// This is the hash of the module's file list, not of a file that could be downloaded.
 			p.PackageComment = "go.sum: " + m.Sum
 		}
 		p.PackageExternalReferences = []*spdx.PackageExternalReference{{

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The document names the program, Go's standard library and every module of this test's own program, each by an ID of its own.
+// The document names the test's program, Go's standard library and every module of the program, each with its own ID.
 func TestRun(t *testing.T) {
 	program, err := os.Executable()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The file that the command embeds fits what it is built of.
+// The file that the command embeds matches the modules of the command.
 func TestNoticesAreUpToDate(t *testing.T) {
 	dir := t.TempDir()
 	if out, err := script(t, root, "$tools/licenses.sh "+dir); err != nil {
@@ -33,14 +33,14 @@ func TestNoticesAreUpToDate(t *testing.T) {
 	}
 }
 
-// A text is printed once, under the names of all files that have it. A module without a licence is an error.
+// Each text is printed once, under the names of all files that contain it. A module without a licence is an error.
 func TestNotices(t *testing.T) {
 	dir := copied(t, "tools/licenses.sh")
 	write(t, dir, "cmd/jetpull/main.go", "")
 	write(t, dir, "console/thirdparty/LICENSE", "Page\n")
 	write(t, dir, "goroot/LICENSE", "Free\n")
 	write(t, dir, "goroot/PATENTS", "Patents\n")
-	// This one stands for go: it vendors and lists two modules.
+	// This script replaces the go command. It vendors and lists two modules.
 	write(t, dir, "bin/go", `#!/bin/sh
 case $1 in
 mod) mkdir -p "$6" && cp -R vendored/. "$6" ;;

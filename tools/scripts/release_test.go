@@ -16,7 +16,7 @@ const (
 	own  = "github.com/jetpull/jetpull"
 )
 
-// script runs a script of tools, or code after it, in a folder, and returns its output.
+// script runs shell code in a folder, with the path of tools in $tools, and returns its output.
 func script(t *testing.T, dir, code string) (string, error) {
 	t.Helper()
 	path, err := filepath.Abs("..")
@@ -65,7 +65,7 @@ func read(t *testing.T, dir, name string) string {
 
 var stamped = []string{"go.work", "CHANGELOG.md", "deploy/helm/jetpull/Chart.yaml", "sdk/typescript/package.json", "sdk/python/pyproject.toml"}
 
-// A release of the tree has commits and tags, and pushes nothing. The first commit is for main, and keeps the replace directives.
+// A release of the tree creates commits and tags, and pushes nothing. The first commit is for main, and keeps the replace directives.
 func TestCommit(t *testing.T) {
 	out, err := script(t, root, ". $tools/release.sh; modules")
 	if err != nil {
@@ -192,7 +192,7 @@ func TestPublic(t *testing.T) {
 	}
 }
 
-// A user's module names the modules of ours that its program is built of, each at the next version.
+// The module of a user must name only those of our modules from which its program is built, each at the next version.
 func TestJudge(t *testing.T) {
 	const service, next = own + "/internal/service", "v0.1.1"
 	for name, c := range map[string]struct{ mod, sum, built, want string }{

@@ -1,5 +1,5 @@
-// Package child runs the system that a benchmark measures as a separate process: the benchmark's binary starts itself
-// again. So processor time, memory and allocations of the two are measured separately, and the system can be killed.
+// Package child runs the system that a benchmark measures in a separate process of the benchmark's own binary. So the
+// processor time, memory and allocations of the two are measured separately, and the system can be killed.
 package child
 
 import (
@@ -22,20 +22,20 @@ const (
 	argsEnv    = "JETPULL_BENCH_CHILD"
 	profileEnv = "JETPULL_BENCH_PROFILE"
 	separator  = "\x1f"
-	// grace is how long a process may take to end once its stdin is closed.
+	// grace is how long a process may take to end after its stdin is closed.
 	grace = 60 * time.Second
 )
 
-// Serve runs a system until ctx ends. It calls ready with the system's addresses once it is ready.
+// Serve runs a system until ctx ends. It calls ready with the system's URLs when the system is ready.
 type Serve func(ctx context.Context, args []string, ready func(urls ...string)) error
 
-// Main returns at once, unless this process was started by [Start]: then it serves and exits. TestMain calls it first.
+// Main returns at once, unless [Start] started this process. Then it calls serve and exits. TestMain must call it first.
 func Main(serve Serve) {
 	args := os.Getenv(argsEnv)
 	if args == "" {
 		return
 	}
-	// An interrupt at the terminal reaches this process too. The parent handles it, and closes stdin when it is done.
+	// An interrupt at the terminal also reaches this process. The parent handles it, and closes stdin when it is done.
 	signal.Ignore(os.Interrupt)
 	if err := run(serve, strings.Split(args, separator)); err != nil {
 		fmt.Fprintln(os.Stderr, "benchmark, system under measurement:", err)
@@ -44,7 +44,7 @@ func Main(serve Serve) {
 	os.Exit(0)
 }
 
-// run serves until stdin ends: the parent has the other end, so no system outlives a parent that was killed.
+// run calls serve until stdin ends. The parent has the other end, so the system ends even if the parent is killed.
 func run(serve Serve, args []string) (err error) {
 	if path := os.Getenv(profileEnv); path != "" {
 		file, err := os.Create(path)
@@ -76,13 +76,13 @@ type Process struct {
 	stdin io.WriteCloser
 }
 
-// Start starts a system. A file named by JETPULL_BENCH_PROFILE gets the CPU profile of the last one.
+// Start starts a system. If JETPULL_BENCH_PROFILE names a file, the CPU profile of the last system is written to it.
 func Start(args ...string) (*Process, error) {
 	p := &Process{args: args}
 	return p, p.Start()
 }
 
-// Start starts the system again after Stop or Kill, with the same arguments.
+// Start restarts the system after Stop or Kill, with the same arguments.
 func (p *Process) Start() error {
 	self, err := os.Executable()
 	if err != nil {
@@ -110,7 +110,7 @@ func (p *Process) Start() error {
 	return nil
 }
 
-// Stop ends the system in good order and waits for it.
+// Stop stops the system gracefully and waits for its end.
 func (p *Process) Stop() error {
 	err := p.stdin.Close()
 	kill := time.AfterFunc(grace, func() { _ = p.cmd.Process.Kill() })
@@ -118,7 +118,7 @@ func (p *Process) Stop() error {
 	return errors.Join(err, p.cmd.Wait())
 }
 
-// Kill ends the system as a crash does, and waits for it.
+// Kill kills the system and waits for its end.
 func (p *Process) Kill() error {
 	if err := p.cmd.Process.Kill(); err != nil {
 		return err
@@ -136,8 +136,8 @@ func (p *Process) Memory() (float64, error) {
 	return float64(stat.ResidentMemory()), err
 }
 
-// CPU returns the processor time of the system, in user and kernel mode. Unlike a rate it depends little on other programs
-// that run at the same time.
+// CPU returns the processor time of the system, in user and kernel mode. Unlike a rate, it depends little on other running
+// programs.
 func (p *Process) CPU() (time.Duration, error) {
 	stat, err := p.stat()
 	return time.Duration(stat.CPUTime() * float64(time.Second)), err

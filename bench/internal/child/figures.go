@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Check ends the benchmark if there is an error.
+// Check fails the benchmark if err is not nil.
 func Check(b *testing.B, err error) {
 	b.Helper()
 	if err != nil {
@@ -15,7 +15,7 @@ func Check(b *testing.B, err error) {
 	}
 }
 
-// Rate stops the clock and reports operations per second in place of the time of one.
+// Rate stops the clock, and reports operations per second instead of the time per operation.
 func Rate(b *testing.B, unit string) {
 	b.Helper()
 	b.StopTimer()
@@ -23,7 +23,7 @@ func Rate(b *testing.B, unit string) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// Latency reports quantiles. It sorts took.
+// Latency reports the quantiles p50 and p99. It sorts took.
 func Latency(b *testing.B, took []time.Duration) {
 	b.Helper()
 	slices.Sort(took)

@@ -4,5 +4,5 @@ package child
 
 import "time"
 
-// OwnCPU returns 0: without getrusage there are no figures of CPU time.
+// OwnCPU returns 0, because there is no getrusage on this system.
 func OwnCPU() time.Duration { return 0 }

@@ -1,4 +1,4 @@
-// Package chart draws the SVG pictures of the demonstrations.
+// Package chart draws the SVG charts of the demos.
 package chart
 
 import (
@@ -24,7 +24,7 @@ type Point struct{ X, Y float64 }
 type Series struct {
 	Name   string
 	Points []Point // in the order of X
-	Dashed bool    // for what is no measurement, such as a limit
+	Dashed bool    // for lines that are not measurements, such as limits
 	Area   bool    // filled down to zero
 }
 
@@ -34,14 +34,14 @@ type Mark struct {
 	Name string
 }
 
-// Chart is lines over two axes that begin at zero.
+// Chart is a set of lines over two axes that begin at zero.
 type Chart struct {
 	Title, XTitle, YTitle string
 	Series                []Series
 	Marks                 []Mark
 }
 
-// Measures of a chart, in pixels.
+// Dimensions of a chart, in pixels.
 const (
 	chartWidth  = 860
 	chartHeight = 300
@@ -50,16 +50,16 @@ const (
 	plotTop     = 64
 	plotBottom  = chartHeight - 52
 	legendTop   = 44
-	letterWidth = 7 // of the legend's letters, about
+	letterWidth = 7 // approximate width of a letter in the legend
 )
 
-// wantedTicks is about how many values an axis shows.
+// wantedTicks is the approximate number of values on an axis.
 const wantedTicks = 6
 
-// colours of the series, in order. Readers who see no red or no green can distinguish them, too.
+// colours of the series, in order. Readers with red-green colour blindness can distinguish them.
 var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6f42c1", "#59636e"}
 
-// Save writes a picture into the file at path, whose folder it creates.
+// Save writes a picture of charts to the file at path. It creates the folder if necessary.
 func Save(path string, charts ...Chart) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -92,7 +92,7 @@ func Write(w io.Writer, charts ...Chart) error {
 	return err
 }
 
-// begin opens a picture on white.
+// begin writes the start of a picture with a white background.
 func begin(b *bytes.Buffer, height int) {
 	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %d" `+
 		`font-family="Helvetica, Arial, sans-serif" font-size="12">`+"\n", chartWidth, height, height)
@@ -103,7 +103,7 @@ func begin(b *bytes.Buffer, height int) {
 type plot struct {
 	Chart
 	maxX, maxY   float64
-	tickX, tickY float64 // from one to the next
+	tickX, tickY float64 // the distance between two values of an axis
 }
 
 func newPlot(c Chart) (*plot, error) {
@@ -113,7 +113,7 @@ func newPlot(c Chart) (*plot, error) {
 			return nil, fmt.Errorf("the points of %q are not in the order of x", s.Name)
 		}
 		for _, at := range s.Points {
-			// NaN is neither.
+			// The negation also catches NaN.
 			if !(at.X >= 0 && at.Y >= 0 && at.X <= math.MaxFloat64/2 && at.Y <= math.MaxFloat64/2) {
 				return nil, fmt.Errorf("%q has the point (%g, %g), and both have to be finite numbers from 0", s.Name, at.X, at.Y)
 			}
@@ -124,13 +124,13 @@ func newPlot(c Chart) (*plot, error) {
 		return nil, errors.New("it has no series")
 	}
 	p.tickX, p.tickY = tick(p.maxX), tick(p.maxY)
-	// The highest value is below the upper edge.
+	// Keep the highest value below the upper edge.
 	p.maxY = math.Ceil(p.maxY/p.tickY+0.05) * p.tickY
 	p.maxX = max(p.maxX, p.tickX)
 	return p, nil
 }
 
-// tick is a round number, of which about wantedTicks make up the axis.
+// tick returns a round number that divides an axis up to most into at most wantedTicks parts.
 func tick(most float64) float64 {
 	if most <= 0 {
 		return 1
@@ -183,7 +183,7 @@ func (p *plot) axes(b *bytes.Buffer) {
 	fmt.Fprintf(b, `<line x1="%d" y1="%d" x2="%d" y2="%[2]d" stroke="#59636e"/>`+"\n", plotLeft, plotBottom, plotRight)
 }
 
-// figure writes a value of an axis: 1,500 or 0.25.
+// figure formats a value of an axis, such as 1,500 or 0.25.
 func figure(v float64) string {
 	if v == math.Trunc(v) && v < 1e15 {
 		return progress.Count(int64(v))
@@ -230,7 +230,7 @@ func (p *plot) legend(b *bytes.Buffer) {
 
 func label(b *bytes.Buffer, x, y int, attributes, text string) {
 	fmt.Fprintf(b, `<text x="%d" y="%d" %s>`, x, y, attributes)
-	// A buffer takes everything, and what is no character of XML becomes U+FFFD.
+	// A buffer accepts every write. EscapeText replaces characters that XML does not allow by U+FFFD.
 	_ = xml.EscapeText(b, []byte(text))
 	b.WriteString("</text>\n")
 }

@@ -28,7 +28,7 @@ func draw(t *testing.T, charts ...chart.Chart) []element {
 	return elements(t, &out)
 }
 
-// elements reads a picture.
+// elements parses a picture.
 func elements(t *testing.T, picture io.Reader) []element {
 	t.Helper()
 	var found []element

@@ -11,7 +11,7 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
-// onAck takes an ack of any kind from the peer.
+// onAck handles an ack of any kind from the peer.
 func (m *Model) onAck(_ *natstest.Peer, a natstest.Ack) {
 	m.do(func() {
 		if c := m.acking(a); c != nil {
@@ -22,7 +22,7 @@ func (m *Model) onAck(_ *natstest.Peer, a natstest.Ack) {
 	})
 }
 
-// acking is the consumer that takes an ack, or nil if nobody does.
+// acking returns the consumer that handles an ack, or nil.
 func (m *Model) acking(a natstest.Ack) *Consumer {
 	c := m.find(a.Stream, a.Consumer)
 	if m.closed || c == nil || !c.leads() || c.cfg.AckPolicy == jetstream.AckNonePolicy {
@@ -35,12 +35,12 @@ func (m *Model) acking(a natstest.Ack) *Consumer {
 	return c
 }
 
-// ack takes an ack as the leader.
+// ack handles an ack as the leader does.
 func (c *Consumer) ack(a natstest.Ack) {
 	switch {
 	case len(a.Body) == 0, string(a.Body) == natstest.AckAck, string(a.Body) == natstest.AckOK:
 		if !c.settle(a, Acked, a.Reply) {
-			return // confirmed when it is agreed on, or never
+			return // confirmed when the replicas agree, or never
 		}
 	case bytes.HasPrefix(a.Body, []byte(natstest.AckNak)):
 		c.nak(a)
@@ -58,8 +58,7 @@ func (c *Consumer) ack(a natstest.Ack) {
 
 func (c *Consumer) confirm(reply string) { c.model.peer.Reply(reply, nil) }
 
-// settle takes messages off the list of those that are not acked. It says
-// whether the ack is to be confirmed now; if not, that comes with the quorum.
+// settle removes acked messages from the pending ones. It reports whether the ack must be confirmed now, and not after the quorum.
 func (c *Consumer) settle(a natstest.Ack, kind Kind, reply string) bool {
 	if a.StreamSeq >= c.sseq {
 		c.note(Event{Kind: Ignored, Seq: a.StreamSeq, DeliverSeq: a.DeliverSeq, Text: "not yet delivered"})
@@ -96,9 +95,8 @@ func (c *Consumer) settle(a natstest.Ack, kind Kind, reply string) bool {
 	return false
 }
 
-// settleAll takes a message and all before it off the list. Of a long gap
-// only what is pending is forgotten, of a short one everything, which leaves
-// or takes the delivery counts of messages that were given up.
+// settleAll settles a message and all before it. If the gap is long, only pending messages are forgotten. If it is short, all messages are, so
+// that the delivery counts of messages that were given up are lost too.
 func (c *Consumer) settleAll(a natstest.Ack, kind Kind) {
 	gap := a.StreamSeq - c.ackFloorSeq
 	c.ackFloorDel, c.ackFloorSeq = a.DeliverSeq, a.StreamSeq
@@ -120,14 +118,14 @@ func (c *Consumer) settleAll(a natstest.Ack, kind Kind) {
 	}
 }
 
-// forget drops all the leader knows of a message.
+// forget drops the leader's state of a message.
 func (c *Consumer) forget(seq uint64) {
 	delete(c.pending, seq)
 	delete(c.redelivered, seq)
 	c.unqueue(seq)
 }
 
-// moveAckFloor moves the floor over what is acked in one piece.
+// moveAckFloor advances the floor over contiguous acked messages.
 func (c *Consumer) moveAckFloor(deliverSeq, seq uint64) {
 	if len(c.pending) == 0 {
 		c.ackFloorDel, c.ackFloorSeq = c.dseq-1, c.sseq-1
@@ -147,7 +145,7 @@ func (c *Consumer) moveAckFloor(deliverSeq, seq uint64) {
 	}
 }
 
-// nak plans a message's redelivery.
+// nak schedules the redelivery of a message.
 func (c *Consumer) nak(a natstest.Ack) {
 	p := c.pending[a.StreamSeq]
 	if a.DeliverSeq <= c.ackFloorDel || a.DeliverSeq > c.dseq || p == nil {
@@ -158,7 +156,7 @@ func (c *Consumer) nak(a natstest.Ack) {
 		wait := delay + c.ackDeadline(c.redelivered[a.StreamSeq]) - c.cfg.AckWait
 		c.note(Event{Kind: Naked, Seq: a.StreamSeq, DeliverSeq: a.DeliverSeq, Wait: wait})
 		c.unqueue(a.StreamSeq)
-		// As if it had been delivered so long ago that its ack wait ends then.
+		// Set the time of delivery so that the ack wait ends after the delay.
 		p.since = time.Now().Add(delay - c.cfg.AckWait)
 		c.propose(proposal{kind: wasDelivered, seq: a.StreamSeq, deliverSeq: p.deliverSeq, count: a.Delivered, at: p.since})
 		c.ackAt = time.Now().Add(nakCheck)
@@ -171,8 +169,7 @@ func (c *Consumer) nak(a natstest.Ack) {
 	c.signal()
 }
 
-// nakDelay reads the delay of a nak, which may be a duration or JSON. One that
-// cannot be read is as good as none.
+// nakDelay parses the delay of a nak, which may be a duration or JSON. An invalid delay is ignored.
 func nakDelay(body []byte) (time.Duration, bool) {
 	arg := bytes.TrimSpace(bytes.TrimPrefix(body, []byte(natstest.AckNak)))
 	if len(arg) == 0 {
@@ -187,7 +184,7 @@ func nakDelay(body []byte) (time.Duration, bool) {
 	return delay, err == nil
 }
 
-// progress lets a message's ack wait begin anew.
+// progress restarts the ack wait of a message.
 func (c *Consumer) progress(seq uint64) {
 	p := c.pending[seq]
 	if p == nil {

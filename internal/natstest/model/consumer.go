@@ -21,36 +21,36 @@ type Consumer struct {
 
 	deleted bool
 	leader  bool
-	term    int // counts leaders; what was planned under another term is void
+	term    int // counts leaders; jobs that were scheduled in another term are void
 
-	// The leader's state. sseq and dseq are the next to be used.
+	// The leader's state. sseq and dseq are the next sequences.
 	sseq, dseq               uint64
 	ackFloorSeq, ackFloorDel uint64
 	pending                  map[uint64]*pendingAck // by stream sequence
-	redelivered              map[uint64]uint64      // how often beyond the first time
+	redelivered              map[uint64]uint64      // deliveries after the first
 	redeliver                []uint64               // due for redelivery, in order
 	givenUp                  map[uint64]bool        // pending in the stored state at most; see Unsettled
-	npc                      int64                  // messages not yet delivered once
+	npc                      int64                  // messages that were never delivered
 	waiting                  []*waitingPull
 	lastScan                 time.Time // of the waiting queue
 	pin                      pin
 	replay                   replay
 
-	// When the leader has to look again; zero is never.
+	// When the leader has work again. Zero means never.
 	wakeAt   time.Time // there is work
 	expireAt time.Time // a waiting pull expires or wants a heartbeat
-	ackAt    time.Time // a message's ack wait is over
+	ackAt    time.Time // a message's ack wait ends
 
 	replication
 }
 
-// pendingAck is a message that was delivered and is not acked.
+// pendingAck is a delivered message that is not acked.
 type pendingAck struct {
 	deliverSeq uint64
 	since      time.Time
 }
 
-// State is a consumer's counters, as its info shows them.
+// State holds a consumer's counters, as its info shows them.
 type State struct {
 	Delivered      jetstream.SequenceInfo
 	AckFloor       jetstream.SequenceInfo
@@ -60,8 +60,7 @@ type State struct {
 	NumWaiting     int
 }
 
-// AddConsumer makes a pull consumer of a stream. A configuration that the model
-// does not support is refused.
+// AddConsumer creates a pull consumer of a stream. It fails the test if the model does not support the configuration.
 func (m *Model) AddConsumer(stream string, cfg jetstream.ConsumerConfig) *Consumer {
 	m.tb.Helper()
 	m.mu.Lock()
@@ -99,7 +98,7 @@ func (m *Model) AddConsumer(stream string, cfg jetstream.ConsumerConfig) *Consum
 	return c
 }
 
-// refuse says what of a configuration the model does not do.
+// refuse returns an error if the model does not support a configuration.
 func refuse(cfg jetstream.ConsumerConfig) error {
 	switch {
 	case cfg.Name == "":
@@ -122,7 +121,7 @@ func refuse(cfg jetstream.ConsumerConfig) error {
 	return nil
 }
 
-// SetDefaults fills in what a server would.
+// SetDefaults sets the defaults that a server would set.
 func SetDefaults(cfg *jetstream.ConsumerConfig) {
 	if cfg.MaxDeliver == 0 || cfg.MaxDeliver < -1 {
 		cfg.MaxDeliver = -1
@@ -146,8 +145,7 @@ func SetDefaults(cfg *jetstream.ConsumerConfig) {
 	}
 }
 
-// State is the consumer's counters now. Like a server, the model looks through
-// the waiting pulls for it.
+// State returns the consumer's current counters. Like a server, the model processes the waiting pulls for that.
 func (c *Consumer) State() State {
 	var state State
 	c.model.do(func() { state = c.state() })
@@ -170,15 +168,15 @@ func (c *Consumer) state() State {
 	return state
 }
 
-// leads says whether there is a leader to talk to.
+// leads reports whether the consumer has a leader.
 func (c *Consumer) leads() bool { return c.leader && !c.deleted }
 
-// replicated says whether deliveries wait for a quorum.
+// replicated reports whether deliveries wait for a quorum.
 func (c *Consumer) replicated() bool {
 	return c.model.cfg.Replicas > 1 && c.cfg.AckPolicy != jetstream.AckNonePolicy
 }
 
-// matches says whether the consumer wants messages of a subject.
+// matches reports whether a subject matches the consumer's filters.
 func (c *Consumer) matches(subject string) bool {
 	filters := c.cfg.FilterSubjects
 	if c.cfg.FilterSubject != "" {
@@ -197,7 +195,7 @@ func (c *Consumer) signal() {
 	c.wakeAt = earlier(c.wakeAt, time.Now().Add(c.model.cfg.Wake.draw(c.model.rng)))
 }
 
-// nextAlarm is when the leader has to look again.
+// nextAlarm returns the time at which the leader has work again, or zero.
 func (c *Consumer) nextAlarm() time.Time {
 	if !c.leads() {
 		return time.Time{}
@@ -209,7 +207,7 @@ func (c *Consumer) nextAlarm() time.Time {
 	return earlier(next, earlier(c.wakeAt, c.expireAt))
 }
 
-// fire does what is due and says whether anything was.
+// fire does the work that is due, and reports whether there was any.
 func (c *Consumer) fire(now time.Time) bool {
 	if !c.leads() {
 		return false
@@ -248,14 +246,13 @@ func (c *Consumer) sendStatus(reply string, code int, text string, kv ...string)
 	c.model.peer.Status(reply, code, text, kv...)
 }
 
-// loses draws whether the next frame gets lost.
+// loses decides at random whether the next frame is lost.
 func (c *Consumer) loses() bool {
 	lose := c.model.cfg.Lose
 	return lose > 0 && c.model.rng.Float64() < lose
 }
 
-// Held is the stream sequences that clients have: delivered, neither settled nor
-// due for redelivery.
+// Held returns the stream sequences of the messages that clients have: delivered, and neither settled nor due for redelivery.
 func (c *Consumer) Held() []uint64 {
 	c.model.mu.Lock()
 	defer c.model.mu.Unlock()
@@ -268,13 +265,13 @@ func (c *Consumer) Held() []uint64 {
 	return seqs
 }
 
-// Unsettled is the stream sequences that the consumer still has to deal with:
-// not delivered, not acked, or acked but not yet agreed on. A message is
-// settled when it was acked, terminated or given up for good. Where MaxDeliver is
-// raised before a quorum has agreed to give a message up, it stays pending in the
-// stored state, and the leader knows of it no more until another one takes over. So
-// does one that is acked after the floor was raised over it, which replay can do. With ack policy all the floor
-// can be above all deliveries after a crash, and then the stored state misses the next ones: the leader's floor counts.
+// Unsettled returns the stream sequences of unsettled messages: not delivered, not
+// acked, or acked but not yet agreed on. A message is settled when it is acked,
+// terminated or finally given up. If MaxDeliver is raised before a quorum has agreed
+// to give up a message, the message stays pending in the stored state, but the leader
+// does not know it until another one takes over. The same holds for a message that is
+// acked after replay has raised the floor over it. With ack policy all, the floor can be above all deliveries
+// after a crash. The stored state then misses the next ones, so the leader's floor counts.
 func (c *Consumer) Unsettled() []uint64 {
 	c.model.mu.Lock()
 	defer c.model.mu.Unlock()

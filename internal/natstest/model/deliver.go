@@ -14,16 +14,13 @@ var (
 	errMaxAckPending = errors.New("max ack pending reached")
 )
 
-// shortestWait is how long the loop sleeps at least before it looks at the
-// waiting pulls again.
+// shortestWait is the minimum time until the delivery loop processes the waiting pulls again.
 const shortestWait = time.Millisecond
 
-// timerLateness is by how much a timer fires after its time. It is never on
-// the dot, and to the server a pull is not over at the very instant it expires.
+// timerLateness is the delay of a timer. A real timer is never exact, and a server does not end a pull at the exact time of its expiry.
 const timerLateness = time.Microsecond
 
-// gather is one run of the delivery loop: it delivers until there is no pull
-// or no message, and then goes through the waiting pulls.
+// gather is one run of the delivery loop. It delivers until there are no pulls or no messages. Then it processes the waiting pulls.
 func (c *Consumer) gather() {
 	c.wakeAt, c.expireAt = time.Time{}, time.Time{}
 	var err error
@@ -40,7 +37,7 @@ func (c *Consumer) gather() {
 	if c.sseq > c.replay.until {
 		c.replay.on = false
 	}
-	// Pulls get no status for the end of the stream if it is only the acks that are missing.
+	// Pulls get no status for the end of the stream if only acks are missing.
 	next, _ := c.processWaiting(!errors.Is(err, errMaxAckPending))
 	if !next.IsZero() {
 		if now := time.Now(); !next.After(now) {
@@ -57,8 +54,7 @@ func (c *Consumer) paused() bool {
 	return c.cfg.PauseUntil != nil && time.Now().Before(*c.cfg.PauseUntil)
 }
 
-// nextMessage takes the next message to deliver and how often it will then
-// have been delivered: redeliveries first.
+// nextMessage returns the next message to deliver, redeliveries first, and how often it will then have been delivered.
 func (c *Consumer) nextMessage() (message, uint64, error) {
 	for len(c.redeliver) > 0 {
 		seq := c.redeliver[0]
@@ -86,8 +82,7 @@ func (c *Consumer) nextMessage() (message, uint64, error) {
 	return message{}, 0, errEndOfStream
 }
 
-// serve gives a message to a waiting pull. If none can have it, the message
-// goes back and the answer is false.
+// serve gives a message to a waiting pull. If no pull can get it, serve puts it back and returns false.
 func (c *Consumer) serve(m message, count uint64) bool {
 	if count == 1 {
 		c.npc--
@@ -120,15 +115,15 @@ func (c *Consumer) serve(m message, count uint64) bool {
 	return true
 }
 
-// replay is how far a leader has come with the messages that it delivers at their original speed.
+// replay is a leader's progress with messages that it delivers at their original speed.
 type replay struct {
 	on     bool
 	until  uint64    // the last message when the leader began
-	last   time.Time // when the message that it delivered last was stored
-	pauses bool      // a message waits, whose pull is chosen; neither statuses nor other messages are sent meanwhile
+	last   time.Time // when the last delivered message was stored
+	pauses bool      // a message waits, and its pull is chosen; no statuses and no other messages are sent
 }
 
-// replayed delivers a message after the time that lay between it and the one before.
+// replayed delivers a message after the time that passed between storing the previous message and this one.
 func (c *Consumer) replayed(stored time.Time, deliver func()) {
 	pause := stored.Sub(c.replay.last)
 	if !c.replay.on || c.replay.last.IsZero() || pause <= time.Millisecond {
@@ -147,7 +142,7 @@ func (c *Consumer) replayed(stored time.Time, deliver func()) {
 	})
 }
 
-// putBack takes a message back that nobody could have.
+// putBack takes back a message that no pull could get.
 func (c *Consumer) putBack(seq, count uint64) {
 	switch {
 	case count == 1 && seq == c.sseq-1:
@@ -159,7 +154,7 @@ func (c *Consumer) putBack(seq, count uint64) {
 	}
 }
 
-// countDown takes one delivery off a message's count.
+// countDown subtracts one delivery from a message's count.
 func (c *Consumer) countDown(seq uint64) {
 	switch n, ok := c.redelivered[seq]; {
 	case !ok:
@@ -177,11 +172,11 @@ type delivery struct {
 	data                   natstest.Data
 }
 
-// deliver records a delivery and sends it, or lets it wait for its quorum.
+// deliver records a delivery, and sends it at once or after its quorum.
 func (c *Consumer) deliver(d *delivery, stored time.Time) {
 	c.dseq++
-	// The time that is kept with the record is that of the message, not of the
-	// delivery. So it is what counts after a change of leader.
+	// The recorded time is when the message was stored, not when it was
+	// delivered. It is the one that counts after a change of leader.
 	c.propose(proposal{kind: wasDelivered, seq: d.seq, deliverSeq: d.deliverSeq, count: d.count, at: stored})
 	if c.cfg.AckPolicy == jetstream.AckNonePolicy {
 		c.ackFloorDel, c.ackFloorSeq = d.deliverSeq, d.seq
@@ -200,7 +195,7 @@ func (c *Consumer) deliver(d *delivery, stored time.Time) {
 	}
 }
 
-// send puts a message on the wire.
+// send sends a message to its pull.
 func (c *Consumer) send(d *delivery) {
 	e := Event{Kind: Delivered, Seq: d.seq, DeliverSeq: d.deliverSeq, Count: d.count, Reply: d.reply, Text: d.pin}
 	switch {
@@ -218,8 +213,7 @@ func (c *Consumer) send(d *delivery) {
 	c.note(e)
 }
 
-// notDelivered takes back a message that nobody was subscribed to when it was
-// sent.
+// notDelivered takes back a message that had no subscription when it was sent.
 func (c *Consumer) notDelivered(d *delivery) {
 	c.countDown(d.seq)
 	if len(c.pending) == 0 {

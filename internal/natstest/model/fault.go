@@ -6,12 +6,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// shutdownPause is how long a server that shuts down waits for its last words
-// to get out.
+// shutdownPause is how long a server waits during a shutdown for its last messages to be sent.
 const shutdownPause = 50 * time.Millisecond
 
-// lead makes the consumer have a leader, which knows what was agreed on and
-// nothing of the pulls that wait.
+// lead gives the consumer a leader. It knows the replicated state, but not the waiting pulls.
 func (c *Consumer) lead() {
 	if c.deleted || c.leader || c.model.down {
 		return
@@ -45,7 +43,7 @@ func (c *Consumer) lead() {
 	c.signal()
 }
 
-// countPending counts the messages that were not delivered.
+// countPending counts the messages that were never delivered.
 func (c *Consumer) countPending() {
 	c.npc = 0
 	for _, m := range c.stream.messages[min(int(c.sseq-1), len(c.stream.messages)):] {
@@ -55,7 +53,7 @@ func (c *Consumer) countPending() {
 	}
 }
 
-// resetVolatile empties what only a leader has.
+// resetVolatile clears the state that only a leader has.
 func (c *Consumer) resetVolatile() {
 	c.pending, c.redelivered, c.redeliver = map[uint64]*pendingAck{}, map[uint64]uint64{}, nil
 	c.givenUp = map[uint64]bool{}
@@ -70,8 +68,8 @@ func (c *Consumer) resetVolatile() {
 	}
 }
 
-// stopLeading removes the leader. Of the changes not yet agreed on, some of the first may have reached a
-// replica and survive; nothing is sent for them.
+// stopLeading removes the leader. The first few of the changes that are not yet agreed on may have reached a
+// replica. These survive, but nothing is sent for them.
 func (c *Consumer) stopLeading() {
 	if !c.leads() {
 		return
@@ -85,8 +83,8 @@ func (c *Consumer) stopLeading() {
 	c.note(Event{Kind: LeaderLost})
 }
 
-// StepDown moves the consumer to another leader, which takes up its work after the Outage of the
-// configuration. Pulls that wait get a 409. With one replica it does nothing.
+// StepDown moves the consumer to another leader, which starts after the configured Outage. Waiting pulls
+// get a 409. With one replica, StepDown does nothing.
 func (c *Consumer) StepDown() { c.model.do(c.stepDown) }
 
 func (c *Consumer) stepDown() {
@@ -97,7 +95,7 @@ func (c *Consumer) stepDown() {
 	c.model.after(c.model.cfg.Outage.draw(c.model.rng), c.lead)
 }
 
-// Delete deletes the consumer. Pulls that wait get a 409.
+// Delete deletes the consumer. Waiting pulls get a 409.
 func (c *Consumer) Delete() {
 	c.model.do(func() {
 		if c.deleted {
@@ -113,7 +111,7 @@ func (c *Consumer) Delete() {
 	})
 }
 
-// Pause stops deliveries until a time. Pulls wait on.
+// Pause stops deliveries until a time. Pulls continue to wait.
 func (c *Consumer) Pause(until time.Time) {
 	c.model.do(func() {
 		c.cfg.PauseUntil = &until
@@ -121,16 +119,16 @@ func (c *Consumer) Pause(until time.Time) {
 	})
 }
 
-// Config is the consumer's configuration with its defaults.
+// Config returns the consumer's configuration with its defaults.
 func (c *Consumer) Config() jetstream.ConsumerConfig {
 	c.model.mu.Lock()
 	defer c.model.mu.Unlock()
 	return c.cfg
 }
 
-// Shutdown stops the server in good order. Pulls that wait get a 409 and, a moment later, clients are cut off
-// unless they are on another server. With replicas, another server takes over at once: consumers change their
-// leaders, and clients may connect again.
+// Shutdown stops the server gracefully. Waiting pulls get a 409. A moment later, clients are disconnected unless
+// they are on another server. With replicas, another server takes over at once: consumers change their leaders,
+// and clients may reconnect.
 func (m *Model) Shutdown() {
 	m.do(func() {
 		if m.down {
@@ -147,8 +145,8 @@ func (m *Model) Shutdown() {
 	})
 }
 
-// announceShutdown sends a status to the pulls that wait. The server knows them by their
-// replies, so of several pulls with one reply only the last gets one.
+// announceShutdown sends a status to waiting pulls. The server identifies them by their
+// replies, so only the last of several pulls with one reply gets a status.
 func (c *Consumer) announceShutdown() {
 	last := map[string]*waitingPull{}
 	for _, w := range c.waiting {
@@ -161,9 +159,8 @@ func (c *Consumer) announceShutdown() {
 	}
 }
 
-// Crash stops the server without a word. Without replicas, it forgets what
-// consumers have not yet written: deliveries and acks of the last tenth of a
-// second. With replicas it is like Shutdown.
+// Crash stops the server without any message. Without replicas, the unwritten state of consumers is lost: deliveries and acks of the last
+// 100 ms. With replicas, Crash is like Shutdown.
 func (m *Model) Crash() {
 	m.do(func() {
 		switch {
@@ -224,7 +221,7 @@ func (m *Model) Start() {
 	})
 }
 
-// Down says whether the server is stopped.
+// Down reports whether the server is stopped.
 func (m *Model) Down() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

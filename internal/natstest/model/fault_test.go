@@ -13,13 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// worker is the plainest client there can be: it pulls, acks what comes, and
-// pulls again when the pull is over or nothing comes for too long.
+// worker is a minimal client. It pulls, acks each message, and pulls again when the pull has ended or no message arrives for too long.
 type worker struct {
 	nc    *nats.Conn
 	inbox chan *nats.Msg
 	batch int
-	seen  map[string]int // by sequence in the stream
+	seen  map[string]int // by stream sequence
 }
 
 func explicit(change ...func(*jetstream.ConsumerConfig)) jetstream.ConsumerConfig {
@@ -43,7 +42,7 @@ func newWorker(t *testing.T, m *Model, batch int) *worker {
 	return w
 }
 
-// round is one pull. While the connection is down it does nothing.
+// round is one pull. While the connection is down, it does nothing.
 func (w *worker) round() {
 	body := fmt.Sprintf(`{"batch":%d,"expires":2000000000}`, w.batch)
 	if err := w.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT.S.C", "inbox", []byte(body)); err != nil {
@@ -60,7 +59,7 @@ func (w *worker) round() {
 			}
 			left--
 			w.seen[strings.Split(m.Reply, ".")[5]]++
-			// While it reconnects nats.go keeps the ack until it is back.
+			// During a reconnect, nats.go buffers the ack.
 			_ = w.nc.Publish(m.Reply, nil)
 		case <-timeout:
 			return
@@ -68,7 +67,7 @@ func (w *worker) round() {
 	}
 }
 
-// faulty is the setups under which nothing may get lost.
+// faulty returns configurations under which no message may be lost.
 func faulty() map[string]Config {
 	slow := Config{Up: Delay{0, 20 * time.Millisecond}, Down: Delay{0, 20 * time.Millisecond}, Wake: Delay{0, 2 * time.Millisecond}}
 	lossy := slow
@@ -80,8 +79,7 @@ func faulty() map[string]Config {
 	return map[string]Config{"slow": slow, "lossy": lossy, "replicas": replicas, "remote": remote}
 }
 
-// TestNothingIsLostUnderFaults works off a stream with the plainest client
-// while everything breaks, and checks the model's own rules in its history.
+// TestNothingIsLostUnderFaults handles a stream with a minimal client under faults, and checks the rules of the model in its history.
 func TestNothingIsLostUnderFaults(t *testing.T) {
 	for name, cfg := range faulty() {
 		t.Run(name, func(t *testing.T) {
@@ -142,8 +140,7 @@ func breakSomething(m *Model, c *Consumer, rng *rand.Rand) {
 	}
 }
 
-// checkHistory holds the model to what it promises: what is acked stays so
-// under one leader, and no two deliveries under one have one sequence.
+// checkHistory checks that under one leader, acked messages stay acked, and no two deliveries have the same sequence.
 func checkHistory(t *testing.T, m *Model) {
 	t.Helper()
 	settled, delivered := map[uint64]bool{}, map[uint64]bool{}
@@ -203,8 +200,8 @@ func TestACrashForgetsWhatWasNotWritten(t *testing.T) {
 		}
 		deliver()
 		time.Sleep(time.Second) // written
-		deliver()               // written at once, for nothing was for long
-		deliver()               // waits for the next time to write
+		deliver()               // written at once, because the last write was long ago
+		deliver()               // waits for the next write
 		require.Empty(t, c.Unsettled())
 
 		m.Crash()

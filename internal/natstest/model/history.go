@@ -7,27 +7,27 @@ import (
 	"time"
 )
 
-// Kind says what happened in an event of the history.
+// Kind is the kind of an event in the history.
 type Kind string
 
-// The kinds of events. Those of messages name the stream sequence in Seq.
+// The kinds of events. For messages, Seq is the stream sequence.
 const (
-	Stored     Kind = "stored"      // a message came into a stream
-	Duplicate  Kind = "duplicate"   // a message with a known Nats-Msg-Id did not
-	Pulled     Kind = "pulled"      // a pull came to the leader
+	Stored     Kind = "stored"      // a stream stored a message
+	Duplicate  Kind = "duplicate"   // a stream dropped a message with a known Nats-Msg-Id
+	Pulled     Kind = "pulled"      // the leader got a pull
 	Unanswered Kind = "no leader"   // a pull or ack found no consumer or leader
 	Ended      Kind = "status"      // a status was sent
-	Delivered  Kind = "delivered"   // a message was sent and somebody was subscribed
-	Unwanted   Kind = "no interest" // a message was sent and nobody was subscribed
-	Lost       Kind = "lost"        // a frame was sent and got lost
-	Acked      Kind = "acked"       // a message is acked, by itself or by one after it
-	Naked      Kind = "nak"         // to be redelivered at once, or after Wait
-	Working    Kind = "in progress" // the ack wait begins anew
-	Termed     Kind = "term"        // never to be redelivered
+	Delivered  Kind = "delivered"   // a message was sent to a subscription
+	Unwanted   Kind = "no interest" // a message was sent, but there was no subscription
+	Lost       Kind = "lost"        // a frame was sent and lost
+	Acked      Kind = "acked"       // a message is acked, by its own ack or by a later one
+	Naked      Kind = "nak"         // redelivered at once, or after Wait
+	Working    Kind = "in progress" // the ack wait restarts
+	Termed     Kind = "term"        // never redelivered
 	Ignored    Kind = "ignored"     // an ack for a message that is not pending
-	Overdue    Kind = "ack wait"    // not acked in time, to be redelivered
-	Exceeded   Kind = "max deliver" // delivered as often as it may be, given up
-	Pinned     Kind = "pinned"      // a client has the pin, named in Text
+	Overdue    Kind = "ack wait"    // not acked in time, will be redelivered
+	Exceeded   Kind = "max deliver" // given up after the maximum number of deliveries
+	Pinned     Kind = "pinned"      // the client with the id Text has the pin
 	Unpinned   Kind = "unpinned"    // the pin is free, for the reason in Text
 	LeaderLost Kind = "leader lost"
 	LeaderNew  Kind = "new leader"
@@ -39,26 +39,26 @@ const (
 	ServerUp   Kind = "server up"
 )
 
-// Event is one thing that happened in the model.
+// Event is an event in the model.
 type Event struct {
 	At time.Time
 	Kind
-	// Stream and Consumer it happened to, where it did.
+	// Stream and Consumer of the event, if any.
 	Stream, Consumer string
-	// Seq is the message's sequence in the stream, DeliverSeq that of its
-	// delivery, Count how often it has been delivered.
+	// Seq is the message's stream sequence, DeliverSeq the consumer sequence of
+	// its delivery, and Count how often it has been delivered.
 	Seq, DeliverSeq, Count uint64
 	// Reply is the inbox of the pull.
 	Reply string
 	// Code of a status.
 	Code int
-	// Text is the status's description, the pull's body, a pin, that of a delivery, a reason.
+	// Text is the description of a status, the body of a pull, the pin of a client or delivery, or a reason.
 	Text string
 	// Wait is the delay of a nak.
 	Wait time.Duration
 }
 
-// String is the event on one line.
+// String returns the event on one line.
 func (e Event) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %-11s", e.At.Format("15:04:05.000000"), e.Kind)
@@ -93,14 +93,14 @@ func (m *Model) note(e Event) {
 	m.history = append(m.history, e)
 }
 
-// History is all that happened so far.
+// History returns all events so far.
 func (m *Model) History() []Event {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.history)
 }
 
-// Count is how many events of a kind the history has.
+// Count returns the number of events of a kind.
 func (m *Model) Count(kind Kind) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -113,7 +113,7 @@ func (m *Model) Count(kind Kind) int {
 	return n
 }
 
-// Dump is the history as text, one event on a line.
+// Dump returns the history as text, one event per line.
 func (m *Model) Dump() string {
 	var b strings.Builder
 	for _, e := range m.History() {
@@ -123,7 +123,7 @@ func (m *Model) Dump() string {
 	return b.String()
 }
 
-// note adds an event of the consumer.
+// note records an event of the consumer.
 func (c *Consumer) note(e Event) {
 	e.Stream, e.Consumer = c.stream.name, c.name
 	c.model.note(e)

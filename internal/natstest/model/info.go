@@ -10,7 +10,7 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
-// consumerInfo is the answer to a request for a consumer's info.
+// consumerInfo is the response to a request for a consumer's info.
 type consumerInfo struct {
 	Type string `json:"type"`
 	jetstream.ConsumerInfo
@@ -28,7 +28,7 @@ func (m *Model) onConsumerInfo(_ *natstest.Peer, r natstest.Request) {
 		case c.leads():
 			m.peer.ReplyJSON(r.Reply, c.info())
 		}
-		// Without a leader nobody answers.
+		// Without a leader, there is no response.
 	})
 }
 

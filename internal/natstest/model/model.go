@@ -13,38 +13,36 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
-// Delay is a time drawn evenly from Min to Max. The zero value is no time.
+// Delay is a random duration, uniformly distributed from Min to Max. The zero value means no delay.
 type Delay struct{ Min, Max time.Duration }
 
-// Config sets up a model. The zero value is one server that answers at once
-// and loses nothing.
+// Config configures a model. The zero value is one server that responds at once and loses nothing.
 type Config struct {
-	// Seed decides all that is drawn. Equal seeds draw the same, as far as the
-	// client does the same things in the same order.
+	// Seed determines all random values. Equal seeds produce the same values, as long as the
+	// client does the same in the same order.
 	Seed uint64
-	// Replicas of all streams and consumers, 1 or 3; 0 means 1.
+	// Replicas is the number of replicas of all streams and consumers, 1 or 3; 0 means 1.
 	Replicas int
-	// Quorum is how long a replicated change takes to be agreed on. It only
-	// matters with three replicas.
+	// Quorum is the time until replicas agree on a change. It is used only
+	// with three replicas.
 	Quorum Delay
-	// Outage is how long a replicated consumer has no leader when it changes.
+	// Outage is how long a replicated consumer has no leader during a change.
 	Outage Delay
-	// Wake is how long a consumer takes to notice that there is work, so that
-	// several requests may come in between.
+	// Wake is the time until a consumer notices that there is work. Several
+	// requests may arrive in that time.
 	Wake Delay
-	// Up and Down are the latency of each operation of a client and of each
+	// Up and Down are the latencies of each operation of a client, and of each
 	// frame to it. Order is kept.
 	Up, Down Delay
-	// Lose is the share of a consumer's frames, from 0 to 1, that the server
-	// sends and nobody gets.
+	// Lose is the share of a consumer's frames, from 0 to 1, that are lost after
+	// the server sent them.
 	Lose float64
-	// Remote says that clients are connected to another server than the one
-	// the consumers are on, so that its end does not cut them off.
+	// Remote specifies that clients are connected to another server than that of
+	// the consumers, so that its end does not disconnect them.
 	Remote bool
 }
 
-// Model is a server with streams and consumers. Its methods may be called
-// from any goroutine of its bubble.
+// Model is a server with streams and consumers. Its methods may be called by all goroutines of its bubble.
 type Model struct {
 	tb   testing.TB
 	peer *natstest.Peer
@@ -90,14 +88,14 @@ func New(tb testing.TB, cfg Config) *Model {
 	return m
 }
 
-// Lose sets the share of a consumer's frames that get lost from now on.
+// Lose sets the share of a consumer's frames that are lost from now on.
 func (m *Model) Lose(share float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.cfg.Lose = share
 }
 
-// Peer is the scripted peer under the model, for faults of the connection.
+// Peer returns the scripted peer of the model, for faults of the connection.
 func (m *Model) Peer() *natstest.Peer { return m.peer }
 
 // Connect connects nats.go to the model; see [natstest.Peer.Connect].
@@ -113,8 +111,7 @@ func (m *Model) close() {
 	m.timer.Stop()
 }
 
-// latency draws the times of one connection. Each direction has a source of
-// its own, so that neither depends on what the other does.
+// latency returns the latencies of a connection. Each direction has its own random source, so that neither depends on the other.
 func (m *Model) latency(conn int) (up, down func() time.Duration) {
 	source := func(d Delay, stream uint64) func() time.Duration {
 		if d.Max == 0 {
@@ -133,7 +130,7 @@ func (d Delay) draw(rng *rand.Rand) time.Duration {
 	return d.Min + time.Duration(rng.Int64N(int64(d.Max-d.Min)+1))
 }
 
-// do changes the model and does what follows from it.
+// do changes the model, and runs everything that is then due.
 func (m *Model) do(change func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -144,10 +141,10 @@ func (m *Model) do(change func()) {
 	m.settle()
 }
 
-// tick runs when something is due.
+// tick is called when something is due.
 func (m *Model) tick() { m.do(func() {}) }
 
-// settle runs all that is due now and sets the timer for what is due next.
+// settle runs everything that is due now, and sets the timer for the next time.
 func (m *Model) settle() {
 	for {
 		now := time.Now()
@@ -171,7 +168,7 @@ func (m *Model) settle() {
 	}
 }
 
-// earlier is the earlier of two times, where zero is never.
+// earlier returns the earlier of two times. Zero means never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -179,8 +176,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// consumers is all consumers in the order of their names, so that equal seeds
-// do things in the same order.
+// consumers returns all consumers in the order of their creation, so that equal seeds have equal runs.
 func (m *Model) consumers() []*Consumer {
 	var all []*Consumer
 	for _, s := range m.streams {
@@ -192,14 +188,14 @@ func (m *Model) consumers() []*Consumer {
 	return all
 }
 
-// job is something to do at a time.
+// job is a function to run at a time.
 type job struct {
 	due time.Time
 	seq int
 	run func()
 }
 
-// jobs is a heap by time, and by order of arrival where that is equal.
+// jobs is a heap, ordered by time and then by arrival.
 type jobs []job
 
 func (j jobs) Len() int { return len(j) }
@@ -221,13 +217,13 @@ func (j *jobs) Pop() any {
 	return last
 }
 
-// at plans a job. The model's mutex is held then and when it runs.
+// at schedules a job. The model's mutex must be held, and is held when the job runs.
 func (m *Model) at(due time.Time, run func()) {
 	m.jobSeq++
 	heap.Push(&m.jobs, job{due: due, seq: m.jobSeq, run: run})
 }
 
-// after plans a job a while from now.
+// after schedules a job after a duration.
 func (m *Model) after(wait time.Duration, run func()) { m.at(time.Now().Add(wait), run) }
 
 func (m *Model) runJobs(now time.Time) bool {

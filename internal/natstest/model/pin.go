@@ -12,17 +12,15 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
-// pin is which client of a priority group alone is served. A consumer has one,
-// whatever its groups.
+// pin is the pin of a priority group: the only client that gets messages. A consumer has one pin, regardless of its groups.
 type pin struct {
 	id      string
 	since   time.Time
-	group   string // that the advisory names when the pin times out
+	group   string // the group in the advisory when the pin times out
 	expires time.Time
 }
 
-// checkPin says whether the pins let a pull have a message, and whether it got
-// the pin just now.
+// checkPin decides whether the pin allows a pull to get a message, and reports whether the pull has just got the pin.
 func (c *Consumer) checkPin(w *waitingPull, needPin bool) (v verdict, gotPin bool) {
 	id := ""
 	if w.group != nil {
@@ -59,11 +57,10 @@ func (c *Consumer) assignPin(w *waitingPull) {
 	})
 }
 
-// refreshPin lets the pin last as long again.
+// refreshPin restarts the time of the pin.
 func (c *Consumer) refreshPin(group string) { c.startPinTimer(group) }
 
-// startPinTimer starts the time of the pin or starts it anew. A timer that
-// runs keeps the group it was started with.
+// startPinTimer starts or restarts the timer of the pin. A running timer keeps its group.
 func (c *Consumer) startPinTimer(group string) {
 	if c.pin.expires.IsZero() {
 		c.pin.group = group
@@ -114,14 +111,14 @@ func (c *Consumer) Unpin(group string) {
 	c.model.do(func() { c.unpin(group, "admin") })
 }
 
-// Pin is the id of the client that has the pin, or empty.
+// Pin returns the id of the client that has the pin, or "".
 func (c *Consumer) Pin() string {
 	c.model.mu.Lock()
 	defer c.model.mu.Unlock()
 	return c.pin.id
 }
 
-// onUnpin answers a client's request to free the pin.
+// onUnpin handles a client's request to free the pin.
 func (m *Model) onUnpin(_ *natstest.Peer, r natstest.Request) {
 	m.do(func() {
 		tokens := strings.Split(r.Subject, ".")
@@ -132,7 +129,7 @@ func (m *Model) onUnpin(_ *natstest.Peer, r natstest.Request) {
 		case m.down:
 			m.peer.NoResponders(r.Reply, r.Subject)
 		case m.cfg.Replicas > 1 && c != nil && !c.leads():
-			// Only a leader answers.
+			// Only a leader responds.
 		case err != nil:
 			m.peer.ReplyError(r.Reply, 400, 10025, "invalid JSON: "+err.Error())
 		case req.Group == "":

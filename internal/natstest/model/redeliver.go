@@ -7,30 +7,29 @@ import (
 )
 
 const (
-	// ackWaitSlack is by how much the server lets an ack wait run over, so
-	// that messages of one burst are handled together.
+	// ackWaitSlack is how much longer the server waits for an ack, so that
+	// it handles the messages of a burst together.
 	ackWaitSlack = time.Millisecond
-	// nakCheck is how soon after a delayed nak the ack waits are looked at.
+	// nakCheck is the time from a delayed nak to the next check of ack waits.
 	nakCheck = 10 * time.Millisecond
 )
 
-// toRedeliver says whether a message is queued for redelivery.
+// toRedeliver reports whether a message is queued for redelivery.
 func (c *Consumer) toRedeliver(seq uint64) bool { return slices.Contains(c.redeliver, seq) }
 
-// Queued is how many messages are queued for redelivery.
+// Queued returns the number of messages that are queued for redelivery.
 func (c *Consumer) Queued() int {
 	c.model.mu.Lock()
 	defer c.model.mu.Unlock()
 	return len(c.redeliver)
 }
 
-// unqueue takes a message out of the redelivery queue.
+// unqueue removes a message from the redelivery queue.
 func (c *Consumer) unqueue(seq uint64) {
 	c.redeliver = slices.DeleteFunc(c.redeliver, func(s uint64) bool { return s == seq })
 }
 
-// ackDeadline is how long a message may stay without an ack, by how often it
-// was redelivered.
+// ackDeadline returns the ack wait of a message, which may depend on the number of redeliveries.
 func (c *Consumer) ackDeadline(redelivered uint64) time.Duration {
 	if n := len(c.cfg.BackOff); n > 0 {
 		return c.cfg.BackOff[min(int(redelivered), n-1)]
@@ -38,7 +37,7 @@ func (c *Consumer) ackDeadline(redelivered uint64) time.Duration {
 	return c.cfg.AckWait
 }
 
-// trackPending notes a delivery that is to be acked.
+// trackPending records a delivery that must be acked.
 func (c *Consumer) trackPending(seq, deliverSeq uint64) {
 	now := time.Now()
 	if p := c.pending[seq]; p != nil {
@@ -52,7 +51,7 @@ func (c *Consumer) trackPending(seq, deliverSeq uint64) {
 	}
 }
 
-// checkPending queues for redelivery what was not acked in time.
+// checkPending queues messages for redelivery that were not acked in time.
 func (c *Consumer) checkPending() {
 	if c.ackAt.IsZero() || c.cfg.AckWait == 0 {
 		c.ackAt = time.Time{}
@@ -68,7 +67,7 @@ func (c *Consumer) checkPending() {
 	for _, seq := range sortedKeys(c.pending) {
 		p := c.pending[seq]
 		if seq <= c.ackFloorSeq {
-			// A message that waited for its time, by replay at original speed, while all before it were acked: the floor is above it.
+			// The message waited for its time in a replay at original speed, while all before it were acked, so the floor is above it.
 			c.forget(seq)
 			c.ackFloorDel = max(c.ackFloorDel, p.deliverSeq)
 			c.givenUp[seq], forgot = true, true
@@ -97,8 +96,7 @@ func (c *Consumer) checkPending() {
 	c.ackAt = now.Add(next)
 }
 
-// queueOverdue queues messages and shifts their times to now, keeping the
-// distances between them, so that they are not found overdue again.
+// queueOverdue queues messages, and shifts their times to now, with the same distances, so that they do not count as overdue again.
 func (c *Consumer) queueOverdue(overdue []uint64, now time.Time) {
 	if len(overdue) == 0 {
 		return
@@ -113,8 +111,7 @@ func (c *Consumer) queueOverdue(overdue []uint64, now time.Time) {
 	c.signal()
 }
 
-// reachedMaxDeliver gives up a message that was delivered as often as it may
-// be.
+// reachedMaxDeliver gives up a message that was delivered as often as allowed. It reports whether that is so.
 func (c *Consumer) reachedMaxDeliver(seq uint64) bool {
 	if c.cfg.MaxDeliver <= 0 {
 		return false
@@ -132,7 +129,7 @@ func (c *Consumer) reachedMaxDeliver(seq uint64) bool {
 	return true
 }
 
-// giveUp takes a message off the pending ones without an ack.
+// giveUp removes a message from the pending ones without an ack.
 func (c *Consumer) giveUp(seq, count uint64) {
 	p := c.pending[seq]
 	if p == nil {

@@ -7,27 +7,25 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// flushEvery is how often a server writes the state of a consumer that has no
-// replicas.
+// flushEvery is the interval at which a server writes the state of a consumer without replicas.
 const flushEvery = 100 * time.Millisecond
 
-// replication is what of a consumer outlives its leader, and what waits for
-// the agreement of the replicas.
+// replication is the state of a consumer that outlives its leader, and the changes that wait for a quorum.
 type replication struct {
 	store   *store
-	flushed *store // what a crash leaves of a consumer without replicas
+	flushed *store // the state after a crash of a consumer without replicas
 	flushAt time.Time
 
-	log        []proposal // not yet agreed on, in order
-	lastAgreed time.Time  // when the last of them will be
+	log        []proposal // changes that are not yet agreed on, in order
+	lastAgreed time.Time  // when the last of them will be agreed on
 	unsent     map[uint64]*delivery
 	openPulls  map[string]*openPull // by reply
 	confirms   map[uint64]string    // replies of acks, by stream sequence
-	announced  map[string]bool      // pulls that the followers know of
+	announced  map[string]bool      // pulls that the followers know
 }
 
-// openPull is a pull of which messages still wait for their quorum. n and
-// bytes are set when the pull has ended and its 408 waits behind them.
+// openPull is a pull with messages that wait for their quorum. n and bytes are set when the pull has ended and its 408 waits for these
+// messages.
 type openPull struct {
 	seq      uint64 // the last of the messages
 	n, bytes int
@@ -42,7 +40,7 @@ const (
 	pullEnded
 )
 
-// proposal is a change that all replicas are to make.
+// proposal is a change for all replicas.
 type proposal struct {
 	kind                   proposalKind
 	seq, deliverSeq, count uint64
@@ -50,7 +48,7 @@ type proposal struct {
 	reply                  string
 }
 
-// propose makes a change, at once or when the replicas agree.
+// propose applies a change, at once or when the replicas agree.
 func (c *Consumer) propose(p proposal) {
 	if c.model.cfg.Replicas == 1 {
 		c.store.apply(p, c.cfg)
@@ -89,8 +87,7 @@ func (c *Consumer) proposePullEnd(reply string) {
 	}
 }
 
-// agree makes the first of the changes that wait, and sends what waited for
-// it.
+// agree applies the first waiting change, and sends what waited for it.
 func (c *Consumer) agree() {
 	p := c.log[0]
 	c.log = c.log[1:]
@@ -111,7 +108,7 @@ func (c *Consumer) agree() {
 	}
 }
 
-// closePull sends the 408 that waited behind the last message of a pull.
+// closePull sends the 408 that waited for the last message of a pull.
 func (c *Consumer) closePull(d *delivery) {
 	open := c.openPulls[d.reply]
 	if open == nil || open.seq != d.seq {
@@ -123,7 +120,7 @@ func (c *Consumer) closePull(d *delivery) {
 	}
 }
 
-// applyReplicated makes a change in the state that all replicas have.
+// applyReplicated applies a change to the state of all replicas.
 func (c *Consumer) applyReplicated(p proposal) {
 	switch p.kind {
 	case wasDelivered, wasAcked:
@@ -135,8 +132,7 @@ func (c *Consumer) applyReplicated(p proposal) {
 	}
 }
 
-// planFlush has the state written: at once, or when the last time is long
-// enough ago.
+// planFlush schedules writing the state: at once, or flushEvery after the last time.
 func (c *Consumer) planFlush() {
 	now := time.Now()
 	if c.flushAt.After(now) {
@@ -154,7 +150,7 @@ func (c *Consumer) planFlush() {
 	})
 }
 
-// store is a consumer's state as it is kept.
+// store is a consumer's stored state.
 type store struct {
 	deliveredSeq, deliveredDel uint64
 	ackFloorSeq, ackFloorDel   uint64
@@ -162,7 +158,7 @@ type store struct {
 	redelivered                map[uint64]uint64
 }
 
-// newStore is the state before the first delivery.
+// newStore returns the state before the first delivery.
 func newStore(first uint64) *store {
 	return &store{
 		deliveredSeq: first - 1,
@@ -183,7 +179,7 @@ func (s *store) apply(p proposal, cfg jetstream.ConsumerConfig) {
 	case p.kind == wasAcked:
 		s.ack(p, cfg)
 	case p.deliverSeq <= s.ackFloorDel:
-		// Old news, as a new leader may get them.
+		// The delivery is not above the ack floor. A new leader may get such old deliveries.
 	case cfg.AckPolicy == jetstream.AckNonePolicy:
 		s.deliveredDel, s.deliveredSeq = max(s.deliveredDel, p.deliverSeq), max(s.deliveredSeq, p.seq)
 		s.ackFloorDel, s.ackFloorSeq = s.deliveredDel, s.deliveredSeq

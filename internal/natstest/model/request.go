@@ -17,9 +17,9 @@ import (
 // waitingPull is a pull in the waiting queue.
 type waitingPull struct {
 	reply     string
-	n         int // messages still wanted
+	n         int // remaining messages
 	delivered int
-	bytes     int // bytes still wanted; 0 for no limit, or for a limit used up
+	bytes     int // remaining bytes; 0 for no limit, or for an exhausted limit
 	expires   time.Time
 	noWait    bool
 	heartbeat time.Duration
@@ -27,7 +27,7 @@ type waitingPull struct {
 	group     *natstest.PullRequest // nil for a pull without JSON
 }
 
-// onPull takes a pull from the peer.
+// onPull handles a pull from the peer.
 func (m *Model) onPull(_ *natstest.Peer, p natstest.Pull) {
 	m.do(func() {
 		c := m.find(p.Stream, p.Consumer)
@@ -38,7 +38,7 @@ func (m *Model) onPull(_ *natstest.Peer, p natstest.Pull) {
 			}
 			return
 		}
-		// Without a reply there is never interest, so nothing comes of it.
+		// Without a reply subject, there is never interest, so the pull has no effect.
 		if p.Reply == "" {
 			return
 		}
@@ -51,7 +51,7 @@ func (m *Model) onPull(_ *natstest.Peer, p natstest.Pull) {
 	})
 }
 
-// find is the consumer of a stream, or nil.
+// find returns a consumer of a stream, or nil.
 func (m *Model) find(stream, consumer string) *Consumer {
 	s := m.streams[stream]
 	if s == nil {
@@ -69,8 +69,7 @@ func needsNewerServer(header []byte) bool {
 	return err != nil || n > natstest.ServerAPILevel
 }
 
-// parsePull reads a pull as the server does. A body that is neither JSON nor a
-// number asks for one message.
+// parsePull decodes a pull as the server does. A body that is neither JSON nor a number means one message.
 func parsePull(reply string, body []byte, now time.Time) (*waitingPull, error) {
 	body = bytes.TrimSpace(body)
 	w := &waitingPull{reply: reply, n: 1}
@@ -83,7 +82,7 @@ func parsePull(reply string, body []byte, now time.Time) (*waitingPull, error) {
 		}
 		return w, nil
 	}
-	// The server's error for what it cannot read names the Go type that it reads into.
+	// The server's error for invalid JSON names the Go type.
 	type JSApiConsumerGetNextRequest natstest.PullRequest
 	var req JSApiConsumerGetNextRequest
 	if err := json.Unmarshal(body, &req); err != nil {
@@ -103,8 +102,7 @@ func parsePull(reply string, body []byte, now time.Time) (*waitingPull, error) {
 	return w, nil
 }
 
-// pull takes a pull as the leader: refuses it, ends it at once, or lets it
-// wait.
+// pull handles a pull as the leader does: it refuses it, ends it at once, or queues it.
 func (c *Consumer) pull(reply string, body []byte) {
 	now := time.Now()
 	w, err := parsePull(reply, body, now)
@@ -120,7 +118,7 @@ func (c *Consumer) pull(reply string, body []byte) {
 		c.sendStatus(reply, code, text)
 		return
 	}
-	// A full queue is swept, but not more than once a second.
+	// A full queue is cleaned up, but at most once a second.
 	if len(c.waiting) == c.cfg.MaxWaiting && now.Sub(c.lastScan) > time.Second {
 		c.processWaiting(false)
 	}
@@ -128,8 +126,8 @@ func (c *Consumer) pull(reply string, body []byte) {
 		return
 	}
 	if len(c.waiting) == c.cfg.MaxWaiting {
-		// A client with heartbeats is to miss them instead of asking again at
-		// once.
+		// A client with heartbeats gets no status. It notices the missing
+		// heartbeats, instead of pulling again at once.
 		if w.heartbeat == 0 {
 			c.sendStatus(reply, 409, "Exceeded MaxWaiting")
 		}
@@ -144,7 +142,7 @@ func (c *Consumer) pull(reply string, body []byte) {
 	c.proposePull(reply)
 }
 
-// overLimit is which limit of the consumer's configuration a pull exceeds.
+// overLimit returns the limit of the consumer's configuration that a pull exceeds, or "".
 func (c *Consumer) overLimit(w *waitingPull, now time.Time) string {
 	switch {
 	case c.cfg.MaxRequestBatch > 0 && w.n > c.cfg.MaxRequestBatch:
@@ -157,8 +155,7 @@ func (c *Consumer) overLimit(w *waitingPull, now time.Time) string {
 	return ""
 }
 
-// checkGroup is what is wrong with a pull's priority group. A pull without
-// JSON has none and passes.
+// checkGroup returns a status if a pull's priority group is invalid. A pull without JSON has no group, which is valid.
 func (c *Consumer) checkGroup(w *waitingPull) (code int, text string) {
 	g, policy := w.group, c.cfg.PriorityPolicy
 	if g == nil {
@@ -187,7 +184,7 @@ func (c *Consumer) checkGroup(w *waitingPull) (code int, text string) {
 	return 0, ""
 }
 
-// endsAtOnce ends a no-wait pull for which there is nothing.
+// endsAtOnce ends a no-wait pull for which there are no messages.
 func (c *Consumer) endsAtOnce(w *waitingPull) bool {
 	available := c.numPending() + uint64(len(c.redeliver))
 	if available == 0 && w.expires.IsZero() {

@@ -12,10 +12,10 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
-// duplicateWindow is for how long a stream remembers message ids.
+// duplicateWindow is how long a stream remembers message ids.
 const duplicateWindow = 2 * time.Minute
 
-// stream keeps messages for ever; number i has sequence i+1.
+// stream stores messages forever. messages[i] has sequence i+1.
 type stream struct {
 	name      string
 	subjects  []string
@@ -35,8 +35,7 @@ type message struct {
 	stored  time.Time
 }
 
-// AddStream makes a stream. Messages that clients publish to its subjects are
-// stored and confirmed.
+// AddStream creates a stream. It stores and confirms messages that clients publish to its subjects.
 func (m *Model) AddStream(name string, subjects ...string) {
 	m.tb.Helper()
 	m.mu.Lock()
@@ -56,17 +55,15 @@ func (m *Model) AddStream(name string, subjects ...string) {
 	}
 }
 
-// LosePublishes lets a share, from 0 to 1, of what clients publish to a stream
-// go unanswered: one half is not stored, the other is.
+// LosePublishes leaves a share, from 0 to 1, of the messages that clients publish to a stream unanswered. Half of them are stored.
 func (m *Model) LosePublishes(stream string, share float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.streams[stream].lose = share
 }
 
-// Publish stores a message in the stream that has its subject, as if another
-// client had published it, and returns its sequence. It returns 0 when the
-// server is down.
+// Publish stores a message in the stream that has its subject, as if another client had published it, and returns its sequence. It
+// returns 0 if the server is down.
 func (m *Model) Publish(subject string, header nats.Header, body []byte) uint64 {
 	m.tb.Helper()
 	var seq uint64
@@ -86,14 +83,14 @@ func (m *Model) Publish(subject string, header nats.Header, body []byte) uint64 
 	return seq
 }
 
-// Messages is how many messages a stream has.
+// Messages returns the number of messages of a stream.
 func (m *Model) Messages(stream string) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.streams[stream].messages)
 }
 
-// Message is a stored message.
+// Message returns a stored message.
 func (m *Model) Message(stream string, seq uint64) natstest.Data {
 	m.tb.Helper()
 	m.mu.Lock()
@@ -110,7 +107,7 @@ func (m *Model) Message(stream string, seq uint64) natstest.Data {
 	return data
 }
 
-// Header is the first value of a key in the header of a stored message.
+// Header returns the first value of a key in the header of a stored message.
 func (m *Model) Header(stream string, seq uint64, key string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -136,7 +133,7 @@ func (m *Model) store(s *stream, subject string, header, body []byte) uint64 {
 	return msg.seq
 }
 
-// onPublish takes a client's message to the stream.
+// onPublish handles a client's message to the stream.
 func (m *Model) onPublish(stream string, r natstest.Request) {
 	m.do(func() {
 		s := m.streams[stream]
@@ -166,7 +163,7 @@ func (m *Model) onPublish(stream string, r natstest.Request) {
 	})
 }
 
-// headerValue is the first value of a key in a raw header.
+// headerValue returns the first value of a key in a raw header.
 func headerValue(header []byte, key string) string {
 	for line := range strings.SplitSeq(string(header), "\r\n") {
 		name, value, found := strings.Cut(line, ":")
@@ -201,7 +198,7 @@ func (m *Model) onStreamInfo(_ *natstest.Peer, r natstest.Request) {
 	})
 }
 
-// onStreamNames answers which streams have a subject; without one, all.
+// onStreamNames responds with the names of the streams that have a subject, or of all streams if the request has no subject.
 func (m *Model) onStreamNames(_ *natstest.Peer, r natstest.Request) {
 	m.do(func() {
 		var req struct {

@@ -8,12 +8,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// ackWaitCheck is how soon after a change of AckWait the ack waits are looked
-// at.
+// ackWaitCheck is the time from a change of AckWait to the next check of ack waits.
 const ackWaitCheck = 100 * time.Millisecond
 
-// Update changes the consumer's configuration as an administrator would. Changes
-// that a server refuses are refused.
+// Update changes the consumer's configuration as an administrator would. It refuses changes that a server refuses.
 func (c *Consumer) Update(change func(*jetstream.ConsumerConfig)) {
 	c.model.tb.Helper()
 	c.model.do(func() {
@@ -42,12 +40,12 @@ func (c *Consumer) Update(change func(*jetstream.ConsumerConfig)) {
 	})
 }
 
-// Reset makes the consumer deliver again from a sequence on, as an administrator may; 0 is the first after its acknowledgement floor. It
-// drops the deliveries that wait for a quorum.
+// Reset makes the consumer deliver again from a sequence, as an administrator can. 0 means the first after the ack floor. It drops deliveries
+// that wait for a quorum.
 func (c *Consumer) Reset(seq uint64) {
 	c.model.do(func() {
 		if !c.leads() {
-			return // nobody answers
+			return // no response
 		}
 		if seq == 0 {
 			seq = c.ackFloorSeq + 1
@@ -67,7 +65,7 @@ func (c *Consumer) Reset(seq uint64) {
 	})
 }
 
-// unchangeable is what of a configuration differs that stays as it was made.
+// unchangeable returns the name of a changed field that cannot be changed, or "".
 func unchangeable(before, cfg jetstream.ConsumerConfig) string {
 	switch {
 	case cfg.Name != before.Name:
@@ -82,8 +80,7 @@ func unchangeable(before, cfg jetstream.ConsumerConfig) string {
 	return ""
 }
 
-// DropPulls makes the leader forget the pulls that wait, without a word, as a
-// crash does.
+// DropPulls makes the leader forget the waiting pulls without a status, as a crash does.
 func (c *Consumer) DropPulls() {
 	c.model.do(func() {
 		for _, w := range c.waiting {
@@ -93,7 +90,7 @@ func (c *Consumer) DropPulls() {
 	})
 }
 
-// EndPulls ends the pulls that wait with a status.
+// EndPulls ends the waiting pulls with a status.
 func (c *Consumer) EndPulls(code int, text string) {
 	c.model.do(func() {
 		for _, w := range c.waiting {

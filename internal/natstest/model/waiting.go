@@ -15,14 +15,14 @@ const (
 	headerPendingBytes = "Nats-Pending-Bytes"
 )
 
-// pendingHeaders is what a status says that a pull did not get.
+// pendingHeaders returns the headers of a status with the messages and bytes that a pull did not get.
 func pendingHeaders(n, bytes int) []string {
 	return []string{headerPendingMsgs, strconv.Itoa(n), headerPendingBytes, strconv.Itoa(bytes)}
 }
 
 func (w *waitingPull) pending() []string { return pendingHeaders(w.n, w.bytes) }
 
-// priority is the pull's place in a prioritized queue, lower first.
+// priority returns the pull's priority in a prioritized queue. The lowest comes first.
 func (w *waitingPull) priority() int {
 	if w.group == nil {
 		return math.MaxInt32
@@ -30,7 +30,7 @@ func (w *waitingPull) priority() int {
 	return w.group.Priority
 }
 
-// insertByPriority puts a pull behind all of its priority.
+// insertByPriority inserts a pull after all others of its priority.
 func (c *Consumer) insertByPriority(w *waitingPull) {
 	i := slices.IndexFunc(c.waiting, func(other *waitingPull) bool { return other.priority() > w.priority() })
 	if i < 0 {
@@ -39,13 +39,13 @@ func (c *Consumer) insertByPriority(w *waitingPull) {
 	c.waiting = slices.Insert(c.waiting, i, w)
 }
 
-// cycle puts the head of the queue to its end.
+// cycle moves the head of the queue to its end.
 func (c *Consumer) cycle() {
 	c.waiting = append(c.waiting[1:], c.waiting[0])
 }
 
-// take gives the head of the queue one message. A pull that wants more goes to
-// the end of the queue, or of its priority, so that pulls share the messages.
+// take assigns one message to the head of the queue. A pull that wants more moves to the end of the queue, or of its priority, so that pulls
+// share the messages.
 func (c *Consumer) take() *waitingPull {
 	w := c.waiting[0]
 	w.delivered++
@@ -75,15 +75,14 @@ type verdict int
 
 const (
 	serve verdict = iota
-	skip          // not this one now: to the end of the queue
+	skip          // not now: move it to the end of the queue
 	drop          // ended
 )
 
-// nextWaiting is the pull that gets a message of the given size, or nil. It
-// ends pulls that it finds expired or impossible to serve.
+// nextWaiting returns the pull that gets a message of the given size, or nil. It ends pulls that have expired or cannot be served.
 func (c *Consumer) nextWaiting(size int) *waitingPull {
-	// Like the server, this is looked at once: a pull that loses its interest
-	// right after it got the pin leaves it to be assigned anew.
+	// As in the server, needPin is computed once. If a pull loses its interest
+	// right after it got the pin, the pin is assigned again later.
 	needPin := c.pin.id == "" && c.cfg.PriorityPolicy == jetstream.PriorityPolicyPinned
 	cycled := 0
 	for len(c.waiting) > 0 {
@@ -120,20 +119,19 @@ func (c *Consumer) nextWaiting(size int) *waitingPull {
 	return nil
 }
 
-// overflows says whether an overflow pull has to stand by. Either threshold
-// is enough to be served.
+// overflows reports whether an overflow pull must wait. Reaching either threshold is enough to be served.
 func (c *Consumer) overflows(w *waitingPull) bool {
 	g := w.group
 	if c.cfg.PriorityPolicy != jetstream.PriorityPolicyOverflow || g == nil || g.MinPending <= 0 && g.MinAckPending <= 0 {
 		return false
 	}
-	// The message at hand is no longer counted as pending.
+	// npc no longer includes the current message.
 	enoughPending := g.MinPending > 0 && g.MinPending <= c.npc+1
 	enoughAckPending := g.MinAckPending > 0 && g.MinAckPending <= int64(len(c.pending))
 	return !enoughPending && !enoughAckPending
 }
 
-// fits takes the size of a message off a pull's bytes, or ends the pull.
+// fits subtracts the size of a message from a pull's bytes, or ends the pull.
 func (c *Consumer) fits(w *waitingPull, size int, gotPin bool) verdict {
 	if size > w.bytes {
 		c.sendStatus(w.reply, 409, "Message Size Exceeds MaxBytes", w.pending()...)
@@ -144,20 +142,19 @@ func (c *Consumer) fits(w *waitingPull, size int, gotPin bool) verdict {
 	}
 	w.bytes -= size
 	if w.bytes == 0 {
-		w.n = 1 // this one and no more
+		w.n = 1 // this is the last message
 	}
 	return serve
 }
 
-// timeOut sends the 408 of a pull, now or behind the data it still waits for.
+// timeOut sends the 408 of a pull, now or after messages that wait for their quorum.
 func (c *Consumer) timeOut(w *waitingPull) {
 	if !c.defersEnd(w) {
 		c.sendStatus(w.reply, 408, "Request Timeout", w.pending()...)
 	}
 }
 
-// defersEnd says whether the end of a pull has to wait until messages of it
-// have their quorum. It then becomes a 408, whatever it was to be.
+// defersEnd reports whether the end of a pull must wait until its messages have their quorum. The status is then a 408 in any case.
 func (c *Consumer) defersEnd(w *waitingPull) bool {
 	if !c.replicated() {
 		return false
@@ -169,10 +166,8 @@ func (c *Consumer) defersEnd(w *waitingPull) bool {
 	return ok
 }
 
-// processWaiting goes through the queue: it ends what has expired, what has no
-// interest any more and, at the end of the stream, no-wait pulls, and sends
-// heartbeats. It returns when it has to be called again and how many messages
-// the pulls that are left want.
+// processWaiting processes the queue. It sends heartbeats, and ends pulls that have expired or lost their interest, and no-wait pulls at the
+// end of the stream. It returns when it must be called again, and how many messages the remaining pulls want.
 func (c *Consumer) processWaiting(endOfStream bool) (next time.Time, claimed int) {
 	if len(c.waiting) == 0 {
 		return next, 0
@@ -200,7 +195,7 @@ func (c *Consumer) processWaiting(endOfStream bool) (next time.Time, claimed int
 	return next, claimed
 }
 
-// ends ends a pull that has expired or, being no-wait, has got all there is.
+// ends ends a pull that has expired, or a no-wait pull at the end of the stream.
 func (c *Consumer) ends(w *waitingPull, now time.Time, endOfStream bool) bool {
 	expired := !w.expires.IsZero() && now.After(w.expires)
 	switch {
@@ -215,7 +210,7 @@ func (c *Consumer) ends(w *waitingPull, now time.Time, endOfStream bool) bool {
 		c.sendStatus(w.reply, 404, "No Messages")
 		return true
 	}
-	return false // a one-shot waits for its first message
+	return false // a one-shot pull waits for its first message
 }
 
 func (c *Consumer) sendHeartbeat(reply string) {

@@ -1,4 +1,4 @@
-// Package power simulates disks for tests: one that loses all that was not synced when the power fails, one that is slow, and one that fails.
+// Package power simulates disks for tests: a disk that loses unsynced data when the power fails, a slow disk, and a failing disk.
 package power
 
 import (
@@ -12,24 +12,24 @@ import (
 	"testing"
 )
 
-// Disk records what is certainly on disk: each file up to its size at its last sync. Its Fsync is for natsembed.Options. The zero value is
-// usable.
+// Disk records which data is certainly on disk: each file up to its size at the last sync. Use its Fsync in natsembed.Options. The zero value
+// is ready to use.
 type Disk struct {
-	// Synced is called with each file or folder that was synced, and its size when the sync began, before a caller learns of the sync.
-	// Default: nothing.
+	// Synced is called after each sync of a file or folder, with the size when the sync began, and before the caller's sync returns. It may
+	// be nil.
 	Synced func(path string, size int64)
-	// Skip leaves out the sync of a file: the caller learns that it was synced, and it was not. It is a planted bug. Default: none is left out.
+	// Skip plants a bug: if it returns true, the file is not synced, but the caller gets no error. nil skips no file.
 	Skip func(path string) bool
 
 	mu    sync.Mutex
 	files map[string]state
 	held  map[string]*hold // by folder
 	bad   string           // syncs below this folder fail
-	// How many syncs failed, and how many succeeded.
+	// The numbers of failed and successful syncs.
 	failed, fileSyncs, folderSyncs int
 }
 
-// state is what was synced of a file.
+// state is the synced part of a file.
 type state struct {
 	size int64
 	info os.FileInfo
@@ -79,7 +79,7 @@ func (d *Disk) Fsync(f *os.File) error {
 	return nil
 }
 
-// await waits while syncs of the file are held.
+// await waits while Hold blocks syncs of the file.
 func (d *Disk) await(path string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -93,7 +93,7 @@ func (d *Disk) await(path string) {
 	}
 }
 
-// Hold blocks the syncs below a folder, as a slow disk does, until release is called. waiting reports whether one has begun.
+// Hold blocks syncs below a folder, as a slow disk does, until release is called. waiting reports whether a sync has begun.
 func (d *Disk) Hold(folder string) (waiting func() bool, release func()) {
 	h := &hold{release: make(chan struct{})}
 	d.mu.Lock()
@@ -115,7 +115,7 @@ func (d *Disk) Hold(folder string) (waiting func() bool, release func()) {
 	}
 }
 
-// Fail lets each sync below a folder fail, until Recover.
+// Fail makes each sync below a folder fail, until Recover.
 func (d *Disk) Fail(folder string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -125,28 +125,28 @@ func (d *Disk) Fail(folder string) {
 // Recover ends Fail.
 func (d *Disk) Recover() { d.Fail("") }
 
-// Failed returns how many syncs have failed.
+// Failed returns the number of failed syncs.
 func (d *Disk) Failed() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.failed
 }
 
-// Syncs returns how many files and folders were synced.
+// Syncs returns the numbers of syncs of files and of folders.
 func (d *Disk) Syncs() (files, folders int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.fileSyncs, d.folderSyncs
 }
 
-// Size returns how much of a file was synced, or 0.
+// Size returns how many bytes of a file were synced, or 0.
 func (d *Disk) Size(path string) int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.files[path].size
 }
 
-// Clone returns a Disk that stays as this one is now.
+// Clone returns a copy with the current state.
 func (d *Disk) Clone() *Disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -169,8 +169,8 @@ func (d *Disk) Replaced() bool {
 	return false
 }
 
-// Cut copies a store as the worst loss of power would leave it. Files that were never synced are missing, even if they replaced a
-// synced one. The others are truncated to their size at the last sync.
+// Cut copies a store as the worst power failure would leave it. Files that were never synced are missing, even if they replaced
+// synced files. The others are truncated to their size at the last sync.
 func (d *Disk) Cut(tb testing.TB, from, to string) {
 	tb.Helper()
 	d.mu.Lock()
@@ -181,7 +181,7 @@ func (d *Disk) Cut(tb testing.TB, from, to string) {
 		}
 		rest, err := filepath.Rel(from, path)
 		if err == nil && !filepath.IsLocal(rest) {
-			continue // of another store
+			continue // a file of another store
 		}
 		if err == nil {
 			err = CopyPrefix(path, filepath.Join(to, rest), s.size)
@@ -192,7 +192,7 @@ func (d *Disk) Cut(tb testing.TB, from, to string) {
 	}
 }
 
-// CopyPrefix copies the first bytes of a file to another one, whose folder it creates.
+// CopyPrefix copies the first bytes of a file to another file. It creates the folder if necessary.
 func CopyPrefix(from, to string, size int64) (err error) {
 	in, err := os.Open(from)
 	if err != nil {

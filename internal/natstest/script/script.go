@@ -1,14 +1,14 @@
 // Package script is a language for tests that send events to a part of the client and compare the effects. The tests of
-// internal/pull and internal/worker are written in it; each has its own events and effects, listed at its function play.
+// internal/pull and internal/worker use it. Each package has its own events and effects, which its function play lists.
 //
 //	post a some 1 5s -> sub i1; p1 i1 1 now | +10ms; p1 404 -> sub i2; p2 i2 1 once 4.89s
 //
-// A script has lines, and a line has parts between bars. Events and effects are words between semicolons. Behind the arrow of
-// a part stand all effects of its events, in their order, or behind ~> in any order. A part without effects ends with a bare
-// arrow, or has none. The effects of an event with a ~ before it do not count.
+// A script consists of lines, and a line of parts that bars separate. Events and effects are words, and semicolons separate them.
+// After the arrow of a part come all effects of its events, in order, or after ~> in any order. A part without effects ends with
+// an arrow, or has none. The effects of an event with a preceding ~ are ignored.
 //
-// Words are names, numbers, flags and key=value. The event +5s lets time pass, and @2s before an effect is how long after the
-// beginning of its event it came.
+// Words are names, numbers, flags and key=value. The event +5s lets time pass. @2s before an effect is the time since its event
+// began.
 package script
 
 import (
@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// Play plays a script. event brings one event, and effects takes the effects that have come since the last call.
+// Play plays a script. It calls event for each event. effects returns the effects since its last call.
 func Play(t testing.TB, script string, event func(Words), effects func() []string) {
 	t.Helper()
 	for part := range strings.FieldsFuncSeq(script, func(r rune) bool { return r == '\n' || r == '|' }) {
@@ -51,13 +51,13 @@ func Play(t testing.TB, script string, event func(Words), effects func() []strin
 	}
 }
 
-// Words are those of an event.
+// Words are the words of an event.
 type Words []string
 
 // Has reports whether flag is one of the words.
 func (ws Words) Has(flag string) bool { return slices.Contains(ws, flag) }
 
-// Value is that of key=value, or other where there is none.
+// Value returns the value of key=value, or other if there is none.
 func (ws Words) Value(key, other string) string {
 	for _, w := range ws {
 		if v, ok := strings.CutPrefix(w, key+"="); ok {
@@ -67,10 +67,10 @@ func (ws Words) Value(key, other string) string {
 	return other
 }
 
-// Number is the value of key as a number.
+// Number returns the value of key as a number.
 func (ws Words) Number(key string, other int) int { return Number(ws.Value(key, strconv.Itoa(other))) }
 
-// Durations are the value of key with commas, or other.
+// Durations returns the comma-separated durations of key, or of other.
 func (ws Words) Durations(key, other string) (all []time.Duration) {
 	for s := range strings.FieldsFuncSeq(ws.Value(key, other), func(r rune) bool { return r == ',' }) {
 		all = append(all, Duration(s))
@@ -78,10 +78,10 @@ func (ws Words) Durations(key, other string) (all []time.Duration) {
 	return all
 }
 
-// Number is a word as a number. A script that is wrong panics, here and in Duration.
+// Number returns a word as a number. Like Duration, it panics if the script is invalid.
 func Number(word string) int { return must(strconv.Atoi(word)) }
 
-// Duration is a word as a duration, with a plus or without.
+// Duration returns a word as a duration, with or without a plus.
 func Duration(word string) time.Duration { return must(time.ParseDuration(word)) }
 
 func must[T any](v T, err error) T {

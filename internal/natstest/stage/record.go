@@ -7,13 +7,13 @@ import (
 	"sync"
 )
 
-// Logs collects the lines that loggers write.
+// Logs collects the lines of loggers.
 type Logs struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-// Write takes a line.
+// Write appends a line.
 func (l *Logs) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -21,12 +21,12 @@ func (l *Logs) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// Logger writes to l, from debug level on.
+// Logger returns a logger that writes to l, from debug level on.
 func (l *Logs) Logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// With is the lines that contain all of the texts.
+// With returns the lines that contain all of the texts.
 func (l *Logs) With(texts ...string) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -35,14 +35,13 @@ func (l *Logs) With(texts ...string) []string {
 	})
 }
 
-// Journal is which messages a handler got, by their sequences, in order. The
-// zero value is empty.
+// Journal records the sequences of the messages that a handler got, in order. The zero value is empty.
 type Journal struct {
 	mu   sync.Mutex
 	seqs []int
 }
 
-// Note adds a message and returns how often it is in the journal now.
+// Note appends a message, and returns how often it is in the journal now.
 func (j *Journal) Note(seq uint64) (times int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -55,17 +54,17 @@ func (j *Journal) Note(seq uint64) (times int) {
 	return times
 }
 
-// All is all sequences so far.
+// All returns all sequences so far.
 func (j *Journal) All() []int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Clone(j.seqs)
 }
 
-// Len is how many messages were noted.
+// Len returns the number of sequences.
 func (j *Journal) Len() int { return len(j.All()) }
 
-// UpTo is 1, 2, … n.
+// UpTo returns 1, 2, … n.
 func UpTo(n int) []int {
 	seqs := make([]int, n)
 	for i := range seqs {

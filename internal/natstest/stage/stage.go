@@ -1,6 +1,6 @@
-// Package stage is consumer C of stream S on the model of package model, in
-// virtual time, for tests of a client: it records what the client sends, lets a
-// test answer it by hand, and causes faults.
+// Package stage tests clients in virtual time, with consumer C of stream S on
+// a server of package model. It records what the client sends, lets a test
+// answer instead of the server, and causes faults.
 package stage
 
 import (
@@ -19,22 +19,20 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest/model"
 )
 
-// Config sets up a stage. The zero value is a consumer with ack policy explicit
-// on one server that answers at once.
+// Config configures a stage. The zero value is a consumer with ack policy explicit on one server that responds at once.
 type Config struct {
 	// Consumer is the configuration of C.
 	Consumer jetstream.ConsumerConfig
 	// Model is the server.
 	Model model.Config
-	// Conn is options of the connection. It reconnects after 50 ms.
+	// Conn are options of the connection. By default, it reconnects after 50 ms.
 	Conn []nats.Option
 }
 
-// dumpLines is how much of the model's history a test that fails prints.
+// dumpLines is the maximum number of lines of the model's history that a failing test prints.
 const dumpLines = 150
 
-// Stage is where a client is tested. Stream S has the subjects "s.>". Methods
-// may be called from any goroutine of the bubble.
+// Stage is the environment of a client's test. Stream S has the subjects "s.>". Methods may be called by all goroutines of the bubble.
 type Stage struct {
 	T     *testing.T
 	Model *model.Model
@@ -42,7 +40,7 @@ type Stage struct {
 	NC    *nats.Conn
 	JS    jetstream.JetStream
 	Start time.Time
-	// Logs is what was logged with its Logger.
+	// Logs are the lines of its Logger.
 	Logs *Logs
 
 	mu       sync.Mutex
@@ -55,19 +53,19 @@ type Stage struct {
 	deaf     bool
 }
 
-// Pull is a pull of the client and when it came.
+// Pull is a pull of the client, and when it arrived.
 type Pull struct {
 	natstest.Pull
 	At time.Time
 }
 
-// Ack is an acknowledgement of any kind and when it came.
+// Ack is an acknowledgement of any kind, and when it arrived.
 type Ack struct {
 	natstest.Ack
 	At time.Time
-	// Verb is the first word of the body, +ACK for an empty one; Arg the rest.
+	// Verb is the first word of the body, or +ACK if it is empty. Arg is the rest.
 	Verb, Arg string
-	// Seq is the sequence in the stream.
+	// Seq is the stream sequence.
 	Seq int
 }
 
@@ -93,7 +91,7 @@ func Run(t *testing.T, cfg Config, test func(*Stage)) {
 	})
 }
 
-// Connect makes another connection.
+// Connect opens another connection.
 func (s *Stage) Connect(opts ...nats.Option) *nats.Conn {
 	s.T.Helper()
 	return s.Model.Connect(s.T, append([]nats.Option{nats.ReconnectWait(50 * time.Millisecond), nats.ReconnectJitter(0, 0)}, opts...)...)
@@ -109,7 +107,7 @@ func (s *Stage) AddConsumer(cfg jetstream.ConsumerConfig) {
 	s.consumer = c
 }
 
-// C is the consumer, as it was created last.
+// C returns the consumer that AddConsumer created last.
 func (s *Stage) C() *model.Consumer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +129,7 @@ func (s *Stage) PublishTo(subject string, header nats.Header, body string) int {
 	return int(seq)
 }
 
-// intercept records what the client sends, and takes it where the test does.
+// intercept records what the client sends. It reports whether the test takes the operation over.
 func (s *Stage) intercept(op natstest.Op) bool {
 	at := time.Now()
 	if strings.HasPrefix(op.Subject, "$JS.ACK.") {
@@ -173,42 +171,39 @@ func (s *Stage) acked(a Ack) (lost bool) {
 	return deaf || lose != nil && lose(a)
 }
 
-// TakePulls sets which pulls the test takes over; nil for none. The server
-// does not get to know of them.
+// TakePulls sets which pulls the test takes over. The server does not get them. nil means none.
 func (s *Stage) TakePulls(take func(Pull) (taken bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.takePull = take
 }
 
-// All takes over every pull.
+// All makes TakePulls take over every pull.
 func All(Pull) bool { return true }
 
-// LoseAcks sets which acknowledgements get lost, after they were recorded; nil
-// for none.
+// LoseAcks sets which acknowledgements are lost after they are recorded. nil means none.
 func (s *Stage) LoseAcks(lose func(Ack) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.loseAck = lose
 }
 
-// Take sets which other messages of clients the test takes over: requests and
-// what is published to streams. nil is for none.
+// Take sets which other messages of clients the test takes over: requests, and messages to streams. nil means none.
 func (s *Stage) Take(take func(natstest.Op) (taken bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.take = take
 }
 
-// Deaf makes the server get no acknowledgements and no requests but pulls.
+// Deaf sets whether all acknowledgements and all requests except pulls are lost.
 func (s *Stage) Deaf(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.deaf = on
 }
 
-// Message is a message of stream S as its first delivery, to be sent in answer
-// to a pull that was taken over. The consumer of the model knows nothing of it.
+// Message returns a message of stream S as in its first delivery. A test sends it in response to a pull that it took over. The model's
+// consumer does not know of the delivery.
 func (s *Stage) Message(seq int) natstest.Data {
 	return natstest.Data{
 		Subject: "s.a", Body: []byte(strconv.Itoa(seq)),
@@ -216,7 +211,7 @@ func (s *Stage) Message(seq int) natstest.Data {
 	}
 }
 
-// Pulls is the pulls so far.
+// Pulls returns the pulls so far.
 func (s *Stage) Pulls() []Pull {
 	synctest.Wait()
 	s.mu.Lock()
@@ -224,13 +219,12 @@ func (s *Stage) Pulls() []Pull {
 	return slices.Clone(s.pulls)
 }
 
-// PullsSince is the pulls from t on.
+// PullsSince returns the pulls since t.
 func (s *Stage) PullsSince(t time.Time) []Pull {
 	return slices.DeleteFunc(s.Pulls(), func(p Pull) bool { return p.At.Before(t) })
 }
 
-// Acks is the acknowledgements so far with a verb, those of seqs if any are
-// given.
+// Acks returns the acknowledgements so far with a verb. If seqs are given, it returns only those of these messages.
 func (s *Stage) Acks(verb string, seqs ...int) []Ack {
 	synctest.Wait()
 	s.mu.Lock()
@@ -240,8 +234,7 @@ func (s *Stage) Acks(verb string, seqs ...int) []Ack {
 	})
 }
 
-// Acked is the sequences of the acknowledgements with a verb, in the order in
-// which they came.
+// Acked returns the sequences of the acknowledgements with a verb, in the order of their arrival.
 func (s *Stage) Acked(verb string) []int {
 	var seqs []int
 	for _, a := range s.Acks(verb) {
@@ -250,23 +243,22 @@ func (s *Stage) Acked(verb string) []int {
 	return seqs
 }
 
-// Ops is what the client has sent of a kind, SUB or UNSUB say, since the
-// peer's log was reset.
+// Ops returns the client's operations with a verb, such as SUB or UNSUB, since the peer's log was reset.
 func (s *Stage) Ops(verb string) []natstest.Op {
 	synctest.Wait()
 	return slices.DeleteFunc(s.Peer.Ops(), func(op natstest.Op) bool { return op.Verb != verb })
 }
 
-// Elapsed is the time since the test began.
+// Elapsed returns the time since the test began.
 func (s *Stage) Elapsed() time.Duration { return time.Since(s.Start) }
 
-// Pass lets d go by and waits until everything that it brought is done.
+// Pass lets d pass, and waits until all goroutines of the bubble are blocked.
 func Pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// Crash stops the server without a word, and starts it again after a while.
+// Crash stops the server without any message, and restarts it after down.
 func (s *Stage) Crash(down time.Duration) {
 	s.Model.Crash()
 	Pass(down)
@@ -274,7 +266,7 @@ func (s *Stage) Crash(down time.Duration) {
 	synctest.Wait()
 }
 
-// Hush makes the network silent in both directions for a while.
+// Hush makes the network silent in both directions for d.
 func (s *Stage) Hush(d time.Duration) {
 	s.Peer.Pause(true)
 	Pass(d)

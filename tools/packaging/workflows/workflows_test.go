@@ -56,7 +56,7 @@ var (
 	pinned = regexp.MustCompile(`^[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
 )
 
-// A tag of an action can be moved, a commit cannot. The token of a workflow may read and no more, unless a job says what it writes.
+// A tag of an action can be moved, but a commit cannot. The token of a workflow may only read, unless a job declares what it writes.
 func TestActionsArePinnedAndMayRead(t *testing.T) {
 	for name, text := range files(t) {
 		for _, u := range uses.FindAllStringSubmatch(text, -1) {

@@ -45,7 +45,7 @@ a shell does not determine where messages are stored.
 
 ` + serve.ConfigHelp
 
-// New is jetpull broker. *asJSON is set where a subcommand is to print JSON.
+// New returns the command broker. Its subcommands set *asJSON if they print JSON.
 func New(asJSON *bool) *cobra.Command {
 	var withConsole bool
 	cmd := serve.Command(&cobra.Command{
@@ -85,9 +85,9 @@ func load(cmd *cobra.Command, from broker.Sources, withConsole bool) (serve.Proc
 	start := func(ctx context.Context, log *slog.Logger, fromContext []nats.Option) (serve.Node, error) {
 		opts := []broker.Option{broker.Notices(cmd.ErrOrStderr()), broker.NATSOptions(fromContext...)}
 		switch hashed := strings.HasPrefix(cfg.Admin.Token, "sha256:"); {
-		case cfg.Gateway.Mode == "hmac" && cfg.Admin.Token == "": // the console has no key to sign its requests, and the broker refuses them
+		case cfg.Gateway.Mode == "hmac" && cfg.Admin.Token == "": // the console cannot sign its requests, so the broker would refuse them
 			log.Info("no console at /console/: requests must be signed, and there is no admin token: set admin-token")
-		case hashed: // the console makes requests with the token itself
+		case hashed: // the console needs the token itself for its requests
 			log.Info("no console at /console/: the configuration has only a hash of the admin token; jetpull console --broker serves it")
 		case withConsole:
 			opts = append(opts, broker.Console(consolecmd.Beside(cfg.HTTP.Listener, cfg.Admin.Token, log, func(c *console.Config, inside *http.Client) {
@@ -99,7 +99,7 @@ func load(cmd *cobra.Command, from broker.Sources, withConsole bool) (serve.Proc
 	return serve.Process{LogFile: cfg.Log.Filename, LogLevel: cfg.Log.Level, Start: start}, nil
 }
 
-// withoutEffect are flags of webhook-broker that are accepted, since its users have them in their scripts.
+// withoutEffect are flags of webhook-broker that are accepted and ignored, because its users have them in scripts.
 var withoutEffect = []string{"migrate", "stop-on-conf-change", "do-not-watch-conf-change"}
 
 func addOriginalFlags(flags *pflag.FlagSet) {
@@ -113,11 +113,11 @@ func addOriginalFlags(flags *pflag.FlagSet) {
 		return nil
 	})
 	for _, name := range append(withoutEffect, "command") {
-		_ = flags.MarkHidden(name) // it exists
+		_ = flags.MarkHidden(name) // the flag exists
 	}
 }
 
-// WithOriginalFlags gives the flags of webhook-broker, which have one dash in its documents, a second one if args run a broker.
+// WithOriginalFlags adds a second dash to the flags of webhook-broker if args run a broker. Its documentation writes them with one dash.
 func WithOriginalFlags(root *cobra.Command, args []string) []string {
 	changed := slices.Clone(args)
 	for i, arg := range args {
@@ -163,7 +163,7 @@ must be new or empty. If restore fails, it creates nothing.`,
 			if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 				return fmt.Errorf("--store-dir %s is not empty: name another", dir)
 			}
-			// In a folder beside it, so that what breaks off is not taken for a store.
+			// Restore into a folder beside dir, so that an incomplete restore is not taken for a store.
 			unfinished := filepath.Clean(dir) + ".restoring"
 			if err := restore(cmd.Context(), args[0], unfinished); err != nil {
 				return errors.Join(err, os.RemoveAll(unfinished))
@@ -186,7 +186,7 @@ func restore(ctx context.Context, from, dir string) error {
 	srv, err := natsembed.Start(ctx, natsembed.Options{
 		Dir: dir, Port: natsembed.NoPort, Sync: natsembed.SyncEach, MaxPayload: 64 << 20,
 		Configure: func(o *server.Options) error {
-			// Without it the limit would be three quarters of the free disk. The broker then sets its own --store-max.
+			// The server's default is three quarters of the free disk space. The broker sets its own limit later, by --store-max.
 			o.JetStreamMaxStore = 1 << 60
 			return nil
 		},

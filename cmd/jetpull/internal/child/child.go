@@ -1,4 +1,4 @@
-// Package child runs the commands that users give jetpull for messages and items.
+// Package child runs a user's commands for messages and items.
 package child
 
 import (
@@ -9,25 +9,25 @@ import (
 )
 
 const (
-	// killAfter is how long a command may take to end after SIGTERM. Consume grants handlers a second after their
-	// context was cancelled, and the feed's watcher half a second: nothing may be left when the message has gone back.
+	// killAfter is how long a command may take to end after SIGTERM. It is shorter than the time that handlers get after their context is
+	// cancelled: 1 s in Consume, and 0.5 s in the feed's watcher. So no process is left when the message goes back.
 	killAfter = 400 * time.Millisecond
-	// groupPoll is the time between two looks for the rest of a group that got SIGTERM.
+	// groupPoll is the interval at which a group that got SIGTERM is checked for remaining processes.
 	groupPoll = 5 * time.Millisecond
-	// OutputAfter is how long the output of a command may stay open after its end. A process that it left in the background writes to nobody then.
+	// OutputAfter is how long a command's output may stay open after it ends. After that, output of its background processes is lost.
 	OutputAfter = 5 * time.Second
 )
 
-// running are the commands of this process, each with what kills it and all that it started. The lock is held over a start, so
-// that Leave misses no command.
+// running maps each running command to a function that kills it with all processes that it started. mu is held while a command starts, so that
+// Leave misses none.
 var (
 	mu      sync.Mutex
 	running = map[*exec.Cmd]func(){}
 )
 
-// Run starts a command and waits for it. When the command's context ends, the command and all that it started get
-// SIGTERM, and are killed if they do not end. With whole, what the command has left in its process group is killed in any case. An interrupt from
-// the keyboard, which goes to all of a terminal's foreground group, does not reach it: commands shall end their work first.
+// Run starts a command and waits for it. When the command's context ends, the command and all processes that it started get SIGTERM, and are
+// killed if they do not end. If whole is true, Run kills the rest of the command's process group in any case. An interrupt from the keyboard goes
+// only to the terminal's foreground group and so does not reach the command, which can finish its work.
 func Run(cmd *exec.Cmd, whole bool) error {
 	group := ownGroup(cmd)
 	cmd.WaitDelay = OutputAfter
@@ -42,7 +42,7 @@ func Run(cmd *exec.Cmd, whole bool) error {
 	}
 	err = cmd.Wait()
 	if errors.Is(err, exec.ErrWaitDelay) {
-		err = nil // it exited with 0; something that it started and left has its output still open
+		err = nil // it exited with 0; a background process that it started keeps its output open
 	}
 	group.ended()
 	if whole {
@@ -54,7 +54,7 @@ func Run(cmd *exec.Cmd, whole bool) error {
 	return err
 }
 
-// Leave kills all commands, for a process that ends at once. It keeps the lock, so that no other command starts.
+// Leave kills all commands, before a process exits at once. It keeps mu locked, so that no other command starts.
 func Leave() {
 	mu.Lock()
 	for _, kill := range running {
@@ -62,7 +62,7 @@ func Leave() {
 	}
 }
 
-// IsDataErr reports whether a command has ended with EX_DATAERR of sysexits.h: the input is wrong and stays wrong.
+// IsDataErr reports whether a command exited with EX_DATAERR of sysexits.h (65): the input is invalid, so a retry is useless.
 func IsDataErr(err error) bool {
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	return ok && exit.ExitCode() == 65

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// starter has commands started by one thread, which lives as long as the process: the kernel kills a command when the thread that started it ends.
+// starter runs functions on one thread that lives as long as the process. The kernel kills a command when the thread that started it ends.
 var starter = sync.OnceValue(func() chan<- func() {
 	calls := make(chan func())
 	go func() {
@@ -19,7 +19,7 @@ var starter = sync.OnceValue(func() chan<- func() {
 	return calls
 })
 
-// start starts a command that is killed when this process ends, however that happens. Processes that it has started are not.
+// start starts a command that the kernel kills when this process ends for any reason. It does not kill processes that the command started.
 func start(cmd *exec.Cmd) error {
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	result := make(chan error)

@@ -4,8 +4,7 @@ package child
 
 import "os/exec"
 
-// ownGroup leaves the command as it is: here its context ends the command alone,
-// and at once.
+// ownGroup does not change the command. On this system, the end of its context kills only the command itself, at once.
 func ownGroup(cmd *exec.Cmd) *group { return &group{cmd} }
 
 type group struct{ cmd *exec.Cmd }

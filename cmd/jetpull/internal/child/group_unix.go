@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// ownGroup starts the command in a process group of its own. When the command's
-// context ends, all of the group gets SIGTERM, and what is left of it after
-// killAfter is killed.
+// ownGroup gives the command its own process group. When the command's context ends, the whole group gets SIGTERM. Processes that are left
+// after killAfter are killed.
 func ownGroup(cmd *exec.Cmd) *group {
 	g := &group{cmd: cmd}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -41,8 +40,8 @@ func (g *group) kill() {
 	g.killed.Store(true)
 }
 
-// ended is called after the command's Wait. It waits until nothing is left of a group that got
-// SIGTERM: what the command started can outlive it, and nothing else waits for that.
+// ended is called after the command's Wait. If the group got SIGTERM, ended waits until none of its processes is left: they can outlive the
+// command, and nothing else waits for them.
 func (g *group) ended() {
 	if g.timer == nil {
 		return

@@ -1,4 +1,4 @@
-// Package cli has the shared parts of all commands of jetpull: exit codes, usage errors, output.
+// Package cli contains the shared parts of all jetpull commands: exit codes, flags, usage errors and output.
 package cli
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
-// The exit codes, which the help of the root command documents.
+// The exit codes. The help of the root command documents them.
 const (
 	ExitDone        = 0
 	ExitError       = 1
@@ -30,10 +30,10 @@ const (
 	ExitTimeout     = 4
 	ExitFailed      = 5
 	ExitInterrupted = 130
-	ExitClosed      = 141 // as of a program that SIGPIPE ends
+	ExitClosed      = 141 // the same as for a program that SIGPIPE ends
 )
 
-// ExitCodesHelp is the part of the root command's help that documents them.
+// ExitCodesHelp is the part of the root command's help that documents the exit codes.
 const ExitCodesHelp = `Exit codes:
   0    done
   1    error
@@ -44,38 +44,38 @@ const ExitCodesHelp = `Exit codes:
   130  interrupted before the work was done
   141  the reader of standard output closed it before the end, such as head`
 
-// coded is an error with the exit code of a command that ends with it.
+// coded is an error with an exit code.
 type coded struct {
 	error
 	code int
 }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the error without its exit code.
 func (e coded) Unwrap() error { return e.error }
 
-// Usage makes err that of a command line that cannot be carried out.
+// Usage returns err as the error of an invalid command line.
 func Usage(err error) error { return coded{err, ExitUsage} }
 
-// Failed is the error of a run that is done and in which messages have failed.
+// Failed returns the error of a completed run in which messages failed.
 func Failed(format string, args ...any) error { return coded{fmt.Errorf(format, args...), ExitFailed} }
 
-// Late is the error of a command that got no answer in time.
+// Late returns the error of a command that got no response in time.
 func Late(format string, args ...any) error { return coded{fmt.Errorf(format, args...), ExitTimeout} }
 
 var (
-	// ErrShort ends a run that got fewer messages than it was to wait for.
+	// ErrShort is returned by a run that got fewer messages than requested.
 	ErrShort = errors.New("fewer messages than asked for")
-	// ErrInterrupted ends a bounded run that a signal stopped.
+	// ErrInterrupted is returned by a bounded run that a signal stopped.
 	ErrInterrupted = errors.New("interrupted")
 )
 
-// outputClosed reports whether err is that of standard output whose reader has gone. A connection that breaks has an error of another type.
+// outputClosed reports whether a write to standard output failed because its reader is gone. A broken connection has an error of another type.
 func outputClosed(err error) bool {
 	written, ok := errors.AsType[*fs.PathError](err)
 	return ok && written.Path == os.Stdout.Name() && errors.Is(written, syscall.EPIPE)
 }
 
-// ExitCode is that of a command that ended with err.
+// ExitCode returns the exit code of a command that ended with err.
 func ExitCode(ctx context.Context, err error) int {
 	own, _ := errors.AsType[coded](err)
 	switch {
@@ -97,15 +97,15 @@ func ExitCode(ctx context.Context, err error) int {
 	return ExitError
 }
 
-// Execute runs one command line of root, prints its error and returns its exit code. Explain is the error's text for a
-// reader; with *asJSON the error is printed as JSON.
+// Execute runs one command line of root, prints its error and returns its exit code. explain returns the error's text for
+// users. If *asJSON is true, the error is printed as JSON.
 func Execute(ctx context.Context, root *cobra.Command, args []string, asJSON *bool, explain func(*cobra.Command, error) string) int {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(refused)
-	root.SetArgs(append([]string{}, args...)) // for nil cobra takes the process's own
+	root.SetArgs(append([]string{}, args...)) // not nil, for which cobra uses the process's arguments
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	helped, began := help(root), false // before a command has begun, an error is one of the command line
+	helped, began := help(root), false // an error before a command begins is an error of the command line
 	prepare(root, func() { began = true })
 	cmd, err := unknown(root, args)
 	if err == nil {
@@ -122,7 +122,7 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, asJSON *bo
 	}
 	code := ExitCode(ctx, err)
 	if code == ExitClosed {
-		return code // the user has seen enough
+		return code // the output was enough for the user
 	}
 	text, errOut := explain(cmd, err), root.ErrOrStderr()
 	if *asJSON {
@@ -139,9 +139,9 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, asJSON *bo
 	return code
 }
 
-// prepare has a command and those below it check their arguments, show their help if they do nothing else, and call begin before they run.
+// prepare makes cmd and its subcommands check their arguments, call begin before they run, and show their help if they have nothing else to do.
 func prepare(cmd *cobra.Command, begin func()) {
-	if cmd.Args == nil && cmd.Name() != "help" { // its arguments are the names of a command
+	if cmd.Args == nil && cmd.Name() != "help" { // the arguments of help are the names of a command
 		cmd.Args = Arguments
 	}
 	complete(cmd.PersistentFlags())
@@ -161,8 +161,8 @@ func prepare(cmd *cobra.Command, begin func()) {
 	}
 }
 
-// unknown looks for the name of a command that does not exist, before the first flag of args. Its error names the commands that
-// it could be. Cobra would print a help text for it, or refuse a flag of the command that was meant.
+// unknown returns an error if args contain, before the first flag, the name of a command that does not exist. The error suggests similar
+// commands. Cobra itself would print a help text, or reject a flag of the intended command.
 func unknown(root *cobra.Command, args []string) (*cobra.Command, error) {
 	if len(args) > 0 && args[0] == "help" {
 		args = args[1:]
@@ -181,7 +181,7 @@ func unknown(root *cobra.Command, args []string) (*cobra.Command, error) {
 
 const helpWidth = 100
 
-// help has the help of root and the commands below it wrapped at the width of the terminal, and returns the error of writing it.
+// help wraps the help of root and its subcommands at the terminal's width. failed returns the error of writing it.
 func help(root *cobra.Command) (failed func() error) {
 	show := root.HelpFunc()
 	var err error
@@ -199,10 +199,10 @@ func help(root *cobra.Command) (failed func() error) {
 	return func() error { return err }
 }
 
-// before finds what is before the text of a line: its indentation, and the name and kind of a flag.
+// before matches the part of a line before its text: the indentation, and the name and type of a flag.
 var before = regexp.MustCompile(`^ *(?:(?:-\w, )?--[\w-]+(?: \S+)? {2,})?`)
 
-// wrap breaks lines at spaces. The rest is below the text of the line. The examples, which are copied, stay as they are.
+// wrap breaks lines at spaces, and indents the continuation to the line's text. It does not change examples, because users copy them.
 func wrap(text string, width int) string {
 	var b strings.Builder
 	examples := false
@@ -220,7 +220,7 @@ func wrap(text string, width int) string {
 			runes := []rune(line)
 			at := strings.LastIndex(string(runes[:width+1]), " ")
 			if at <= max(len(head), len(indent)) {
-				break // one long word
+				break // a single long word
 			}
 			b.WriteString(strings.TrimRight(line[:at], " ") + "\n")
 			line, head = indent+strings.TrimLeft(line[at:], " "), ""

@@ -20,10 +20,10 @@ import (
 	"github.com/jetpull/jetpull/natsembed"
 )
 
-// MaxLong is the longest duration that a flag takes: a longer one is a mistake in units.
+// MaxLong is the maximum duration of a flag. A longer one is probably a mistake in units.
 const MaxLong = 365 * 24 * time.Hour
 
-// Range has a flag refuse what is not in least..most.
+// Range makes a flag reject values that are not in least..most.
 func Range[N cmp.Ordered](flags *pflag.FlagSet, name string, value *N, least, most N) {
 	Checked(flags, name, func() error {
 		if *value < least || *value > most {
@@ -39,19 +39,19 @@ func Int(flags *pflag.FlagSet, n *int, name string, value, least, most int, usag
 	Range(flags, name, n, least, most)
 }
 
-// Duration adds a flag for a time that is not shorter than least, nor so long that it is a mistake.
+// Duration adds a flag for a duration in least..[MaxLong].
 func Duration(flags *pflag.FlagSet, d *time.Duration, name string, value, least time.Duration, usage string) {
 	flags.DurationVar(d, name, value, usage)
 	Range(flags, name, d, least, MaxLong)
 }
 
-// Interval adds the flag that says how often a view asks.
+// Interval adds the flag --interval, the time between two requests of a view.
 func Interval(flags *pflag.FlagSet, d *time.Duration) {
 	flags.DurationVarP(d, "interval", "i", time.Second, "time between two requests, at least 100ms")
 	Range(flags, "interval", d, 100*time.Millisecond, MaxLong)
 }
 
-// OneOf adds a flag for one of some words.
+// OneOf adds a flag whose value is one of words.
 func OneOf(flags *pflag.FlagSet, word *string, name, value, usage string, words ...string) {
 	flags.StringVar(word, name, value, usage)
 	Checked(flags, name, func() error {
@@ -62,7 +62,7 @@ func OneOf(flags *pflag.FlagSet, word *string, name, value, usage string, words 
 	})
 }
 
-// NotEmpty has a flag refuse an empty value, as of a shell's unset variable: it would mean another server, or more, than the user thinks of.
+// NotEmpty makes a flag reject an empty value, as from an unset shell variable. The value would select another server, or more items, than intended.
 func NotEmpty(flags *pflag.FlagSet, name, what string) {
 	value := flags.Lookup(name).Value
 	Checked(flags, name, func() error {
@@ -73,19 +73,19 @@ func NotEmpty(flags *pflag.FlagSet, name, what string) {
 	})
 }
 
-// value is the value of a flag with another Set.
+// value is a flag's value with a replaced Set.
 type value struct {
 	pflag.Value
 	set func(text string) error
 }
 
-// Set reads a value.
+// Set parses and sets the value.
 func (v value) Set(text string) error { return v.set(text) }
 
-// refusal is an error that names the flag and the value, so it stands for what pflag makes of it.
+// refusal is an error that names the flag and the value. It replaces pflag's error, which would repeat them.
 type refusal struct{ error }
 
-// Checked has a flag refuse values for which check, which is called after each has been read, returns an error.
+// Checked makes a flag call check after each value is set. If check returns an error, the value is rejected.
 func Checked(flags *pflag.FlagSet, name string, check func() error) {
 	f := flags.Lookup(name)
 	set := f.Value.Set
@@ -100,7 +100,7 @@ func Checked(flags *pflag.FlagSet, name string, check func() error) {
 	}}
 }
 
-// Exclusive has a command refuse two flags of these together.
+// Exclusive makes a command reject any two of these flags together.
 func Exclusive(cmd *cobra.Command, names ...string) {
 	before := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
@@ -124,7 +124,7 @@ func Exclusive(cmd *cobra.Command, names ...string) {
 	}
 }
 
-// Shown is a value of a flag in an error, without what could be a password in a URL.
+// Shown returns a flag's value for an error text. It masks what could be a password in a URL.
 func Shown(value string) string {
 	if strings.Contains(value, "@") {
 		return mask.URL(value)
@@ -132,7 +132,7 @@ func Shown(value string) string {
 	return value
 }
 
-// nearest is the flag that a mistyped name could mean, by cobra's measure for commands; "": there is none.
+// nearest returns the flag that a mistyped name probably means, or "". It uses cobra's measure for commands.
 func nearest(flags *pflag.FlagSet, name string) string {
 	all := &cobra.Command{SuggestionsMinimumDistance: min(2, 1+len(name)/4)}
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -144,13 +144,13 @@ func nearest(flags *pflag.FlagSet, name string) string {
 	return ""
 }
 
-// forms are what the values of flags of a type are.
+// forms describes the values of flags, by type.
 var forms = map[string]string{
 	"int": "a whole number", "float64": "a number", "bool": "true or false", "duration": "a duration such as 30s, 5m or 1d",
 	"time": "a time such as 2027-01-31T18:00:00Z", "durationSlice": "a list of durations such as 1s,5s,30s",
 }
 
-// refused is the error of a flag that there is not, with the one that could be meant, or of one with a value that it does not take.
+// refused returns the error of an unknown flag, with a suggestion, or of a flag with an invalid value.
 func refused(cmd *cobra.Command, err error) error {
 	if missing, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		if near := nearest(cmd.Flags(), cmp.Or(missing.GetSpecifiedShortnames(), missing.GetSpecifiedName())); near != "" {
@@ -171,7 +171,7 @@ func refused(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("--%s %q: %w", flag.Name, Shown(wrong.GetValue()), wrong.Unwrap())
 }
 
-// Given are the values whose flags were given. A switch that is off was not.
+// Given returns the values of the flags that were given. A boolean flag that is false counts as not given.
 func Given[V any](flags *pflag.FlagSet, values map[string]V) (given []V) {
 	for name, value := range values {
 		f := flags.Lookup(name)
@@ -183,7 +183,7 @@ func Given[V any](flags *pflag.FlagSet, values map[string]V) (given []V) {
 	return given
 }
 
-// CheckURL refuses what is not the URL of an HTTP server. An empty one was not given.
+// CheckURL returns an error if text is not the URL of an HTTP server. An empty text is allowed: the flag was not given.
 func CheckURL(flag, text string) error {
 	if u, err := url.Parse(text); text != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		return Usage(fmt.Errorf("%s %q is not a URL such as http://127.0.0.1:8080", flag, mask.URL(text)))
@@ -191,7 +191,7 @@ func CheckURL(flag, text string) error {
 	return nil
 }
 
-// HeaderFlag adds the flag --header, which calls add for each header.
+// HeaderFlag adds the flag --header. It calls add for each header.
 func HeaderFlag(flags *pflag.FlagSet, add func(name, value string)) {
 	flags.FuncP("header", "H", "add the header `'NAME: VALUE'`; may be given several times", func(text string) error {
 		name, value, ok := strings.Cut(text, ":")
@@ -203,7 +203,7 @@ func HeaderFlag(flags *pflag.FlagSet, add func(name, value string)) {
 	})
 }
 
-// CheckName refuses what cannot be the name of a stream or a consumer.
+// CheckName returns an error if name cannot be the name of a stream or a consumer.
 func CheckName(of, name string) error {
 	if name == "" || strings.ContainsAny(name, " \t\r\n\f.*>/\\") {
 		return Usage(fmt.Errorf("%q is not the name of a %s: it must not be empty nor contain spaces, dots, slashes, * or >", name, of))
@@ -211,8 +211,8 @@ func CheckName(of, name string) error {
 	return nil
 }
 
-// Words are those that the arguments of a usage line stand for, in order, and how many arguments there can be. The words after
-// [flags] are left out.
+// Words returns the words of a usage line that stand for arguments, in order, and the minimum and maximum number of arguments. It ignores the
+// words after [flags].
 func Words(use string) (words []string, least, most int) {
 	use, _, _ = strings.Cut(use, " [flags]")
 	for _, word := range strings.Fields(use)[1:] {
@@ -228,10 +228,10 @@ func Words(use string) (words []string, least, most int) {
 	return words, least, most
 }
 
-// named are the words of usage lines that stand for the names of streams and consumers.
+// named maps the words of usage lines that stand for names of streams and consumers.
 var named = map[string]string{"STREAM": "stream", "ORIGIN": "stream", "CONSUMER": "consumer"}
 
-// Arguments wants as many arguments as the usage line has, and none that is empty, as of a shell's unset variable. It checks the names after STREAM.
+// Arguments checks the number of arguments by the usage line. None may be empty, as from an unset shell variable. From STREAM on, it checks names.
 func Arguments(cmd *cobra.Command, args []string) error {
 	words, least, most := Words(cmd.Use)
 	if len(args) < least || len(args) > most || slices.Contains(args, "") {
@@ -250,7 +250,7 @@ func Arguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// Subject has a flag refuse what is no subject. One to publish to has no wildcards.
+// Subject makes a flag reject values that are not subjects, or that have wildcards if wildcards is false.
 func Subject(flags *pflag.FlagSet, name string, value *string, wildcards bool) {
 	Checked(flags, name, func() error {
 		switch {
@@ -265,7 +265,7 @@ func Subject(flags *pflag.FlagSet, name string, value *string, wildcards bool) {
 
 var dayUnit = regexp.MustCompile(`(\d+(?:\.\d+)?)([dw])`)
 
-// inHours writes the days and the weeks of a duration as hours, which Go knows.
+// inHours rewrites the days and weeks of a duration as hours, which [time.ParseDuration] accepts.
 func inHours(text string) string {
 	return dayUnit.ReplaceAllStringFunc(text, func(part string) string {
 		last := len(part) - 1
@@ -278,10 +278,10 @@ func inHours(text string) string {
 	})
 }
 
-// ParseDuration is [time.ParseDuration], and knows days and weeks, as in 1d12h.
+// ParseDuration is like [time.ParseDuration], but also accepts days and weeks, as in 1d12h.
 func ParseDuration(text string) (time.Duration, error) { return time.ParseDuration(inHours(text)) }
 
-// complete has the flags for durations take days and weeks, and the help show no default that is nothing.
+// complete makes flags for durations accept days and weeks, and hides empty defaults in the help.
 func complete(flags *pflag.FlagSet) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		if kind, set := f.Value.Type(), f.Value.Set; kind == "duration" || kind == "durationSlice" {
@@ -293,7 +293,7 @@ func complete(flags *pflag.FlagSet) {
 	})
 }
 
-// DefaultSync is how often the server of a user's data syncs. Its clients publish over TCP, so they cannot wait for a group sync.
+// DefaultSync is the sync interval of a server with a user's data. Its clients publish over TCP, so they cannot wait for a group sync.
 const DefaultSync = natsembed.Sync(2 * time.Second)
 
 // Sync adds the flag --sync for an embedded server.
@@ -311,7 +311,7 @@ func Sync(flags *pflag.FlagSet, sync *natsembed.Sync) {
 	flags.Lookup("sync").DefValue = time.Duration(DefaultSync).String()
 }
 
-// Synced says what an embedded server loses in a power failure.
+// Synced returns a text about what an embedded server loses in a power failure.
 func Synced(sync natsembed.Sync) string {
 	if sync == natsembed.SyncEach {
 		return "It syncs each message to disk before it acknowledges it."
@@ -319,12 +319,12 @@ func Synced(sync natsembed.Sync) string {
 	return fmt.Sprintf("It syncs to disk every %v: a power failure loses the messages since the last sync.", time.Duration(sync))
 }
 
-// Time adds a flag for a time.
+// Time adds a flag for a time in RFC 3339.
 func Time(flags *pflag.FlagSet, at *time.Time, name, usage string) {
 	flags.TimeVar(at, name, time.Time{}, []string{time.RFC3339}, usage+" `TIME`, such as 2027-01-31T18:00:00Z")
 }
 
-// Future adds a flag for a time to come.
+// Future adds a flag for a time in the future.
 func Future(flags *pflag.FlagSet, at *time.Time, name, usage string) {
 	Time(flags, at, name, usage)
 	Checked(flags, name, func() error {
@@ -335,7 +335,7 @@ func Future(flags *pflag.FlagSet, at *time.Time, name, usage string) {
 	})
 }
 
-// Past adds a flag for a time, or how long ago that was.
+// Past adds a flag for a time, or for a duration before now.
 func Past(flags *pflag.FlagSet, at *time.Time, name, usage string) {
 	Time(flags, at, name, usage)
 	f := flags.Lookup(name)

@@ -26,13 +26,13 @@ import (
 	"github.com/jetpull/jetpull/internal/watch"
 )
 
-// Payload is a payload in JSON: Data if it is text, which includes an empty one, or else DataBase64.
+// Payload is a payload in JSON: in Data if it is valid UTF-8, which includes an empty payload, or else in DataBase64.
 type Payload struct {
 	Data       *string `json:"data,omitempty"`
 	DataBase64 *string `json:"data_base64,omitempty"`
 }
 
-// PayloadOf is a payload as JSON shows it.
+// PayloadOf returns data as a Payload.
 func PayloadOf(data []byte) Payload {
 	if utf8.Valid(data) {
 		return Payload{Data: new(string(data))}
@@ -40,7 +40,7 @@ func PayloadOf(data []byte) Payload {
 	return Payload{DataBase64: new(base64.StdEncoding.EncodeToString(data))}
 }
 
-// WriteJSON writes one value on one line, with nothing that a terminal obeys.
+// WriteJSON writes a value on one line. It escapes terminal control characters.
 func WriteJSON(out io.Writer, v any) error {
 	line, err := httpserve.Encode(v)
 	if err != nil {
@@ -50,7 +50,7 @@ func WriteJSON(out io.Writer, v any) error {
 	return err
 }
 
-// Answer prints what came of a command: a value as JSON, or a text.
+// Answer prints the outcome of a command: value as JSON, or else a text.
 func Answer(cmd *cobra.Command, asJSON bool, value any, format string, args ...any) error {
 	if asJSON {
 		return WriteJSON(cmd.OutOrStdout(), value)
@@ -59,22 +59,21 @@ func Answer(cmd *cobra.Command, asJSON bool, value any, format string, args ...a
 	return err
 }
 
-// Notice writes a text for the user to stderr, without control characters. It ignores errors, which it could not report.
+// Notice writes a text for the user to stderr, without control characters. It ignores errors, because it could not report them.
 func Notice(errOut io.Writer, format string, args ...any) {
 	_, _ = io.WriteString(errOut, progress.Escape(fmt.Sprintf(format, args...)))
 }
 
-// otherFlags are the flags by the options of the library that they set, where the names differ.
+// otherFlags maps options of the library to the flags that set them, if their names differ.
 var otherFlags = map[string]string{"n": "--count", "MaxWait": "--wait", "FillBatch": "--fill"}
 
-// flagOf is the flag that sets an option of the library, such as --min-pending for MinPending.
+// flagOf returns the flag that sets an option of the library, such as --min-pending for MinPending.
 func flagOf(option string) string {
 	return cmp.Or(otherFlags[option], "--"+strings.ToLower(wordEnd.ReplaceAllString(option, "$1-$2")))
 }
 
-// Plain is an error for a reader: the library begins each of its errors with its
-// name, which the command has said already, and speaks of its options, where the
-// reader knows flags.
+// Plain returns the text of an error for users. It drops the library's name, which the command prints already, and replaces the library's
+// options by the flags that set them.
 func Plain(err error) string {
 	if wrong, ok := errors.AsType[*jetpull.OptionError](err); ok {
 		return flagOf(wrong.Option) + ": " + wrong.Problem
@@ -86,8 +85,8 @@ func Plain(err error) string {
 	return text
 }
 
-// Watch calls look at once and then after each interval, until it returns an error or the command is interrupted, which is no error. Then it calls
-// show, unless that is nil. On a terminal, the output of show takes the place of the output before.
+// Watch calls look at once and then after each interval, until look returns an error or the command is interrupted, which is not an error. After
+// each look, it calls show unless that is nil. On a terminal, the output of show replaces the previous output.
 func Watch(cmd *cobra.Command, asJSON bool, interval time.Duration, look func() (show func() error, err error)) error {
 	var s screen
 	var picture bytes.Buffer
@@ -111,7 +110,7 @@ func Watch(cmd *cobra.Command, asJSON bool, interval time.Duration, look func() 
 	return nil
 }
 
-// Log is a log of warnings and errors, as text or as JSON. There, a duration is in seconds.
+// Log returns a log of warnings and errors, as text or as JSON. In JSON, durations are in seconds.
 func Log(errOut io.Writer, asJSON bool) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: slog.LevelWarn}
 	if asJSON {
@@ -135,12 +134,12 @@ func Warn(errOut io.Writer, asJSON bool, text string) {
 	Notice(errOut, "jetpull: %s\n", text)
 }
 
-// screen is a view that is drawn again and again, in place on a terminal.
+// screen redraws a view in place on a terminal.
 type screen struct {
 	rows int // of the last drawing, above the cursor
 }
 
-// over is a picture, with what a terminal obeys so that it takes the place of the last one.
+// over returns a picture with the control sequences that make it replace the previous picture.
 func (s *screen) over(picture string) string {
 	text := ""
 	if s.rows > 0 {
@@ -150,7 +149,7 @@ func (s *screen) over(picture string) string {
 	return text + strings.ReplaceAll(picture, "\n", "\x1b[K\n") + "\x1b[J"
 }
 
-// ArgumentOrInput is args[n], or standard input if there are fewer.
+// ArgumentOrInput returns args[n], or the content of standard input if there are fewer arguments.
 func ArgumentOrInput(cmd *cobra.Command, args []string, n int) ([]byte, error) {
 	if len(args) > n {
 		return []byte(args[n]), nil
@@ -162,8 +161,8 @@ func ArgumentOrInput(cmd *cobra.Command, args []string, n int) ([]byte, error) {
 	return text, nil
 }
 
-// Input is a command's standard input, whose reads end with [ErrInterrupted] when the command is interrupted. It says on a terminal that the
-// command waits for what the user types.
+// Input returns a command's standard input. When the command is interrupted, reads return [ErrInterrupted]. On a terminal, Input prints that the
+// command reads standard input.
 func Input(cmd *cobra.Command) io.Reader {
 	in := cmd.InOrStdin()
 	if progress.IsTerminal(in) {
@@ -171,7 +170,7 @@ func Input(cmd *cobra.Command) io.Reader {
 	}
 	read, write := io.Pipe()
 	context.AfterFunc(cmd.Context(), func() { _ = write.CloseWithError(ErrInterrupted) })
-	go func() { // a read that has begun ends with the process at the latest
+	go func() { // a read that has begun ends when the process ends, at the latest
 		_, err := io.Copy(write, in)
 		_ = write.CloseWithError(err)
 	}()
@@ -179,19 +178,19 @@ func Input(cmd *cobra.Command) io.Reader {
 }
 
 const (
-	// partOfList is how many rows a table has. A list can be longer than memory, so a long one is several tables.
+	// partOfList is the maximum number of rows of a table. A long list is printed as several tables, because it may not fit into memory.
 	partOfList = 1000
-	// widest is how many characters of a field a list shows, unless the column says how many.
+	// widest is the maximum number of characters of a field in a list, unless the column specifies another.
 	widest = 80
 )
 
-// List prints objects, which their JSON describes: each on a line as JSON, or a table of some fields. A column is the name of a field,
-// or a path with dots to one in it. ">" before it is that of a number, and ":N" after it shows the first N characters.
+// List prints objects: each as JSON on a line, or as a table of some of their JSON fields. A column is the name of a field, or a path with dots to a
+// nested field. The prefix ">" marks a column of numbers, and the suffix ":N" shows only the first N characters.
 func List[V any](cmd *cobra.Command, asJSON bool, columns []string, objects iter.Seq2[V, error]) error {
 	return ListOr(cmd, asJSON, columns, objects, "nothing found")
 }
 
-// ListOr is List with a text of its own for a reader, where there are no objects.
+// ListOr is like List. If there are no objects, it prints the text none, unless asJSON is true.
 func ListOr[V any](cmd *cobra.Command, asJSON bool, columns []string, objects iter.Seq2[V, error], none string) error {
 	out, n := cmd.OutOrStdout(), 0
 	header, paths, widths := make([]string, len(columns)), make([]string, len(columns)), make([]int, len(columns))
@@ -240,7 +239,7 @@ func ListOr[V any](cmd *cobra.Command, asJSON bool, columns []string, objects it
 	return nil
 }
 
-// All are the values of a slice, for [List].
+// All returns the values of a slice as a sequence for [List].
 func All[V any](values []V) iter.Seq2[V, error] {
 	return func(yield func(V, error) bool) {
 		for _, v := range values {
@@ -251,7 +250,7 @@ func All[V any](values []V) iter.Seq2[V, error] {
 	}
 }
 
-// Map has each value of a sequence as f shows it. An error is passed on.
+// Map applies f to each value of a sequence. It passes errors on.
 func Map[V, W any](values iter.Seq2[V, error], f func(V) W) iter.Seq2[W, error] {
 	return func(yield func(W, error) bool) {
 		for v, err := range values {
@@ -266,7 +265,7 @@ func Map[V, W any](values iter.Seq2[V, error], f func(V) W) iter.Seq2[W, error] 
 	}
 }
 
-// Show prints an object as JSON: on one line, or a field on a line for a reader.
+// Show prints an object: as JSON on one line, or else with one field per line.
 func Show(out io.Writer, asJSON bool, object any) error {
 	if asJSON {
 		return WriteJSON(out, object)
@@ -282,18 +281,18 @@ func Show(out io.Writer, asJSON bool, object any) error {
 	return err
 }
 
-// at is the field at a path, nil if there is none.
+// at returns the field at a path, or nil.
 func at(fields map[string]json.RawMessage, path string) json.RawMessage {
 	first, rest, nested := strings.Cut(path, ".")
 	if !nested {
 		return fields[first]
 	}
 	var inner map[string]json.RawMessage
-	_ = json.Unmarshal(fields[first], &inner) // a value that is no object has no fields
+	_ = json.Unmarshal(fields[first], &inner) // a value that is not an object has no fields
 	return at(inner, rest)
 }
 
-// title is a field's name in words.
+// title returns a field's name in words.
 func title(field string) string {
 	field = strings.ToLower(strings.ReplaceAll(wordEnd.ReplaceAllString(field, "$1 $2"), "_", " "))
 	return strings.TrimSuffix(strings.TrimSuffix(field, " id"), " at")
@@ -301,7 +300,7 @@ func title(field string) string {
 
 var wordEnd = regexp.MustCompile(`([a-z])([A-Z])`)
 
-// cell is a value as text: a time is local, and what has fields of its own is JSON.
+// cell formats a value as text. A time is in the local time zone, and an object is JSON.
 func cell(value json.RawMessage) string {
 	var text *string
 	if json.Unmarshal(value, &text) != nil || len(value) == 0 {

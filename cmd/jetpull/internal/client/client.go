@@ -1,4 +1,4 @@
-// Package client has the flags and the connection of all commands that are clients of a NATS server.
+// Package client contains the flags and the connection of commands that are clients of a NATS server.
 package client
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/jetpull/jetpull/natsembed"
 )
 
-// TargetHelp says which server is used.
+// TargetHelp is the help text about the choice of the server.
 const TargetHelp = `fetch, consume, publish, info, streams, consumers, unpin, ps, cancel, dlq, partition, console and
 exporter use the first of these servers: --embedded, --server or --context, NATS_URL or NATS_CONTEXT in
 the environment, the context that is selected in the nats command, and
@@ -34,22 +34,22 @@ NATS_TOKEN, NATS_CREDS, NATS_NKEY, NATS_CERT, NATS_KEY, NATS_CA and NATS_TIMEOUT
 those of the nats command. broker and relay run a server of their own, or use that of
 --nats or --context. feed needs no server.`
 
-// Globals are the flags that all clients of a server have.
+// Globals are the common flags of all commands that are clients of a server.
 type Globals struct {
 	Target Target
 	JSON   bool
 	Quiet  bool
 }
 
-// Register adds the flags to a command that is a client of a server, with the names that the nats command has for them. The
-// systems have their own: a flag that a command would ignore is not there.
+// Register adds the flags to a command that is a client of a server. They have the same names as in the nats command. The systems have their
+// own flags, so that no command has a flag that it ignores.
 func (g *Globals) Register(cmd *cobra.Command) {
 	t, flags := &g.Target, cmd.Flags()
 	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(cmp.Or(otherNames[name], name))
 	})
 	flags.StringVarP(&t.URL, "server", "s", "", "`URL` of the server, or several, separated by commas (NATS_URL; also --nats)")
-	if flags.Lookup("context") == nil { // the console has its own, which may be repeated
+	if flags.Lookup("context") == nil { // the console has its own flag, which may be repeated
 		flags.StringVar(&t.Context, "context", "", "`NAME` of a context of the nats command, or the absolute path of its file (NATS_CONTEXT)")
 	}
 	flags.StringVar(&t.Embedded, "embedded", "", "run a server in this process, with its store in `DIR`")
@@ -72,13 +72,13 @@ func (g *Globals) Register(cmd *cobra.Command) {
 	}
 }
 
-// defaultTimeout is that of the nats command.
+// defaultTimeout is the same as in the nats command.
 const defaultTimeout = 5 * time.Second
 
-// otherNames lets the flags of the systems be used here too.
+// otherNames maps the names that the systems use for these flags.
 var otherNames = map[string]string{"nats": "server", "domain": "js-domain"}
 
-// Bar starts a bar on a command's standard error for a run of about total steps; 0: nobody knows. It shows nothing with --quiet and --json.
+// Bar starts a progress bar on standard error for about total steps; 0 means unknown. With --quiet or --json, there is no bar.
 func (g *Globals) Bar(cmd *cobra.Command, total int64) *progress.Bar {
 	if g.Quiet || g.JSON {
 		return nil
@@ -86,8 +86,8 @@ func (g *Globals) Bar(cmd *cobra.Command, total int64) *progress.Bar {
 	return progress.New(cmd.ErrOrStderr(), cmd.Name(), total)
 }
 
-// login is who the user is, by flags and by the variables that the nats command reads. Its options come after a context's, and
-// what they say takes its place.
+// login holds the user's credentials, from flags and from the environment variables that the nats command reads. Its options come after those
+// of a context and override them.
 type login struct{ natscontext.Context }
 
 func (l *login) register(flags *pflag.FlagSet) {
@@ -102,7 +102,7 @@ func (l *login) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&l.TLSFirst, "tlsfirst", false, "begin with the TLS handshake")
 }
 
-// fromEnvironment fills in what no flag has said. One who logs in by a flag of another kind is not also what a variable says.
+// fromEnvironment fills in credentials that no flag sets. If a flag sets one kind of credentials, the variables of other kinds are ignored.
 func (l *login) fromEnvironment() {
 	if l.User == "" && l.Token == "" && l.Creds == "" && l.NKey == "" {
 		l.User, l.Token, l.Creds, l.NKey = os.Getenv("NATS_USER"), os.Getenv("NATS_TOKEN"), os.Getenv("NATS_CREDS"), os.Getenv("NATS_NKEY")
@@ -116,11 +116,11 @@ func (l *login) fromEnvironment() {
 	l.CA = cmp.Or(l.CA, os.Getenv("NATS_CA"))
 }
 
-// Target is which server to use, as the user said it.
+// Target specifies the server to use, as given by the user.
 type Target struct {
 	URL, Context, Embedded string
 	Timeout                time.Duration
-	// NoWait has Open succeed while no server answers: each request fails until one does.
+	// NoWait lets Open succeed even if no server answers. Requests then fail until one does.
 	NoWait         bool
 	login          login
 	domain, prefix string
@@ -128,8 +128,7 @@ type Target struct {
 	sync           natsembed.Sync
 }
 
-// Resolve fills in what the user did not say, from the environment and the nats
-// command's selection.
+// Resolve fills in missing settings from the environment and from the context that is selected in the nats command.
 func (t Target) Resolve() (_ Target, err error) {
 	if text := os.Getenv("NATS_TIMEOUT"); text != "" && t.Timeout == defaultTimeout {
 		if t.Timeout, err = cli.ParseDuration(text); err != nil {
@@ -163,10 +162,10 @@ func (t Target) Resolve() (_ Target, err error) {
 	return t, err
 }
 
-// schemes are those of a server's URL.
+// schemes are the valid schemes of a server's URL.
 var schemes = []string{"nats", "tls", "ws", "wss"}
 
-// checkURLs refuses what nats.go would take for the name of a host.
+// checkURLs returns an error for URLs that nats.go would misinterpret as host names.
 func checkURLs(from, urls string) error {
 	for u := range strings.SplitSeq(urls, ",") {
 		u = strings.TrimSpace(u)
@@ -184,21 +183,21 @@ func checkURLs(from, urls string) error {
 	return nil
 }
 
-// complete has the shell complete the names of streams, consumers and contexts.
+// complete adds shell completion for the names of streams, consumers and contexts.
 func (g *Globals) complete(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("context", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return natscontext.Names(), cobra.ShellCompDirectiveNoFileComp
 	}) // the flag exists
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		names, _ := g.names(cmd, args) // a shell has no place for an error
+		names, _ := g.names(cmd, args) // a shell cannot show an error
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// completeTime bounds the completion of a name: the user waits for it with a half-typed line.
+// completeTime limits the completion of a name, because the user waits for it with a half-typed line.
 const completeTime = 2 * time.Second
 
-// names are those of the streams, or of the consumers of the stream that args begin with, by the word of the usage line that stands for them.
+// names returns the names of all streams, or of the consumers of the stream args[0]. The next word of the usage line determines which.
 func (g *Globals) names(cmd *cobra.Command, args []string) (names []string, err error) {
 	words, _, _ := cli.Words(cmd.Use)
 	if len(args) >= len(words) || words[len(args)] != "STREAM" && words[len(args)] != "CONSUMER" {

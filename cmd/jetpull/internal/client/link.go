@@ -23,19 +23,18 @@ import (
 	"github.com/jetpull/jetpull/natsembed"
 )
 
-// Link is a connection to the server, with the server itself where it runs in
-// this process.
+// Link is a connection to a server. Server is nil unless the server runs in this process.
 type Link struct {
 	NC      *nats.Conn
 	JS      jetstream.JetStream
 	Server  *natsembed.Server
 	Timeout time.Duration
-	// Allowed ends when the server refuses what the command sends or subscribes to. Its cause says what.
+	// Allowed ends when the server denies the command a publish or a subscription. Its cause is that error.
 	Allowed context.Context
 	deny    context.CancelCauseFunc
 }
 
-// Open connects as the flags say. Problems of the connection are written to errOut.
+// Open connects to the server that the flags specify. It writes problems of the connection to errOut.
 func (t Target) Open(ctx context.Context, command string, errOut io.Writer) (*Link, error) {
 	t, err := t.Resolve()
 	if err != nil {
@@ -86,7 +85,7 @@ func (t Target) Open(ctx context.Context, command string, errOut io.Writer) (*Li
 	return l, nil
 }
 
-// Listens says on errOut where other clients find the server, and how it syncs, if it is ours.
+// Listens prints the URL and the sync interval of an embedded server to errOut. It does nothing for other servers.
 func (l *Link) Listens(errOut io.Writer, asJSON bool) {
 	switch {
 	case l.Server == nil:
@@ -98,7 +97,7 @@ func (l *Link) Listens(errOut io.Writer, asJSON bool) {
 	}
 }
 
-// OpenExisting connects for a command that finds nothing in a store that is new: it makes none.
+// OpenExisting is like [Target.Open], for a command that would find nothing in a new store. It returns an error if the store does not exist.
 func (g *Globals) OpenExisting(cmd *cobra.Command) (*Link, error) {
 	dir := g.Target.Embedded
 	if _, err := os.Stat(dir); dir != "" && errors.Is(err, os.ErrNotExist) {
@@ -107,7 +106,7 @@ func (g *Globals) OpenExisting(cmd *cobra.Command) (*Link, error) {
 	return g.Target.Open(cmd.Context(), strings.TrimPrefix(cmd.CommandPath(), "jetpull "), cmd.ErrOrStderr())
 }
 
-// With is the RunE of a command that calls f with a connection to an existing server, within the timeout for requests.
+// With returns the RunE of a command that calls f with a connection to an existing server. The timeout for requests applies to f.
 func (g *Globals) With(f func(ctx context.Context, l *Link, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		l, err := g.OpenExisting(cmd)
@@ -119,7 +118,7 @@ func (g *Globals) With(f func(ctx context.Context, l *Link, cmd *cobra.Command, 
 	}
 }
 
-// Within runs f within the timeout for requests, and ends it when the server refuses one.
+// Within calls f with a context that ends after the timeout for requests, or when the server denies a request.
 func (l *Link) Within(ctx context.Context, f func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, l.Timeout)
 	defer cancel()
@@ -127,8 +126,8 @@ func (l *Link) Within(ctx context.Context, f func(context.Context) error) error 
 	return l.Explain(ctx, f(limited))
 }
 
-// Watch calls look at once and then at each interval until interrupted, each time within the timeout for requests, and has what it has seen
-// shown. An error of a look is reported, and the next one follows, unless it is the first or says that the stream or the consumer is gone.
+// Watch calls look at once and then at each interval until interrupted, and calls show after each. The timeout for requests applies to each look.
+// If look fails, Watch reports the error and continues. It returns the error of the first look, and if the stream or consumer is gone.
 func (g *Globals) Watch(cmd *cobra.Command, interval time.Duration, look func(context.Context, *Link) (show func() error, err error)) error {
 	l, err := g.OpenExisting(cmd)
 	if err != nil {
@@ -153,10 +152,10 @@ func (g *Globals) Watch(cmd *cobra.Command, interval time.Duration, look func(co
 
 func (l *Link) connect(t Target, opts []nats.Option) (err error) {
 	if t.NoWait {
-		opts = append(opts, nats.ReconnectBufSize(-1)) // a request that has failed is not made later
+		opts = append(opts, nats.ReconnectBufSize(-1)) // do not send a failed request later
 	}
 	l.NC, err = nats.Connect(t.URL, opts...)
-	op, network := errors.AsType[*net.OpError](err) // a server that refuses a login has answered
+	op, network := errors.AsType[*net.OpError](err) // a server that rejects a login has responded
 	if t.NoWait && (errors.Is(err, nats.ErrNoServers) || network && op.Op == "dial") {
 		l.NC, err = nats.Connect(t.URL, append(opts, nats.RetryOnFailedConnect(true))...)
 	}
@@ -176,8 +175,7 @@ func (l *Link) connect(t Target, opts []nats.Option) (err error) {
 	return err
 }
 
-// connectError says what to do about a connection that was not made. It
-// shows no password.
+// connectError adds advice to the error of a failed connection. It masks passwords.
 func connectError(t Target, err error) error {
 	at, slow := mask.URL(t.URL), net.Error(nil)
 	if errors.Is(err, nats.ErrTimeout) || errors.As(err, &slow) && slow.Timeout() {
@@ -190,7 +188,7 @@ func connectError(t Target, err error) error {
 	return fmt.Errorf("connect to %s: %w", at, err)
 }
 
-// EnsureStream creates a stream, unless one of its name exists. It returns the subjects of one that exists, nil for a new one.
+// EnsureStream creates a stream unless one of its name exists. It returns the subjects of an existing stream, or nil for a new stream.
 func (l *Link) EnsureStream(ctx context.Context, c jetstream.StreamConfig) (existing []string, err error) {
 	s, err := l.JS.Stream(ctx, c.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -204,10 +202,10 @@ func (l *Link) EnsureStream(ctx context.Context, c jetstream.StreamConfig) (exis
 	return nil, nil
 }
 
-// Close ends the connection, and the server where it is ours.
+// Close closes the connection, and stops an embedded server.
 func (l *Link) Close() {
 	if l.NC != nil {
-		// Acknowledgements and other published messages are sent first. Without a connection, only messages that wait for one are worth a wait.
+		// Send acknowledgements and other published messages first. Without a connection, wait for one only if messages are buffered.
 		if waits, _ := l.NC.Buffered(); waits > 0 || l.NC.IsConnected() {
 			_ = l.NC.FlushTimeout(l.Timeout)
 		}
@@ -218,10 +216,10 @@ func (l *Link) Close() {
 	}
 }
 
-// The server never answers a request that it refuses: it reports the refusal on the connection. Without that report, a request would fail as if
-// there were no message, no stream or no server.
+// The server does not respond to a request that it denies; it reports the denial on the connection. Without that report, the request would fail
+// as if there were no message, no stream or no server.
 
-// watchRefusals notes the first refusal of the server, and leaves the rest to the handler that is set.
+// watchRefusals records the first denial of the server, and calls the existing error handler for the rest.
 func (l *Link) watchRefusals(o *nats.Options) error {
 	next := o.AsyncErrorCB
 	o.AsyncErrorCB = func(nc *nats.Conn, sub *nats.Subscription, err error) {
@@ -233,10 +231,10 @@ func (l *Link) watchRefusals(o *nats.Options) error {
 	return nil
 }
 
-// errNoJetStream says that there can be no stream, whatever the command asked for.
+// errNoJetStream replaces the errors of all requests to an account without JetStream.
 var errNoJetStream = errors.New("JetStream is not enabled for this account; enable it, or connect as a user of another account")
 
-// Explain returns what is behind an error that says only that no answer came, or no message: a refusal, or an account without JetStream.
+// Explain returns the cause of an error that reports only a missing response or message: a denial, or an account without JetStream.
 func (l *Link) Explain(ctx context.Context, err error) error {
 	late := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, nats.ErrTimeout) ||
 		errors.Is(err, jetpull.ErrTimeout) || errors.Is(err, jetpull.ErrNoMessages) || errors.Is(err, cli.ErrShort)

@@ -42,7 +42,7 @@ Without --console-token everybody who reaches the address may do everything, so 
 address must be on loopback. --console-read-token gives access without actions, and
 without payloads and headers of messages unless --console-read-payloads is given.`
 
-// The environment variables that have tokens of the console, and the secret of its alerts.
+// The environment variables for tokens of the console, and for the secret of its alerts.
 const (
 	envToken       = "JETPULL_CONSOLE_TOKEN"
 	envReadToken   = "JETPULL_CONSOLE_READ_TOKEN"
@@ -50,22 +50,22 @@ const (
 )
 
 const (
-	// connections is how many connections an address may have: each open page has one for its events.
+	// connections is the maximum number of connections per address. Each open page has one for its events.
 	connections = 256
-	// drain is how long requests may go on after a signal. Streams of open pages end at once.
+	// drain is how long requests may continue after a signal. The streams of open pages end at once.
 	drain = 5 * time.Second
-	// openPatience is how long the start waits for the database of a feed. Later the console opens it.
+	// openPatience is how long the start waits for a feed's database. If that takes longer, the console opens it later.
 	openPatience = 2 * time.Second
 )
 
 type flags struct {
-	cfg                                                  console.Config // what flags state of it
+	cfg                                                  console.Config // the settings that have flags
 	listen, broker, brokerToken, relay, relayToken, feed string
 	publicURL, alertURL                                  string
 	tokens, readTokens, contexts, proxies                []string
 }
 
-// New returns the command.
+// New returns the command console.
 func New(g *client.Globals) *cobra.Command {
 	f := &flags{}
 	cmd := &cobra.Command{
@@ -143,7 +143,7 @@ func (f *flags) run(cmd *cobra.Command, g *client.Globals) (err error) {
 	if err != nil {
 		return err
 	}
-	// The streams of open pages end with the command, or the listener would wait for them.
+	// Streams of open pages must end with the command. Otherwise, the listener would wait for them.
 	handler := httpserve.Mount(ctx, "/", c, nil)
 	return serve.HTTP(cmd, "/", drain, httpserve.Config{
 		Address: f.listen, Handler: handler, Read: time.Minute, PerAddress: connections, Proxies: f.proxies, Public: f.publicURL, Log: f.cfg.Log,
@@ -151,13 +151,13 @@ func (f *flags) run(cmd *cobra.Command, g *client.Globals) (err error) {
 }
 
 var (
-	// named is a token with the name of its user. Another "=" is part of a token, such as the padding of base64.
+	// named matches NAME=TOKEN. Any further "=" is part of the token, such as the padding of base64.
 	named = regexp.MustCompile(`^([\pL][\pL\pN._@-]*)=(.*[^=].*)$`)
-	// nameless is a name without a token, such as a variable without a value leaves, or padded base64.
+	// nameless matches NAME= without a token, as an empty variable leaves it. Padded base64 matches too.
 	nameless = regexp.MustCompile(`^[\pL][\pL\pN._@-]*=+$`)
 )
 
-// usersOf reads the tokens of a flag, or else of an environment variable. A variable in which no word has a name is one token. No error has a token.
+// usersOf reads the tokens of a flag, or else of an environment variable. A variable without any names is one token. Its errors show no token.
 func usersOf(flag string, tokens []string, variable string, role console.Role) (users console.Users, err error) {
 	tokens = slices.DeleteFunc(slices.Clone(tokens), func(token string) bool { return token == "" })
 	if value := os.Getenv(variable); len(tokens) == 0 && value != "" {
@@ -187,7 +187,7 @@ func usersOf(flag string, tokens []string, variable string, role console.Role) (
 
 func hasName(token string) bool { return named.MatchString(token) || noToken(token) }
 
-// noToken reports whether a text is NAME= without a token. Padded base64 is a token if it is too long for a name, and has more than small letters.
+// noToken reports whether a text is NAME= without a token. Padded base64 is a token if it has at least 20 characters, not all in lower case.
 func noToken(text string) bool {
 	_, err := base64.StdEncoding.DecodeString(text)
 	_, urlErr := base64.URLEncoding.DecodeString(text)
@@ -195,7 +195,7 @@ func noToken(text string) bool {
 	return nameless.MatchString(text) && !random
 }
 
-// console makes the console of the sources that are named, or one for each context if there are several.
+// console returns the console of the sources that the flags name, or a console for each context if there are several.
 func (f *flags) console(ctx context.Context, cmd *cobra.Command, g *client.Globals, closers *service.Closers) (http.Handler, error) {
 	if len(f.contexts) < 2 {
 		g.Target.Context = strings.Join(f.contexts, "")
@@ -228,7 +228,7 @@ func (f *flags) console(ctx context.Context, cmd *cobra.Command, g *client.Globa
 	return c, nil
 }
 
-// openNATS connects to NATS, or tries that until a server answers.
+// openNATS connects to NATS. If no server answers, it returns, and the connection retries.
 func openNATS(ctx context.Context, cmd *cobra.Command, t client.Target, closers *service.Closers) (console.NATS, error) {
 	t.NoWait = true
 	l, err := t.Open(ctx, "console", cmd.ErrOrStderr())
@@ -264,7 +264,7 @@ func (f *flags) sources(ctx context.Context, cmd *cobra.Command, g *client.Globa
 	var store *feed.Store
 	closers.Add(func() {
 		if store != nil {
-			_ = store.Close() // it has no work of its own
+			_ = store.Close() // the store runs no work of its own
 		}
 	})
 	f.cfg.OpenFeed = func(ctx context.Context) (_ console.Feed, err error) {
@@ -275,18 +275,18 @@ func (f *flags) sources(ctx context.Context, cmd *cobra.Command, g *client.Globa
 	}
 	ctx, cancel := context.WithTimeout(ctx, openPatience)
 	defer cancel()
-	if _, err := f.cfg.OpenFeed(ctx); errors.Is(err, feed.ErrInvalid) { // no database can ever answer
+	if _, err := f.cfg.OpenFeed(ctx); errors.Is(err, feed.ErrInvalid) { // a retry cannot succeed
 		return fmt.Errorf("--feed: %w", err)
 	}
 	return nil
 }
 
-// Beside returns what the option Console of a system needs to open the console on the system's listener. Token is the system's admin token;
-// empty: everybody who reaches it is an administrator. Source adds the system to the console's configuration, with a client that makes
-// requests to the system's handler at http://localhost.
+// Beside returns the function for a system's option Console, which opens the console on the system's listener. token is the system's admin
+// token. If it is empty, everybody who can reach the listener is an administrator. source adds the system to the console's configuration,
+// with a client that makes requests to the system's handler at http://localhost.
 func Beside(listener, token string, log *slog.Logger, source func(*console.Config, *http.Client)) func(http.Handler) (http.Handler, func()) {
 	return func(api http.Handler) (http.Handler, func()) {
-		loopback, _ := service.Loopback(listener) // the system has checked it
+		loopback, _ := service.Loopback(listener) // the system has checked the listener
 		cfg := console.Config{Loopback: loopback && token == "", Log: log}
 		if token != "" {
 			cfg.Access = console.Tokens(token, "")
@@ -297,8 +297,8 @@ func Beside(listener, token string, log *slog.Logger, source func(*console.Confi
 	}
 }
 
-// OfFeed is the console of a feed and its watcher that listens on an address. Without a token it is open to everybody who reaches a
-// loopback address, and to nobody elsewhere. The caller closes it.
+// OfFeed returns the console of a feed and its watcher. address is where it will listen. Without a token, the console is open to everybody if that
+// is a loopback address, and to nobody otherwise. The caller must close it.
 func OfFeed(s *feed.Store, w *feed.Watcher, address, token string, log *slog.Logger) (*console.Console, error) {
 	loopback, err := service.Loopback(address)
 	if err != nil {

@@ -31,11 +31,11 @@ type consume struct {
 	worker                             bool
 	retryDelays                        []time.Duration
 	deadLetter, named                  string
-	key                                func(*jetpull.Msg) string // of --ordered-by; nil: there is no order
+	key                                func(*jetpull.Msg) string // the key of --ordered-by; nil: no order
 	argv                               []string
 }
 
-// maxHeld is the most messages that the library holds.
+// maxHeld is the maximum number of messages that the library holds.
 const maxHeld = 1792
 
 // New returns the command consume.
@@ -117,7 +117,7 @@ func (f *consume) register(cmd *cobra.Command) {
 	f.Flags.Register(cmd)
 }
 
-// check refuses flags that do not go together.
+// check returns an error for flags that exclude each other.
 func (f *consume) check(cmd *cobra.Command) error {
 	if f.Count > 0 {
 		f.concurrency = min(f.concurrency, f.Count)
@@ -148,7 +148,7 @@ func (f *consume) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// handlers is how many messages are handled at a time.
+// handlers returns the number of messages that are handled at a time.
 func (f *consume) handlers() int {
 	if f.worker {
 		return f.concurrency * f.inFlight
@@ -156,7 +156,7 @@ func (f *consume) handlers() int {
 	return f.concurrency
 }
 
-// orderBy reads the value of --ordered-by.
+// orderBy parses the value of --ordered-by.
 func (f *consume) orderBy(by string) error {
 	switch name, isHeader := strings.CutPrefix(by, "header:"); {
 	case by == "": // no order
@@ -170,8 +170,8 @@ func (f *consume) orderBy(by string) error {
 	return nil
 }
 
-// options are the flags as options of the library. Those that were not given are
-// left out, so that its own defaults hold, but for what suits the run better.
+// options returns the options of the library for the flags. Flags that are not given have no option, so the library's defaults apply, except
+// where other defaults are better for a run.
 func (f *consume) options(cmd *cobra.Command, cfg *jetstream.ConsumerConfig) []jetpull.ConsumeOption {
 	flags := cmd.Flags()
 	opts := append(cli.Given(flags, map[string]jetpull.ConsumeOption{
@@ -182,7 +182,7 @@ func (f *consume) options(cmd *cobra.Command, cfg *jetstream.ConsumerConfig) []j
 		"named":        jetpull.Named(f.named),
 	}), jetpull.Concurrency(f.handlers()), jetpull.DrainTimeout(f.Drain))
 	if len(f.argv) > 0 && len(cfg.BackOff) == 0 && cfg.AckPolicy != jetstream.AckNonePolicy && f.maxAttempts != 1 && !flags.Changed("retry-delays") {
-		// Three steps, as --help says, where the library doubles from 1 s to 1 min.
+		// Three steps, as --help documents. The library's default doubles from 1 s to 1 min.
 		opts = append(opts, jetpull.RetryDelays(time.Second, 5*time.Second, 30*time.Second))
 	}
 	if f.Count > 0 {
@@ -194,13 +194,13 @@ func (f *consume) options(cmd *cobra.Command, cfg *jetstream.ConsumerConfig) []j
 	return opts
 }
 
-// crashBucket keeps, for crashMemory, which messages were begun and not ended.
+// crashBucket stores for crashMemory which messages were begun and not ended.
 const (
 	crashBucket = "jetpull-crashes"
 	crashMemory = 24 * time.Hour
 )
 
-// crashes is what --max-crashes counts with, nil without it. It creates the bucket, with the replicas of the stream, if it is missing.
+// crashes returns the counter of --max-crashes, or nil without it. It creates a missing bucket with the stream's number of replicas.
 func (f *consume) crashes(ctx context.Context, l *client.Link, stream string) (*crash.Counter, error) {
 	if f.maxCrashes == 0 {
 		return nil, nil

@@ -21,10 +21,10 @@ import (
 	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
-// atOnce is how many dead letters are in work at a time.
+// atOnce is the number of dead letters that are changed concurrently.
 const atOnce = 64
 
-// change requeues each dead letter that is chosen, or deletes it. One for which that fails is reported, and the others go on.
+// change requeues or deletes each selected dead letter. If that fails for one, it reports the error and continues with the others.
 func (d *dlq) change(cmd *cobra.Command, args []string, publishes bool) error {
 	switch {
 	case len(args) == 1 && !d.all && !d.filters():
@@ -64,7 +64,7 @@ func (d *dlq) change(cmd *cobra.Command, args []string, publishes bool) error {
 	})
 }
 
-// checkTo refuses a subject of --to that no stream has, to which each publish would fail. A user who may not ask learns that from the first message.
+// checkTo returns an error if no stream has the subject of --to. If the user may not look that up, publishing the first message shows it.
 func (d *dlq) checkTo(ctx context.Context) error {
 	if d.to == "" {
 		return nil
@@ -84,12 +84,12 @@ func (d *dlq) message(ctx context.Context, l *requeue.Letter) (*nats.Msg, error)
 	return m, nil
 }
 
-// begin sends the message of a dead letter, if that is requeued: one after the other, so that their order stays. The returned function waits until
-// a stream has confirmed it, and then deletes the dead letter. With --dry-run, it only reports whether the requeue would be refused.
+// begin sends the message of a dead letter that is requeued. Messages are sent one after another, which keeps their order. finish waits until a
+// stream has confirmed the message, and then deletes the dead letter. With --dry-run, it only reports whether the requeue would be refused.
 //
-// Messages are not sent in atomic batches (ADR-50). A batch needs the stream's permission and is for one stream. The server refuses it if one of
-// its messages is stored already, as after an interrupt. It cannot delete the dead letters, which takes longer than the publishing. Batches of 100,
-// one after the other, were 1.6 to 4.3 times slower.
+// Messages are not sent in atomic batches (ADR-50). A stream must allow batches, and a batch is for one stream. The server rejects a batch if one
+// of its messages is stored already, as after an interrupt. A batch cannot delete the dead letters, which takes longer than the publishing. In
+// sequence, batches of 100 were 1.6 to 4.3 times slower.
 func (d *dlq) begin(ctx context.Context, l *requeue.Letter) (finish func(context.Context) error) {
 	var sent jetstream.PubAckFuture
 	var err error
@@ -119,7 +119,7 @@ func (d *dlq) begin(ctx context.Context, l *requeue.Letter) (finish func(context
 	}
 }
 
-// announce states which subjects a requeue will publish to, before it publishes the first message: a dead letter can name any subject.
+// announce prints the subjects to which a requeue will publish, before it publishes anything, because a dead letter can name any subject.
 func (d *dlq) announce(cmd *cobra.Command) (map[string]int, error) {
 	var tally requeue.Tally
 	for l, err := range d.letters(cmd.Context(), false) {
@@ -195,7 +195,7 @@ func (d *dlq) changeEach(cmd *cobra.Command) (result result, err error) {
 	return result, err
 }
 
-// missing is the error of sequences that are not those of dead letters, or whose dead letters the filter does not fit.
+// missing returns an error for sequences that have no dead letter, or whose dead letter does not match the filter.
 func (d *dlq) missing(sequences []uint64) (err error) {
 	text := noLetter
 	if d.filters() {
@@ -210,7 +210,7 @@ func (d *dlq) missing(sequences []uint64) (err error) {
 type result struct {
 	Done     int            `json:"done"`
 	Failed   int            `json:"failed"`
-	Gone     int            `json:"gone,omitempty"` // that another process has deleted meanwhile
+	Gone     int            `json:"gone,omitempty"` // deleted by another process in the meantime
 	Subjects map[string]int `json:"subjects,omitempty"`
 	DryRun   bool           `json:"dry_run"`
 }

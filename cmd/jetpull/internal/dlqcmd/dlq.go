@@ -40,7 +40,7 @@ MaxDeliver times. STREAM is the stream that stores them.`,
 	return cmd
 }
 
-// dlq is a command on dead letters: flags that choose some, and what is open while it runs.
+// dlq is a command on dead letters: its flags, and its connection while it runs.
 type dlq struct {
 	*client.Globals
 	to          string
@@ -53,7 +53,7 @@ type dlq struct {
 	rule   *requeue.Rule // nil: the command publishes nothing
 }
 
-// register adds the flags that choose dead letters and, for a command that changes something, those that it needs beside them.
+// register adds the flags that select dead letters. If changes is true, it also adds the flags of a command that changes something.
 func (d *dlq) register(cmd *cobra.Command, changes bool) {
 	flags := cmd.Flags()
 	flags.Func("reason", "only those whose reason matches the regular `EXPRESSION`", func(text string) (err error) {
@@ -70,12 +70,12 @@ func (d *dlq) register(cmd *cobra.Command, changes bool) {
 	}
 }
 
-// filters reports whether a flag leaves dead letters out.
+// filters reports whether a flag excludes dead letters.
 func (d *dlq) filters() bool {
 	return d.chosen.reason != nil || d.chosen.subject != "" || !d.chosen.since.IsZero()
 }
 
-// with reads the arguments, which are a stream of dead letters and sequences, and runs f with a connection to the stream.
+// with parses the arguments, a stream of dead letters and sequences, and calls f with a connection to the stream.
 func (d *dlq) with(cmd *cobra.Command, args []string, f func() error) (err error) {
 	for _, arg := range args[1:] {
 		n, err := strconv.ParseUint(arg, 10, 64)
@@ -114,7 +114,7 @@ func newList(g *client.Globals) *cobra.Command {
 	return cmd
 }
 
-// none says where there are no dead letters, and what to check: the stream can be another one than that of the dead letters.
+// none returns a text about a stream without dead letters, with advice: it may be the wrong stream.
 func (d *dlq) none() string {
 	info := d.stream.CachedInfo()
 	subjects := cmp.Or(strings.Join(info.Config.Subjects, ", "), "no subject")
@@ -147,7 +147,7 @@ func newShow(g *client.Globals) *cobra.Command {
 	}
 }
 
-// noLetter is the error of a sequence that is not that of a dead letter.
+// noLetter is the error of a sequence without a dead letter.
 const noLetter = "stream %q has no dead letter %v"
 
 func newRequeue(g *client.Globals) *cobra.Command {
@@ -183,11 +183,11 @@ func newPurge(g *client.Globals) *cobra.Command {
 	return cmd
 }
 
-// filter says which dead letters are meant: those that all of its fields fit.
+// filter selects the dead letters that match all of its fields.
 type filter struct {
 	sequences []uint64       // empty: all
 	reason    *regexp.Regexp // nil: any
-	subject   string         // that the message was published to, wildcards allowed; empty: any
+	subject   string         // to which the message was published, may have wildcards; empty: any
 	since     time.Time      // when the dead letter was stored; zero: ever
 }
 
@@ -226,11 +226,11 @@ consumer and its message is dropped, with a line in the log. Nothing is deleted.
 	flags.StringVar(&subject, "dead-letter", "", "`SUBJECT` of the dead letters; a stream must have it")
 	cli.Duration(flags, &idle, "idle", 0, 0, "end when no advisory was handled for this `DURATION`, such as 10s; 0 for never")
 	cli.Subject(flags, "dead-letter", &subject, false)
-	_ = cmd.MarkFlagRequired("dead-letter") // it exists
+	_ = cmd.MarkFlagRequired("dead-letter") // the flag exists
 	return cmd
 }
 
-// keep has the stream keep the advisories, and states what it has changed.
+// keep makes the stream store the advisories, and prints what it changed.
 func keep(cmd *cobra.Command, g *client.Globals, link *client.Link, subject string, args []string) error {
 	ctx, stream, did := cmd.Context(), args[0], "created stream"
 	added := append(deadletters.Subjects(args[1:]...), subject)

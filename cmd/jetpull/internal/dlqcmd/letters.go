@@ -15,9 +15,9 @@ import (
 	"github.com/jetpull/jetpull/internal/requeue"
 )
 
-// letters returns the chosen dead letters, of those that the stream had when its cached info was read, in the order of their sequences. Without
-// payloads, Data is nil, and the server sends the headers alone. An error is the last value, also that of ctx. It needs permission for
-// CONSUMER.CREATE and CONSUMER.DELETE on the stream, and what [jetpull.SubscribeConsumer] and Fetch need.
+// letters returns the selected dead letters that the stream had when its cached info was read, in the order of their sequences. If payloads is
+// false, the server sends only headers, and Data is nil. An error ends the sequence, also that of ctx. The user needs permission for
+// CONSUMER.CREATE and CONSUMER.DELETE on the stream, and the permissions that [jetpull.SubscribeConsumer] and Fetch need.
 func (d *dlq) letters(ctx context.Context, payloads bool) iter.Seq2[*requeue.Letter, error] {
 	return func(yield func(*requeue.Letter, error) bool) {
 		seen := uint64(0)
@@ -34,17 +34,17 @@ func (d *dlq) letters(ctx context.Context, payloads bool) iter.Seq2[*requeue.Let
 }
 
 const (
-	readAtOnce = 128             // messages that are read with one pull
-	patience   = 5 * time.Second // of the request for a consumer
-	// inactive is how long the server keeps the consumer of a process that has died.
+	readAtOnce = 128             // messages per pull
+	patience   = 5 * time.Second // timeout of the request for a consumer
+	// inactive is how long the server keeps the consumer of a dead process.
 	inactive = time.Minute
 )
 
-// eachAfter reads the messages after the sequence seen, which it moves, with a new consumer, and calls do with each dead letter. It is false if it
-// must be called again: messages were lost with a connection, the consumer is gone, or another process has deleted messages that were to come.
+// eachAfter reads the messages after the sequence *seen with a new consumer, and calls do for each dead letter. It advances *seen. If it returns
+// false, it must be called again: messages were lost with a connection, the consumer is gone, or another process deleted messages that follow.
 //
-// It uses this module's own pull, because an ordered consumer of package jetstream takes a message without payload for a status of the server if its
-// publisher has written the header Status.
+// It does not use an ordered consumer of package jetstream, which takes a message without a payload for a status of the server if the message has a
+// header Status.
 func (d *dlq) eachAfter(ctx context.Context, seen *uint64, payloads bool, do func(*requeue.Letter) bool) (ended bool, err error) {
 	asking, answered := context.WithTimeout(ctx, patience)
 	consumer, err := d.stream.CreateConsumer(asking, jetstream.ConsumerConfig{
@@ -55,7 +55,7 @@ func (d *dlq) eachAfter(ctx context.Context, seen *uint64, payloads bool, do fun
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = d.stream.DeleteConsumer(context.WithoutCancel(ctx), consumer.CachedInfo().Name) }() // else the server does, later
+	defer func() { _ = d.stream.DeleteConsumer(context.WithoutCancel(ctx), consumer.CachedInfo().Name) }() // otherwise the server does later
 	if consumer.CachedInfo().NumPending == 0 {
 		return true, nil
 	}
@@ -64,7 +64,7 @@ func (d *dlq) eachAfter(ctx context.Context, seen *uint64, payloads bool, do fun
 		return false, err
 	}
 	defer func() { _ = sub.Close(context.WithoutCancel(ctx)) }()
-	name, last := d.stream.CachedInfo().Config.Name, d.stream.CachedInfo().State.LastSeq // what is stored later is for the next time
+	name, last := d.stream.CachedInfo().Config.Name, d.stream.CachedInfo().State.LastSeq // ignore messages that are stored later
 	for number := uint64(0); ; {
 		msgs, err := sub.Fetch(ctx, readAtOnce, jetpull.NoWait())
 		switch {
@@ -87,7 +87,7 @@ func (d *dlq) eachAfter(ctx context.Context, seen *uint64, payloads bool, do fun
 			l := requeue.Read(name, *seen, meta.Timestamp, m.Headers(), m.Data())
 			if l != nil && !payloads {
 				l.Data = nil
-				l.Size, _ = strconv.Atoi(m.Headers().Get(nats.MsgSize)) // a number that is none is 0
+				l.Size, _ = strconv.Atoi(m.Headers().Get(nats.MsgSize)) // 0 if it is not a number
 			}
 			if l != nil && *seen <= last && !do(l) {
 				return true, nil

@@ -23,10 +23,10 @@ import (
 const envToken = "JETPULL_EXPORTER_TOKEN"
 
 const (
-	failedLogins = 10 // of an address in a minute
-	connections  = 64 // of an address: Prometheus, an autoscaler and probes need few
+	failedLogins = 10 // per address and minute
+	connections  = 64 // per address: Prometheus, an autoscaler and probes need few
 	requestTime  = time.Minute
-	drain        = 5 * time.Second // of requests, after a signal
+	drain        = 5 * time.Second // how long requests may continue after a signal
 )
 
 // New returns the command.

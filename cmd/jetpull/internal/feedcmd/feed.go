@@ -1,4 +1,4 @@
-// Package feedcmd implements jetpull feed: a watcher, and the commands that show and operate its tables.
+// Package feedcmd implements jetpull feed: a watcher, and the commands that show and change its tables.
 package feedcmd
 
 import (
@@ -67,7 +67,7 @@ type flags struct {
 	partitionConcurrency             int
 }
 
-// New makes the command jetpull feed.
+// New returns the command feed.
 func New() *cobra.Command {
 	t, f := &tables.DB{}, &flags{}
 	cmd := &cobra.Command{
@@ -126,7 +126,7 @@ func run(cmd *cobra.Command, t *tables.DB, f *flags) (err error) {
 	opts := f.options(cmd.Flags(), log)
 	var nc *nats.Conn
 	if f.nats != "" {
-		// A server that is down when this starts is waited for where it only brings wake-ups.
+		// If NATS only brings wake-ups, do not fail while the server is down.
 		nc, err = nats.Connect(f.nats, nats.RetryOnFailedConnect(f.publish == ""), nats.MaxReconnects(-1), nats.Name("jetpull feed"))
 		if err != nil {
 			return fmt.Errorf("--nats %s: %w", mask.URL(f.nats), mask.Error(err, f.nats))
@@ -153,7 +153,7 @@ func run(cmd *cobra.Command, t *tables.DB, f *flags) (err error) {
 	})
 }
 
-// check says what the flags lack.
+// check returns an error if flags are missing or exclude each other.
 func (f *flags) check(ctx context.Context) error {
 	switch {
 	case f.handler+f.exec+f.publish == "":
@@ -171,7 +171,7 @@ func (f *flags) check(ctx context.Context) error {
 	return cmp.Or(cli.CheckURL("--handler", f.handler), cli.CheckURL("--health", f.health))
 }
 
-// processor makes what the items are given to. If it is an io.Closer, it is to be closed at the end.
+// processor returns the processor for the items. If it is an io.Closer, the caller must close it at the end.
 func (f *flags) processor(cmd *cobra.Command, nc *nats.Conn, errOut io.Writer) (feed.Processor, error) {
 	switch {
 	case f.exec != "":
@@ -187,7 +187,7 @@ func (f *flags) processor(cmd *cobra.Command, nc *nats.Conn, errOut io.Writer) (
 	return feed.NewHTTPProcessor(f.handler, append(given, feed.Timeout(f.timeout))...)
 }
 
-// doubling is the delay after each attempt: it doubles up to a minute, or stays what it is where that is more.
+// doubling returns the delay after each attempt. It doubles from first up to a minute. If first is longer than a minute, it is constant.
 func doubling(first time.Duration) func(attempt int) time.Duration {
 	return func(attempt int) time.Duration { return max(first, min(first<<min(attempt-1, 16), time.Minute)) }
 }
@@ -208,8 +208,8 @@ func (f *flags) options(fs *pflag.FlagSet, log *slog.Logger) []feed.WatcherOptio
 
 type limits []feed.Limit
 
-// add reads a value of the flag, which may be given for each gate: GATE=CONCURRENCY, GATE=RATE/PER, or both with a comma between. It refuses
-// all that a watcher would refuse.
+// add parses a value of the flag, which may be given for each gate: GATE=CONCURRENCY, GATE=RATE/PER, or both, separated by a comma. It rejects
+// all values that a watcher would reject.
 func (l *limits) add(text string) error {
 	gate, rest, found := strings.Cut(text, "=")
 	n, err := strconv.Atoi(gate)
@@ -243,17 +243,17 @@ func (l *limits) add(text string) error {
 }
 
 const (
-	// readyWait is how long the database has to answer for a watcher to be ready.
+	// readyWait is the maximum time in which the database must answer for a watcher to be ready.
 	readyWait = 2 * time.Second
-	// metricsTime bounds a request with its answer.
+	// metricsTime limits a request and its response.
 	metricsTime = time.Minute
-	// metricsConnections is how many connections an address may have: Prometheus and probes need few.
+	// metricsConnections is the maximum number of connections per address. Prometheus and probes need few.
 	metricsConnections = 64
 )
 
 var errNotReady = httpserve.Refuse(http.StatusServiceUnavailable, "", "the database does not answer")
 
-// runServing runs a watcher, and answers /metrics, /healthz, /readyz and, unless that is off, /console/ on the address of --metrics meanwhile.
+// runServing runs a watcher. Meanwhile, it serves /metrics, /healthz, /readyz and, unless that is off, /console/ on the address of --metrics.
 func (f *flags) runServing(ctx context.Context, s *feed.Store, w *feed.Watcher, log *slog.Logger) error {
 	var pages http.Handler
 	if f.console {
@@ -274,7 +274,7 @@ func (f *flags) runServing(ctx context.Context, s *feed.Store, w *feed.Watcher, 
 		}
 		return nil
 	}
-	loopback, _ := service.Loopback(f.metrics) // listening on an address that is none fails
+	loopback, _ := service.Loopback(f.metrics) // listening on an invalid address fails later
 	frame := httpserve.NewFrame(httpserve.System{
 		Log: log, Text: true, Unguarded: true, Loopback: loopback, Private: "have the proxy check who may read the metrics",
 		Describe: func(err error) *httpserve.Error { return httpserve.Describe(err, nil) },

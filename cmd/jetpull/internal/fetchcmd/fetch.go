@@ -57,7 +57,7 @@ it never waits. It exits with 4 if no message, or with --fill fewer messages tha
 	return cmd
 }
 
-// settlers do with a message what --settle says. An acknowledgement is confirmed, and done for all messages together.
+// settlers settle a message, by the values of --settle. For ack there is none, because all messages are acknowledged together, with confirmation.
 var settlers = map[string]func(*jetpull.Msg) error{
 	"ack": nil, "nak": (*jetpull.Msg).Nak, "term": (*jetpull.Msg).Term, "none": func(*jetpull.Msg) error { return nil },
 }
@@ -100,8 +100,8 @@ func (f *fetch) run(cmd *cobra.Command, args []string) (err error) {
 	return nil
 }
 
-// settleAll does with the printed messages what the user asked for. The server
-// has confirmed it when settleAll returns nil, so that exit code 0 means done.
+// settleAll settles the printed messages as --settle specifies. When it returns nil, the server has confirmed acknowledgements, so that exit
+// code 0 means done.
 func (f *fetch) settleAll(ctx context.Context, p *pulling.Pull, msgs []*jetpull.Msg) error {
 	if settle := settlers[f.settle]; settle != nil {
 		return each(msgs, settle)

@@ -17,22 +17,22 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 )
 
-// NewConsumers returns the command consumers, whose subcommands change what a consumer delivers.
+// NewConsumers returns the command consumers. Its subcommands list consumers and change their delivery.
 func NewConsumers(g *client.Globals) *cobra.Command {
 	cmd := &cobra.Command{Use: "consumers", Short: "List consumers, or pause, resume or reset one"}
 	cmd.AddCommand(newList(g), newPause(g), newResume(g), newReset(g))
 	return cmd
 }
 
-// outcome is what came of a command. It is printed as a line of JSON.
+// outcome is the result of a command. It is printed as a line of JSON.
 type outcome struct {
 	Stream     string    `json:"stream"`
 	Consumer   string    `json:"consumer"`
-	Paused     *bool     `json:"paused,omitempty"` // of pause and resume
+	Paused     *bool     `json:"paused,omitempty"` // for pause and resume
 	PauseUntil time.Time `json:"pause_until,omitzero"`
-	ResetTo    uint64    `json:"reset_to,omitempty"` // the first sequence that is delivered again
-	Group      string    `json:"group,omitempty"`    // whose pin was taken
-	Unpinned   string    `json:"unpinned,omitempty"` // the pin, if there was one
+	ResetTo    uint64    `json:"reset_to,omitempty"` // the first sequence that is redelivered
+	Group      string    `json:"group,omitempty"`    // the group that was unpinned
+	Unpinned   string    `json:"unpinned,omitempty"` // the pin that was taken, if there was one
 }
 
 func newPause(g *client.Globals) *cobra.Command {
@@ -98,7 +98,7 @@ stores. It needs a server 2.14 or later.`,
 	return cmd
 }
 
-// reset asks for the consumer first: a server does not answer the request to reset one that does not exist.
+// reset requests the consumer's info first, because a server does not respond to the reset of a consumer that does not exist.
 func reset(ctx context.Context, js jetstream.JetStream, stream, name string, to uint64) (*jetstream.ConsumerResetResponse, error) {
 	if _, err := infoOf(ctx, js, stream, name); err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func reset(ctx context.Context, js jetstream.JetStream, stream, name string, to 
 	if err != nil {
 		return nil, err
 	}
-	// The server takes any sequence, and delivers no message below it.
+	// The server accepts any sequence, and delivers no message below it.
 	if next := s.CachedInfo().State.LastSeq + 1; to > next {
 		return nil, cli.Usage(fmt.Errorf("--to %d is beyond %d, the next message of the stream: messages that are published before %[1]d would not be "+
 			"delivered", to, next))
@@ -146,7 +146,7 @@ With another policy, or without such a group, the command fails and changes noth
 	})
 }
 
-// pinGroup checks the group to unpin, or finds the only one that there is.
+// pinGroup checks the group to unpin. If group is empty, it returns the consumer's only group.
 func pinGroup(info *jetstream.ConsumerInfo, group string) (string, error) {
 	groups := info.Config.PriorityGroups
 	switch {
@@ -160,7 +160,7 @@ func pinGroup(info *jetstream.ConsumerInfo, group string) (string, error) {
 	return cmp.Or(group, groups[0]), nil
 }
 
-// change has cmd run f within the timeout for requests, and print the outcome, which f completes. The args begin with a stream and a consumer.
+// change makes cmd call f within the timeout for requests, and print the outcome that f completes. args begin with a stream and a consumer.
 func change(g *client.Globals, cmd *cobra.Command, f func(context.Context, jetstream.JetStream, []string, *outcome) error) *cobra.Command {
 	cmd.RunE = g.With(func(ctx context.Context, l *client.Link, cmd *cobra.Command, args []string) error {
 		o := outcome{Stream: args[0], Consumer: args[1]}

@@ -1,4 +1,4 @@
-// Package infocmd implements the commands that show a consumer, and that change what it delivers.
+// Package infocmd implements the commands that show streams and consumers, and that change the delivery of a consumer.
 package infocmd
 
 import (
@@ -62,7 +62,7 @@ func look(ctx context.Context, l *client.Link, args []string) (*state, error) {
 	return new(observe(info, time.Now())), nil
 }
 
-// watch shows a consumer at every interval until interrupted, with the rates since the look before.
+// watch shows a consumer at each interval until interrupted, with its rates since the previous look.
 func watch(cmd *cobra.Command, g *client.Globals, interval time.Duration, args []string) error {
 	var before *state
 	return g.Watch(cmd, interval, func(ctx context.Context, l *client.Link) (show func() error, err error) {
@@ -78,7 +78,7 @@ func watch(cmd *cobra.Command, g *client.Globals, interval time.Duration, args [
 	})
 }
 
-// infoOf asks for the info of a consumer of any kind.
+// infoOf requests the info of a pull or push consumer.
 func infoOf(ctx context.Context, js jetstream.JetStream, stream, consumer string) (*jetstream.ConsumerInfo, error) {
 	var c interface {
 		CachedInfo() *jetstream.ConsumerInfo
@@ -93,12 +93,12 @@ func infoOf(ctx context.Context, js jetstream.JetStream, stream, consumer string
 	return c.CachedInfo(), nil
 }
 
-// state is a consumer at one moment, with what of its configuration explains the numbers.
+// state is the state of a consumer at one moment, with the part of its configuration that explains the numbers.
 type state struct {
 	Stream      string     `json:"stream"`
 	Consumer    string     `json:"consumer"`
 	Time        time.Time  `json:"time"`
-	PushTo      string     `json:"push_to,omitempty"` // a subject; empty: it is a pull consumer
+	PushTo      string     `json:"push_to,omitempty"` // a subject; empty for a pull consumer
 	Filter      []string   `json:"filter,omitempty"`
 	AckPolicy   string     `json:"ack_policy"`
 	AckWait     float64    `json:"ack_wait,omitempty"` // in seconds
@@ -122,14 +122,14 @@ type position struct {
 	Last     *time.Time `json:"last,omitempty"`
 }
 
-// pin is the client that a priority group is pinned to.
+// pin is the client to which a priority group is pinned.
 type pin struct {
 	Group string     `json:"group"`
 	ID    string     `json:"id,omitempty"`
 	Since *time.Time `json:"since,omitempty"`
 }
 
-// observe is the state of a consumer that has this info.
+// observe returns the state in a consumer's info.
 func observe(info *jetstream.ConsumerInfo, now time.Time) state {
 	c := info.Config
 	s := state{
@@ -158,16 +158,16 @@ func observe(info *jetstream.ConsumerInfo, now time.Time) state {
 	return s
 }
 
-// rates are changes a second between two looks at a consumer.
+// rates are changes per second between two states of a consumer.
 type rates struct {
 	Delivered float64 `json:"delivered"`
 	Acked     float64 `json:"acked"`
 	Pending   float64 `json:"pending"`
 }
 
-// between is the change from one state to the next, nil where it says nothing: no time has passed, or the consumer was
-// recreated in between. A message that is delivered and no longer ack pending counts as acknowledged; the ack floor waits
-// for the oldest. A redelivery is no new message: of those there are no more than the stream sequence has moved.
+// between returns the rates between two states. It returns nil if no time has passed, or if the consumer was recreated in between. A message that
+// was delivered and is no longer ack pending counts as acknowledged; the ack floor would wait for the oldest message. Redeliveries are not new
+// messages, so the number of new messages is at most the advance of the stream sequence.
 func between(before, after state) *rates {
 	took := after.Time.Sub(before.Time).Seconds()
 	if took <= 0 || after.Delivered.Consumer < before.Delivered.Consumer || after.AckFloor.Consumer < before.AckFloor.Consumer {
@@ -182,7 +182,7 @@ func between(before, after state) *rates {
 	}
 }
 
-// view is the state for a terminal that has ten lines of 40 columns, with what changes first.
+// view formats the state for a terminal with ten lines of 40 columns. Values that change come first.
 func (s *state) view() string {
 	var b strings.Builder
 	row := func(name, format string, args ...any) {
@@ -269,7 +269,7 @@ func newList(g *client.Globals) *cobra.Command {
 	}
 }
 
-// listed are what the server lists.
+// listed returns the objects that the server lists, as a sequence that ends with the error, if any.
 func listed[I any](infos <-chan *I, failed func() error) iter.Seq2[*I, error] {
 	return func(yield func(*I, error) bool) {
 		for info := range infos {

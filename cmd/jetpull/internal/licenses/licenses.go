@@ -1,4 +1,4 @@
-// Package licenses prints the licence notices of all modules in the command. make licenses generates them.
+// Package licenses prints the licence notices of all modules in the command. "make licenses" generates them.
 package licenses
 
 import (
@@ -13,7 +13,7 @@ import (
 //go:embed licenses.txt.gz
 var packed []byte
 
-// New is the command.
+// New returns the command licenses.
 func New() *cobra.Command {
 	return &cobra.Command{
 		Use: "licenses", Short: "Print the licences of the software that jetpull contains",

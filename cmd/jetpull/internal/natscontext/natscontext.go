@@ -1,7 +1,7 @@
 // Package natscontext reads the contexts of the nats command.
 //
-// The package natscontext of jsm.go reads the same files. It imports jsm.go, with an expression language and all schemas, which adds
-// 2.2 MB to the command. The natscontext of orbit.go ignores user_jwt and user_seed.
+// Package natscontext of jsm.go reads the same files, but it imports jsm.go with an expression language and all schemas, which adds 2.2 MB
+// to the command. Package natscontext of orbit.go ignores user_jwt and user_seed.
 package natscontext
 
 import (
@@ -21,9 +21,8 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
-// Context is a context of the nats command: the settings of a connection, stored
-// as JSON. [Load] refuses the settings of a connection that are not supported, so
-// that none is ignored.
+// Context is a context of the nats command: the settings of a connection, stored as JSON. [Load] returns an error for unsupported settings of
+// a connection, so that none is ignored.
 type Context struct {
 	URL         string `json:"url"`
 	User        string `json:"user"`
@@ -45,7 +44,7 @@ type Context struct {
 	SOCKSProxy       string `json:"socks_proxy"`
 	WindowsCertStore string `json:"windows_cert_store"`
 
-	Path string `json:"-"` // of its file
+	Path string `json:"-"` // the path of its file
 }
 
 // Load reads a context by its name or by the path of its file.
@@ -75,7 +74,7 @@ func Load(ctx context.Context, name string) (*Context, error) {
 	return c, c.askNSC(ctx)
 }
 
-// askNSC has the nsc command say the credentials, and the servers if the context has none.
+// askNSC gets the credentials from the nsc command, and also the servers if the context has none.
 func (c *Context) askNSC(ctx context.Context) error {
 	if c.NSC == "" {
 		return nil
@@ -97,8 +96,7 @@ func (c *Context) askNSC(ctx context.Context) error {
 	return nil
 }
 
-// Selected is the name of the context that the nats command has
-// selected, or "".
+// Selected returns the name of the context that is selected in the nats command, or "".
 func Selected() (string, error) {
 	name, err := os.ReadFile(filepath.Join(dir(), "context.txt"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -110,21 +108,21 @@ func Selected() (string, error) {
 	return strings.TrimSpace(string(name)), nil
 }
 
-// Names are those of the contexts that there are.
+// Names returns the names of all contexts.
 func Names() (names []string) {
-	files, _ := filepath.Glob(filepath.Join(dir(), "context", "*.json")) // the pattern is a right one
+	files, _ := filepath.Glob(filepath.Join(dir(), "context", "*.json")) // the pattern is valid
 	for _, file := range files {
 		names = append(names, strings.TrimSuffix(filepath.Base(file), ".json"))
 	}
 	return names
 }
 
-// dir is where the nats command keeps its contexts.
+// dir returns the folder of the nats command's contexts.
 func dir() string {
 	return filepath.Join(cmp.Or(os.Getenv("XDG_CONFIG_HOME"), filepath.Join(home(), ".config")), "nats")
 }
 
-// home is the folder of the user. Without one it is the root of the file system: a relative path would find the contexts of the current folder.
+// home returns the user's home folder, or else the root of the file system. A relative path would find contexts in the current folder.
 func home() string {
 	dir, err := os.UserHomeDir()
 	if err != nil {
@@ -151,7 +149,7 @@ func (c *Context) check() error {
 	return nil
 }
 
-// Options are the context as options of a connection.
+// Options returns the context as options of a connection.
 func (c *Context) Options() ([]nats.Option, error) {
 	var opts []nats.Option
 	switch {
@@ -159,7 +157,7 @@ func (c *Context) Options() ([]nats.Option, error) {
 		opts = append(opts, nats.UserInfo(c.User, c.Password))
 	case c.Creds != "":
 		path := ExpandHome(c.Creds)
-		// Of a file that is not there, the connection would say no more than that.
+		// Check that the file can be read. The connection's error would not name the setting.
 		if _, err := os.ReadFile(path); err != nil {
 			return nil, fmt.Errorf("%s %s: %w", c.called("creds"), c.Creds, err)
 		}
@@ -173,7 +171,7 @@ func (c *Context) Options() ([]nats.Option, error) {
 	case c.UserJWT != "" && c.UserSeed != "":
 		opts = append(opts, nats.UserJWTAndSeed(c.UserJWT, c.UserSeed))
 	case c.UserJWT != "":
-		// A bearer token: the server does not ask for a signature.
+		// This is a bearer token, for which the server requires no signature.
 		opts = append(opts, nats.UserJWT(
 			func() (string, error) { return c.UserJWT, nil },
 			func([]byte) ([]byte, error) { return nil, nil }))
@@ -196,7 +194,7 @@ func (c *Context) Options() ([]nats.Option, error) {
 	return opts, nil
 }
 
-// called is how a user sets a field: by its key in the file, or by a flag or a variable if there is no file.
+// called returns how the user sets a field: by its key in the context's file, or by a flag or variable if there is no file.
 func (c *Context) called(key string) string {
 	if c.Path == "" {
 		return "--" + key + " (NATS_" + strings.ToUpper(key) + ")"
@@ -204,7 +202,7 @@ func (c *Context) called(key string) string {
 	return "context " + c.Path + ": " + key
 }
 
-// ExpandHome replaces a leading "~/" by the user's home.
+// ExpandHome replaces a leading "~/" by the user's home folder.
 func ExpandHome(path string) string {
 	if rest, ok := strings.CutPrefix(path, "~/"); ok {
 		return filepath.Join(home(), rest)

@@ -48,7 +48,7 @@ set that is opened again begins with the first message of its stream.`,
 	return cmd
 }
 
-// newWatch prints the owners, and then each partition whose owner has changed since the last look. On a terminal it shows all of them, in place.
+// newWatch returns the command watch. It prints all owners, and then each partition whose owner has changed. On a terminal, it shows all, in place.
 func newWatch(g *client.Globals) *cobra.Command {
 	var interval time.Duration
 	cmd := &cobra.Command{
@@ -85,7 +85,7 @@ func newWatch(g *client.Globals) *cobra.Command {
 	return cmd
 }
 
-// withSet is the RunE of a command that calls f with the set that its first argument names, within the timeout for requests.
+// withSet returns the RunE of a command that calls f with the set that its first argument names. The timeout for requests applies to f.
 func withSet(g *client.Globals, f func(context.Context, *partition.Set, *cobra.Command, []string) error) func(*cobra.Command, []string) error {
 	return g.With(func(ctx context.Context, l *client.Link, cmd *cobra.Command, args []string) error {
 		set, err := partition.Load(ctx, l.JS, args[0])

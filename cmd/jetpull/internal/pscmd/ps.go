@@ -61,7 +61,7 @@ func (c *command) flags(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// row is a message that is handled, as ps lists it.
+// row is a message in a handler, as ps lists it.
 type row struct {
 	Worker, Host string
 	PID          int
@@ -111,7 +111,7 @@ func (c *command) cancel(cmd *cobra.Command, args []string) error {
 	return cli.List(cmd, true, nil, cli.All(had))
 }
 
-// ask returns the answers of the workers of the consumer that args name. None is an error.
+// ask returns the responses of the workers of the consumer that args name. It returns an error if there are none.
 func ask[T any](c *command, cmd *cobra.Command, args []string, subject, body string) ([]T, error) {
 	ctx := cmd.Context()
 	l, err := c.OpenExisting(cmd)

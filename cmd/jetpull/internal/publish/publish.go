@@ -31,10 +31,10 @@ type plan struct {
 	subject     string
 	body        func(n int) []byte
 	header      nats.Header
-	count, size int // of messages, and in bytes of each payload, which is filled up with spaces; 0: as large as the body
+	count, size int // the number of messages, and the size of payloads in bytes, padded with spaces; 0: the body's size
 	create      string
-	lines, null bool // of standard input are messages, or what zero bytes end
-	force       bool // allows subjects of the server
+	lines, null bool // each line of standard input is a message, or each part that a zero byte ends
+	force       bool // allow subjects of the server
 	schedule    schedule
 }
 
@@ -84,7 +84,7 @@ With --create NAME and --count 0 it creates the stream and publishes nothing.`,
 	return cmd
 }
 
-// complete reads what the arguments and standard input say.
+// complete completes the plan from the arguments and standard input.
 func (p *plan) complete(cmd *cobra.Command, args []string) (err error) {
 	p.subject = args[0]
 	_, err = p.address(1)
@@ -103,7 +103,7 @@ func (p *plan) complete(cmd *cobra.Command, args []string) (err error) {
 	return err
 }
 
-// checkLines refuses what does not go with --lines, and --count 0 where it would do nothing.
+// checkLines returns an error for flags that exclude --lines or --null, and for --count 0 if it would do nothing.
 func (p *plan) checkLines(cmd *cobra.Command, args []string) error {
 	switch {
 	case p.count == 0 && p.create == "":
@@ -168,7 +168,7 @@ func (p *plan) report(cmd *cobra.Command, g *client.Globals, n int, took time.Du
 	return nil
 }
 
-// makeStream makes the stream that --create names, if it is missing.
+// makeStream creates the stream that --create names, if it is missing.
 func (p *plan) makeStream(ctx context.Context, l *client.Link, subject string) error {
 	if p.create == "" {
 		return nil
@@ -187,7 +187,7 @@ func (p *plan) makeStream(ctx context.Context, l *client.Link, subject string) e
 	return nil
 }
 
-// counted are --count messages.
+// counted is a sequence of --count messages.
 func (p *plan) counted(yield func(*nats.Msg, error) bool) {
 	for i := range p.count {
 		m, err := p.message(i + 1)
@@ -209,7 +209,7 @@ func (p *plan) message(n int) (*nats.Msg, error) {
 	return &nats.Msg{Subject: subject, Header: p.header, Data: body}, nil
 }
 
-// address is the subject of a message. The server acts on messages to its own subjects: $JS.API.STREAM.PURGE.ORDERS purges ORDERS.
+// address returns the subject of message n. Subjects of the server need --force, because it acts on them: $JS.API.STREAM.PURGE.ORDERS purges ORDERS.
 func (p *plan) address(n int) (string, error) {
 	subject := numbered(p.subject, n)
 	for _, s := range []string{subject, p.schedule.under} {
@@ -220,22 +220,22 @@ func (p *plan) address(n int) (string, error) {
 	return subject, nil
 }
 
-// counter stands for the number of a message, in SUBJECT and BODY.
+// counter is replaced by the number of the message, in SUBJECT and BODY.
 const counter = "{{.Count}}"
 
 func numbered(text string, n int) string { return strings.ReplaceAll(text, counter, strconv.Itoa(n)) }
 
 const (
-	// longestLine is the size of the largest payload that --lines reads: the most that a server can be configured for.
+	// longestLine is the maximum payload of --lines in bytes. It is also the maximum that a server can be configured for.
 	longestLine = 64 << 20
-	// ahead is how many messages may wait for their confirmation: fewer than nats.go allows, which makes a publisher wait.
+	// ahead is the maximum number of unconfirmed messages. It is below the limit of nats.go, at which publishing blocks.
 	ahead = 2048
 )
 
-// parts are a message for each line of a reader, or for what is before each zero byte.
+// parts returns a message for each line of a reader, or for each part that a zero byte ends.
 func (p *plan) parts(in io.Reader) iter.Seq2[*nats.Msg, error] {
 	return func(yield func(*nats.Msg, error) bool) {
-		subject, _ := p.address(1) // complete has checked it
+		subject, _ := p.address(1) // complete has checked the subject
 		scan := bufio.NewScanner(in)
 		scan.Buffer(make([]byte, 0, 64<<10), longestLine)
 		if p.null {
@@ -253,7 +253,7 @@ func (p *plan) parts(in io.Reader) iter.Seq2[*nats.Msg, error] {
 	}
 }
 
-// splitNull is a [bufio.SplitFunc] for what is before each zero byte. The last one can be without.
+// splitNull is a [bufio.SplitFunc] that splits at zero bytes. The last part need not end with one.
 func splitNull(data []byte, atEnd bool) (advance int, token []byte, err error) {
 	if end := bytes.IndexByte(data, 0); end >= 0 {
 		return end + 1, data[:end:end], nil
@@ -264,9 +264,9 @@ func splitNull(data []byte, atEnd bool) (advance int, token []byte, err error) {
 	return 0, nil, nil
 }
 
-// publish publishes messages, and returns how many a stream has confirmed. After an error, messages that are not confirmed may be stored.
+// publish publishes messages, and returns the number of confirmed messages. After an error, unconfirmed messages may be stored.
 func publish(ctx context.Context, l *client.Link, messages iter.Seq2[*nats.Msg, error], done func()) (confirmed int, err error) {
-	var sent []jetstream.PubAckFuture // and not confirmed
+	var sent []jetstream.PubAckFuture // unconfirmed messages
 	confirm := func(left int) error {
 		for ; len(sent) > left; sent = sent[1:] {
 			select {

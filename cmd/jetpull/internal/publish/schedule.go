@@ -13,13 +13,13 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
-// The server's error codes of schedules, which nats.go does not name. The constants of nats-server 2.11 and 2.12 lack them.
+// The server's error codes for schedules. nats.go has no names for them, and nats-server 2.11 and 2.12 have no constants.
 const (
 	schedulePatternInvalid  jetstream.ErrorCode = 10189
 	scheduleTimeZoneInvalid jetstream.ErrorCode = 10223
 )
 
-// schedule says when the stream publishes the message (ADR-51). All values are empty for a message that is published now.
+// schedule specifies when the stream publishes the message (ADR-51). The zero value means now.
 type schedule struct {
 	at                time.Time
 	every             time.Duration
@@ -38,7 +38,7 @@ func (s *schedule) register(cmd *cobra.Command) {
 
 func (s *schedule) given() bool { return !s.at.IsZero() || s.every != 0 || s.cron != "" }
 
-// check refuses what cannot be together.
+// check returns an error for values that exclude each other.
 func (s *schedule) check(subject string, count int) error {
 	switch {
 	case !s.given() && s.under+s.zone != "":

@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// BoundPipe makes the pipe that out is as small as it can be: what a reader that ends, such as head, leaves in it counts as written.
+// BoundPipe makes out, if it is a pipe, as small as possible. Data that a reader such as head leaves in the pipe counts as written.
 func BoundPipe(out io.Writer) {
 	if f, ok := out.(*os.File); ok {
 		conn, err := f.SyscallConn()

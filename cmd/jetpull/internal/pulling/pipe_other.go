@@ -4,5 +4,5 @@ package pulling
 
 import "io"
 
-// BoundPipe does nothing here.
+// BoundPipe does nothing on this system.
 func BoundPipe(io.Writer) {}

@@ -1,4 +1,4 @@
-// Package pulling has the shared parts of the commands that pull messages: flags, the subscription, and the output of
+// Package pulling contains the shared parts of commands that pull messages: flags, the Subscription, and the output of
 // messages.
 package pulling
 
@@ -27,7 +27,7 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// Flags are the terms of a priority group, what to make if it is missing, and how to print.
+// Flags are the flags for priority groups, for creating a missing stream or consumer, and for the output.
 type Flags struct {
 	Raw, Null bool // print payloads alone, with a line end or a zero byte after each
 
@@ -60,13 +60,13 @@ func (f *Flags) Register(cmd *cobra.Command) {
 	})
 }
 
-// Pull is a consumer that messages are pulled from.
+// Pull is a Subscription to a consumer, and its connection.
 type Pull struct {
 	*client.Link
 	Sub *jetpull.Subscription
 }
 
-// Open connects, makes what --create names if it is missing, and subscribes to the consumer that args name.
+// Open connects and subscribes to the consumer that args name. With --create, it creates a missing stream or consumer.
 func (f *Flags) Open(cmd *cobra.Command, g *client.Globals, args []string) (*Pull, error) {
 	l, err := g.Target.Open(cmd.Context(), cmd.Name(), cmd.ErrOrStderr())
 	if err != nil {
@@ -95,7 +95,7 @@ func (f *Flags) Open(cmd *cobra.Command, g *client.Globals, args []string) (*Pul
 	return p, nil
 }
 
-// Close hands back what was not used, even after an interruption, and ends the connection.
+// Close hands back unused messages, even after an interrupt, and closes the connection.
 func (p *Pull) Close(ctx context.Context) error {
 	defer p.Link.Close()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.Timeout)
@@ -103,9 +103,8 @@ func (p *Pull) Close(ctx context.Context) error {
 	return p.Sub.Close(ctx)
 }
 
-// create makes the stream on disk and the consumer with the server's defaults.
-// An existing stream or consumer is left as it is. With a group it makes nothing,
-// because the consumer would not have the group.
+// create creates a missing stream, on disk, and a missing consumer, with the server's defaults. It does not change existing ones. With a group,
+// it returns an error for a missing consumer, because the new consumer would not have the group.
 func (f *Flags) create(ctx context.Context, cmd *cobra.Command, g *client.Globals, l *client.Link, stream, consumer string) error {
 	_, err := l.JS.Consumer(ctx, stream, consumer)
 	noConsumer := errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound)
@@ -131,14 +130,13 @@ func (f *Flags) create(ctx context.Context, cmd *cobra.Command, g *client.Global
 	return nil
 }
 
-// ErrOutput says that standard output takes no more: a run cannot continue, and a message that was not written is not done.
+// ErrOutput is the error of a failed write to standard output. A run cannot continue, and a message that was not written is not done.
 var ErrOutput = errors.New("write the output")
 
-// Printer writes messages, each in one write, so that no two of them mix and
-// one that is acknowledged was written before. Its methods may be called from any
-// number of goroutines.
+// Printer writes messages, each with one unbuffered Write, so that messages do not mix and are written before they are acknowledged. Its methods
+// are safe for concurrent use.
 type Printer struct {
-	JSON, Raw, Null bool // how; none: as text
+	JSON, Raw, Null bool // the format; none: text
 
 	mu  sync.Mutex
 	out io.Writer
@@ -204,8 +202,7 @@ type Message struct {
 	cli.Payload
 }
 
-// writeText writes a message for a reader: a line with its sequence, subject and
-// payload, and a line for each header.
+// writeText writes a message as text: a line with its sequence, subject and payload, and a line for each header.
 func writeText(out *bytes.Buffer, m jetstream.Msg, meta *jetstream.MsgMetadata) {
 	fmt.Fprintf(out, "[%d] %s", meta.Sequence.Stream, progress.Readable(m.Subject()))
 	if meta.NumDelivered > 1 {

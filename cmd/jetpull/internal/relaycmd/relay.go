@@ -38,7 +38,7 @@ or cluster, and several relay processes on it share the work.
 ` + serve.ConfigHelp + `
 The subcommands are clients of a running relay. echo is a receiver for trying it out.`
 
-// New makes the command jetpull relay. *asJSON is set where a subcommand is to print JSON.
+// New returns the command relay. Its subcommands set *asJSON if they print JSON.
 func New(asJSON *bool) *cobra.Command {
 	var withConsole bool
 	cmd := serve.Command(&cobra.Command{
@@ -79,7 +79,7 @@ func load(from relay.Sources, withConsole bool) (serve.Process, error) {
 	return serve.Process{LogFile: cfg.Log.Filename, LogLevel: cfg.Log.Level, Start: start}, nil
 }
 
-// echoed is how much of a message is sent back, in bytes.
+// echoed is the maximum part of a message that is sent back, in bytes.
 const echoed = 64 << 10
 
 func newEchoCommand() *cobra.Command {
@@ -102,14 +102,14 @@ func newEchoCommand() *cobra.Command {
 	return cmd
 }
 
-// echo answers with what it got, as JSON where it is that.
+// echo responds with the body of the request, as JSON if it is JSON.
 func echo(out io.Writer, status int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(io.LimitReader(r.Body, echoed))
 		if err != nil {
 			return
 		}
-		// Whoever does not read the lines gets answers all the same.
+		// Respond even if nobody reads the lines.
 		_, _ = fmt.Fprintf(out, "%s %s %s: %q\n", r.Method, progress.Readable(r.Header.Get("Webhook-Id")),
 			progress.Readable(r.Header.Get("Relay-Attempt")), body)
 		answer := map[string]any{"got": string(body)}

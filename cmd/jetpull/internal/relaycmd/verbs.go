@@ -32,7 +32,7 @@ func clients(asJSON *bool) []*cobra.Command {
 		Denied: client.ErrUnauthorized, Unavailable: client.ErrUnavailable, NotFound: client.ErrNotFound, JSON: asJSON,
 		Send: func(ctx context.Context, base, token string, r remote.Request, answer any) (http.Header, error) {
 			if text, ok := answer.(*json.RawMessage); ok {
-				answer = (*[]byte)(text) // which may be empty
+				answer = (*[]byte)(text) // may be empty
 			}
 			return nil, client.New(base, token, nil).Call(ctx, r.Method, r.Path, r.Body, answer)
 		},
@@ -52,10 +52,10 @@ func clients(asJSON *bool) []*cobra.Command {
 	return cmds
 }
 
-// timeoutFlag is the flag of the field timeout: --timeout is that of the command's own requests.
+// timeoutFlag is the flag for the field timeout, because --timeout is for the command's own requests.
 const timeoutFlag = "timeout-of-post"
 
-// snake is the field or parameter that a flag such as --rate-limit sets.
+// snake returns the field or parameter that a flag sets, such as rate_limit for --rate-limit.
 func snake(flag string) string {
 	if flag == timeoutFlag {
 		return "timeout"
@@ -143,8 +143,8 @@ machine can see a command line. Without a callback endpoint it gets no callbacks
 	}},
 }
 
-// put changes what exists, or creates it. It refuses a new sender without a token before the relay does: only the command knows how it
-// takes one.
+// put changes an existing object, or creates it. It rejects a new sender without a token before the relay does, because only the command can
+// explain how to give one.
 func put(c *remote.Call) error {
 	body, err := c.Body()
 	if err != nil {
@@ -158,7 +158,7 @@ func put(c *remote.Call) error {
 			return cli.Usage(fmt.Errorf(`sender %q is new and needs a token of its own, which its requests carry: give {"token": "…"} in --file`,
 				c.Names["SENDER"]))
 		}
-		delete(body, "enable") // a new receiver is
+		delete(body, "enable") // a new receiver is enabled
 	}
 	c.Method = http.MethodPut
 	return c.RequestWith(body)
@@ -173,7 +173,7 @@ func filter(flags *pflag.FlagSet) {
 	cli.Past(flags, new(time.Time), "until", "only messages that failed before")
 }
 
-// operation is the verb that has the relay do something with failed messages.
+// operation returns a verb that starts an operation of the relay on failed messages.
 func operation(verb, short string) remote.Verb {
 	return remote.Verb{
 		Use: verb + " [ID...]", Short: short,
@@ -208,10 +208,10 @@ this in the background: an interrupt ends this command but not the operation.`,
 	}
 }
 
-// maxWait is the longest wait for a response that the relay takes.
+// maxWait is the maximum wait for a response that the relay accepts.
 const maxWait = 5 * time.Minute
 
-// waitFlag adds the flag --wait, which [respond] obeys.
+// waitFlag adds the flag --wait for [respond].
 func waitFlag(flags *pflag.FlagSet) {
 	wait := flags.Duration("wait", 0, "wait for the response for a `DURATION`, at most 5m; exit code 4 without one; 0: do not wait")
 	cli.Range(flags, "wait", wait, 0, maxWait)
@@ -232,7 +232,7 @@ takes up to 1,000 messages.`,
 			flags.StringVar(&m.ID, "id", "", "`ID` of the message, unique for its source; required")
 			flags.StringVar(&m.Receiver, "receiver", "", "`NAME` of the receiver; required")
 			for _, required := range []string{"source", "id", "receiver"} {
-				_ = cobra.MarkFlagRequired(flags, required) // it exists
+				_ = cobra.MarkFlagRequired(flags, required) // the flag exists
 			}
 			cli.HeaderFlag(flags, func(name, value string) { m.Headers[name] = value })
 			flags.BoolVar(&text, "text", false, "send the payload as a JSON string, whatever it is")
@@ -255,7 +255,7 @@ takes up to 1,000 messages.`,
 	}
 }
 
-// respond makes a request that is answered with the state of a message, waits for the response as --wait says, and prints that.
+// respond makes a request that returns the state of a message, waits for the response as long as --wait specifies, and prints it.
 func respond(c *remote.Call, method, path string, body any) error {
 	wait, err := c.Cmd.Flags().GetDuration("wait")
 	if err != nil {

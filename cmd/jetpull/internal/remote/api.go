@@ -1,4 +1,4 @@
-// Package remote makes commands of the requests to a running broker or relay.
+// Package remote implements commands that make requests to a running broker or relay.
 package remote
 
 import (
@@ -17,39 +17,39 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
-// The environment variables of the commands that are clients of a broker or a relay.
+// The environment variables of commands that are clients of a broker or a relay.
 const (
 	BrokerURL   = "JETPULL_BROKER_URL"
-	BrokerToken = "JETPULL_BROKER_ADMIN_TOKEN" // as of the broker itself
+	BrokerToken = "JETPULL_BROKER_ADMIN_TOKEN" // the broker itself reads it too
 	RelayURL    = "JETPULL_RELAY_URL"
 	RelayToken  = "JETPULL_RELAY_TOKEN"
 )
 
 const defaultURL = "http://127.0.0.1:8080"
 
-// API is a server whose requests are commands.
+// API describes a server and its client. Commands make its requests.
 type API struct {
-	// System is the name of the command that runs one.
+	// System is the name of the command that runs the server.
 	System string
-	// The environment variables that stand for the flags --url and TokenFlag, and whose token that is.
+	// The environment variables for the flags --url and TokenFlag, and a description of the token's owner.
 	EnvURL, EnvToken, TokenFlag, TokenOf string
 	// The errors of the server's client.
 	Denied, Unavailable, NotFound error
-	// Send makes a request with the server's client. An empty token is none.
+	// Send makes a request with the server's client. If token is empty, it sends none.
 	Send func(ctx context.Context, base, token string, r Request, answer any) (http.Header, error)
-	// More adds flags that say more about the server; nil: there are none.
+	// More adds further flags for the server. It may be nil.
 	More func(*pflag.FlagSet)
 	JSON *bool // set by the flag --json
 
-	// Words are what the words in capitals of usage lines stand for.
+	// Words describes the words in capitals of usage lines.
 	Words map[string]Word
-	// Field is the field or the parameter that a flag sets.
+	// Field returns the field or parameter that a flag sets.
 	Field func(flag string) string
-	// Page reads a page of a list, and the path of the next page; "" after the last.
+	// Page returns the items of a page of a list, and the path of the next page, which is "" after the last page.
 	Page func(c *Call, path string, answer json.RawMessage) (items []json.RawMessage, next string, err error)
-	// Linked replaces links in a list by what they show; nil: there are none.
+	// Linked replaces links in a list by their objects. It is nil if lists have no links.
 	Linked func(c *Call, items []json.RawMessage) ([]json.RawMessage, error)
-	// Operation reads an operation on what Units names. OperationWord stands for one, and two commands show it until its end, and end it.
+	// Operation parses an operation. Units names its items, OperationWord its word, and two commands show its progress and cancel it.
 	Operation                                            func(answer json.RawMessage) (Operation, error)
 	Units, OperationWord, OperationShow, OperationCancel string
 
@@ -62,11 +62,11 @@ type API struct {
 type Request struct {
 	Method, Path string
 	Header       http.Header
-	Body         any           // written as JSON; a []byte as it is
-	Wait         time.Duration // what it may take beyond --timeout
+	Body         any           // encoded as JSON; a []byte is sent as it is
+	Wait         time.Duration // added to --timeout
 }
 
-// register adds the flags that say which server to a command and those below it.
+// register adds the flags that select the server to a command and its subcommands.
 func (a *API) register(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&a.url, "url", "", "`URL` of the "+a.System+"; by default $"+a.EnvURL+", or else "+defaultURL)
@@ -78,7 +78,7 @@ func (a *API) register(cmd *cobra.Command) {
 	}
 }
 
-// request makes a request. The answer is a pointer to a json.RawMessage, or what else Send fills in.
+// request makes a request. answer points to a json.RawMessage, or to another type that Send accepts.
 func (a *API) request(ctx context.Context, r Request, answer any) (http.Header, error) {
 	base := a.base()
 	if err := cli.CheckURL("--url", base); err != nil {
@@ -91,7 +91,7 @@ func (a *API) base() string { return cmp.Or(a.url, os.Getenv(a.EnvURL), defaultU
 
 func (a *API) secret() string { return cmp.Or(a.token, os.Getenv(a.EnvToken)) }
 
-// Ask makes a request, and reads the answer into view unless that is nil.
+// Ask makes a request, and decodes the answer into view unless that is nil.
 func (a *API) Ask(ctx context.Context, r Request, view any) (answer json.RawMessage, header http.Header, err error) {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout+r.Wait)
 	defer cancel()
@@ -105,13 +105,13 @@ func (a *API) Ask(ctx context.Context, r Request, view any) (answer json.RawMess
 	return answer, header, nil
 }
 
-// Get reads what a path shows.
+// Get makes a GET request for a path. It decodes the answer as [API.Ask] does.
 func (a *API) Get(ctx context.Context, path string, view any) (json.RawMessage, error) {
 	answer, _, err := a.Ask(ctx, Request{Method: http.MethodGet, Path: path}, view)
 	return answer, err
 }
 
-// Stream returns the body of the answer to a GET, which may be long.
+// Stream makes a GET request and returns the body, without a timeout, because it may be long.
 func (a *API) Stream(ctx context.Context, path string) (body io.ReadCloser, err error) {
 	_, err = a.request(ctx, Request{Method: http.MethodGet, Path: path}, &body)
 	return body, err

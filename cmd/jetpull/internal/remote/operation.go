@@ -17,22 +17,22 @@ import (
 	"github.com/jetpull/jetpull/internal/watch"
 )
 
-// Operation is what a server does in the background with many things.
+// Operation is work that a server does in the background on many items.
 type Operation struct {
 	ID, Verb, State string
 	Running         bool
 	Matched, Done   int
 }
 
-// Paced adds the flags of a verb that starts an operation. Rate is that of the server.
+// Paced adds the flags of a verb that starts an operation. rate is the server's default.
 func Paced(flags *pflag.FlagSet, rate float64, usage string) {
 	flags.Float64("rate", rate, usage)
 	flags.Bool("dry-run", false, "only print the number of matching items")
 	flags.Bool("detach", false, "start it and do not wait for its end")
 }
 
-// Operate starts an operation and follows it to its end, or counts what it is for. It returns how many that is. The body's
-// further fields are those that the flags of [Paced] set.
+// Operate starts an operation and follows it to its end, or only counts the matching items. It returns their number. It adds the fields for the
+// flags of [Paced] to body.
 func (c *Call) Operate(path string, body map[string]any) (matched int, err error) {
 	dry := c.Is("dry-run")
 	rate, err := c.Cmd.Flags().GetFloat64("rate")
@@ -66,7 +66,7 @@ func (c *Call) Operate(path string, body map[string]any) (matched int, err error
 	return matched, err
 }
 
-// OperationStatus shows an operation, with --follow until its end.
+// OperationStatus shows an operation. With --follow, it shows the progress until the end.
 func (c *Call) OperationStatus() error {
 	_, err := c.follow(nil, c.Is("follow"))
 	return err
@@ -75,11 +75,11 @@ func (c *Call) OperationStatus() error {
 // Follow adds the flag of [Call.OperationStatus].
 func Follow(flags *pflag.FlagSet) { flags.Bool("follow", false, "show the progress until it ends") }
 
-// lookEvery is the time between two looks at an operation.
+// lookEvery is the interval at which the state of an operation is read.
 const lookEvery = 200 * time.Millisecond
 
-// follow prints an operation, at its end if it is to wait for that, and returns how many things it is for. The answer is what is known of it.
-// A server that restarts continues an operation, and so does follow.
+// follow prints an operation, and returns the number of its items. If wait is true, it first waits for the end. answer is the operation's state,
+// or empty. A server that restarts continues the operation, so follow continues too.
 func (c *Call) follow(answer json.RawMessage, wait bool) (matched int, err error) {
 	ctx, path := c.Cmd.Context(), c.To(c.Words[c.OperationWord].Item)
 	if len(answer) == 0 {

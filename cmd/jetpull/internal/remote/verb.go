@@ -24,11 +24,11 @@ import (
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
-// Word is what a word in capitals of a usage line stands for. Its paths have such words too.
+// Word describes the objects for which a word in capitals of a usage line stands. Its path contains such words too.
 type Word struct {
 	Kind string // "scheduled message"
 	Item string // the path of one
-	Ls   string // the command that lists all
+	Ls   string // the command that lists them
 }
 
 // Noun is a command with verbs.
@@ -37,28 +37,28 @@ type Noun struct {
 	Verbs       []Verb
 }
 
-// Verb is one command. Without Run it makes a request and prints the answer.
+// Verb is one command. If Run is nil, it makes a request and prints the answer.
 type Verb struct {
 	Use, Short, Long, Example string
 	Method                    string               // GET if empty
-	Path                      string               // that of the last word of Use if empty
-	Columns                   []string             // the fields that a list shows; nil: the answer is no list
-	Flags                     func(*pflag.FlagSet) // parameters of the request
-	Fields                    func(*pflag.FlagSet) // fields of its body
+	Path                      string               // if empty, the path of the last word of Use
+	Columns                   []string             // the fields that a list shows; nil: the answer is not a list
+	Flags                     func(*pflag.FlagSet) // adds flags for parameters of the request
+	Fields                    func(*pflag.FlagSet) // adds flags for fields of its body
 	Aliases                   []string
 	Run                       func(*Call) error
-	// Replaced says whether secrets stay that a replace does not give. A verb that is called put, which keeps what is not given, has
-	// such a twin.
+	// Replaced is the help text about secrets that a replace does not give. Each verb put, which keeps fields that are not given, has a
+	// twin replace, which does not.
 	Replaced string
-	Replace  bool // it is the twin
+	Replace  bool // this verb is the twin
 }
 
-// Call is a verb that runs.
+// Call is a running verb.
 type Call struct {
 	*API
 	Verb
 	Cmd   *cobra.Command
-	Names map[string]string // of what is meant, by words
+	Names map[string]string // the names of objects, by word
 	Args  []string
 }
 
@@ -80,7 +80,7 @@ func (a *API) Commands(nouns []Noun) (cmds []*cobra.Command) {
 	return cmds
 }
 
-// Command returns a verb as a command of its own.
+// Command returns a verb as a separate command.
 func (a *API) Command(v Verb) *cobra.Command {
 	cmd := a.verb(v)
 	a.register(cmd)
@@ -93,7 +93,7 @@ func (a *API) verb(v Verb) *cobra.Command {
 	v.Path = cmp.Or(v.Path, a.Words[v.Word()].Item)
 	if v.Flags != nil {
 		v.Flags(cmd.Flags())
-		cmd.Flags().VisitAll(func(f *pflag.Flag) { // an empty filter, as of a shell's unset variable, would choose everything
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { // an empty filter, as from an unset shell variable, would select everything
 			if f.Value.Type() == "string" {
 				cli.NotEmpty(cmd.Flags(), f.Name, "a value")
 			}
@@ -123,10 +123,10 @@ func (a *API) verb(v Verb) *cobra.Command {
 	return cmd
 }
 
-// Word is the last one of the usage line, which names what the verb is about.
+// Word returns the last word of the usage line, which stands for the verb's object.
 func (v Verb) Word() string { return v.Use[strings.LastIndexByte(v.Use, ' ')+1:] }
 
-// To fills in the words of a path.
+// To replaces the words of a path by names.
 func (c *Call) To(path string) string {
 	parts := strings.Split(path, "/")
 	for i, part := range parts {
@@ -137,7 +137,7 @@ func (c *Call) To(path string) string {
 	return strings.Join(parts, "/")
 }
 
-// own are the flags that a command obeys itself. No request has them.
+// own are the flags that the command itself uses. Requests do not have them.
 var own = []string{"all", "detach", "dry-run", "file", "follow", "force", "help", "limit", "rate", "wait"}
 
 // visit calls f for each flag that sets a field or a parameter of the request.
@@ -149,13 +149,13 @@ func (c *Call) visit(f func(field string, flag *pflag.Flag)) {
 	})
 }
 
-// Is reports whether a flag that is a switch was given. It is false for a verb without the flag.
+// Is reports whether a boolean flag is true. It returns false for a verb without the flag.
 func (c *Call) Is(flag string) bool {
 	on, _ := c.Cmd.Flags().GetBool(flag)
 	return on
 }
 
-// Given are the fields or parameters whose flags were given.
+// Given returns the fields or parameters whose flags were given.
 func (c *Call) Given() map[string]any {
 	given := map[string]any{}
 	c.visit(func(field string, flag *pflag.Flag) {
@@ -167,7 +167,7 @@ func (c *Call) Given() map[string]any {
 			given[field] = list.GetSlice()
 		case notPairs == nil:
 			given[field] = pairs
-		case flag.Value.Type() != "string" && json.Valid([]byte(text)): // numbers and booleans are written as JSON writes them
+		case flag.Value.Type() != "string" && json.Valid([]byte(text)): // numbers and booleans
 			given[field] = json.RawMessage(text)
 		default:
 			given[field] = text
@@ -176,7 +176,7 @@ func (c *Call) Given() map[string]any {
 	return given
 }
 
-// pathWithFlags is the path of the request, with flags as parameters. A pair NAME=VALUE is NAME:VALUE there, as in a header.
+// pathWithFlags returns the path of the request, with flags as parameters. A pair NAME=VALUE becomes NAME:VALUE, as in a header.
 func (c *Call) pathWithFlags() string {
 	if c.Flags == nil {
 		return c.To(c.Path)
@@ -197,7 +197,7 @@ func (c *Call) pathWithFlags() string {
 	return strings.TrimSuffix(c.To(c.Path)+"?"+q.Encode(), "?")
 }
 
-// Body are the fields that the file of --file and flags give. The flags go first.
+// Body returns the fields from the file of --file and from flags. Flags take precedence.
 func (c *Call) Body() (fields map[string]any, err error) {
 	fields = map[string]any{}
 	if file, _ := c.Cmd.Flags().GetString("file"); file != "" {
@@ -222,13 +222,13 @@ func (c *Call) Body() (fields map[string]any, err error) {
 	return fields, nil
 }
 
-// KnownFields are those that have a flag.
+// KnownFields returns the fields that have a flag.
 func (c *Call) KnownFields() (names []string) {
 	c.visit(func(field string, _ *pflag.Flag) { names = append(names, field) })
 	return names
 }
 
-// Request makes the request, with the fields that were given as its body, and prints the answer if there is one.
+// Request makes the request, with the given fields as its body, and prints the answer if there is one.
 func (c *Call) Request() error {
 	if c.Fields == nil {
 		return c.RequestWith(nil)
@@ -240,7 +240,7 @@ func (c *Call) Request() error {
 	return c.RequestWith(body)
 }
 
-// RequestWith is Request with another body; nil sends none.
+// RequestWith is like Request, but with the given body. nil sends none.
 func (c *Call) RequestWith(body any) error {
 	r := Request{Method: cmp.Or(c.Method, http.MethodGet), Path: c.pathWithFlags(), Body: body}
 	answer, _, err := c.Ask(c.Cmd.Context(), r, nil)
@@ -250,7 +250,7 @@ func (c *Call) RequestWith(body any) error {
 	return cli.Show(c.Cmd.OutOrStdout(), *c.JSON, answer)
 }
 
-// Items reads a list up to a limit; 0 is all.
+// Items reads a list up to a limit. 0 means no limit.
 func (c *Call) Items(ctx context.Context, path string, limit int) (items []json.RawMessage, err error) {
 	for path != "" && (limit == 0 || len(items) < limit) {
 		answer, err := c.Get(ctx, path, nil)
@@ -269,7 +269,7 @@ func (c *Call) Items(ctx context.Context, path string, limit int) (items []json.
 	return items, nil
 }
 
-// List prints a list.
+// List prints the list at the verb's path, up to --limit.
 func (c *Call) List() error {
 	limit, err := c.Cmd.Flags().GetInt("limit")
 	if err != nil {
@@ -290,7 +290,7 @@ func (c *Call) List() error {
 	return cli.List(c.Cmd, *c.JSON, c.Columns, cli.All(items))
 }
 
-// Exists returns an error if what is named, in the usage line or by a flag, does not exist: there is nothing of it then.
+// Exists returns an error if an object that the arguments or a flag name does not exist. A list of its items would only be empty.
 func (c *Call) Exists() error {
 	order, _, _ := cli.Words(c.Use)
 	for word := range c.Words {
@@ -314,7 +314,7 @@ func (c *Call) Exists() error {
 	return nil
 }
 
-// line is a command line, with names in place of words.
+// line returns a command line with names in place of words.
 func (c *Call) line(usage string) string {
 	line := "jetpull " + c.System
 	for part := range strings.FieldsSeq(usage) {
@@ -326,7 +326,7 @@ func (c *Call) line(usage string) string {
 	return line
 }
 
-// explain says more about the error of a verb: what does not exist, or what to do.
+// explain adds to the error of a verb which object does not exist, or what to do.
 func (c *Call) explain(err error) error {
 	if errors.Is(err, c.NotFound) {
 		err = cmp.Or(c.Exists(), err)

@@ -1,4 +1,4 @@
-// Package serve runs a system as a process: its configuration and log, start and stop.
+// Package serve runs a system as a process: it reads the configuration, opens the log, and starts and stops the system.
 package serve
 
 import (
@@ -21,12 +21,12 @@ import (
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
-// ConfigHelp is the part of a system's help on its configuration.
+// ConfigHelp is the part of a system's help about its configuration.
 const ConfigHelp = `The configuration comes from an INI file (--config), then environment
 variables, then flags. --print-config shows a sample file with every key.
 `
 
-// Process is a process of a system that can be started. The options are those of the connection to an existing NATS server.
+// Process is a process of a system that can be started. opts are the options for a connection to an existing NATS server.
 type Process struct {
 	LogFile, LogLevel string
 	Start             func(ctx context.Context, log *slog.Logger, opts []nats.Option) (Node, error)
@@ -35,13 +35,13 @@ type Process struct {
 // Node is a running process of a system.
 type Node interface {
 	URL() string
-	// Wait returns when ctx ends, with nil, or when the node has failed.
+	// Wait returns nil when ctx ends, or an error when the node fails.
 	Wait(ctx context.Context) error
 	Stop(ctx context.Context) error
 }
 
-// Command makes cmd run what load returns until its context ends, with a flag for each setting of a system with the configuration C. The
-// sample is a configuration file.
+// Command makes cmd run the process that load returns until its context ends. cmd gets a flag for each setting of a system with the configuration
+// C. sample is a configuration file.
 func Command[C any](cmd *cobra.Command, settings []service.Setting[C], sample string,
 	load func(*cobra.Command, service.Sources) (Process, error),
 ) *cobra.Command {
@@ -83,8 +83,8 @@ func Command[C any](cmd *cobra.Command, settings []service.Setting[C], sample st
 	return cmd
 }
 
-// fromContext lets a context of the nats command say which server to use, if one is named: its address and its domain as if they were given as
-// flags, the rest as options.
+// fromContext reads the context of the nats command that --context names, if any. It adds the server's URL and domain to given, as if they were
+// flags, and returns the rest as options.
 func fromContext(ctx context.Context, flags *pflag.FlagSet, name string, given map[string]string) ([]nats.Option, error) {
 	if !flags.Changed("context") {
 		return nil, nil
@@ -104,7 +104,7 @@ func fromContext(ctx context.Context, flags *pflag.FlagSet, name string, given m
 	return c.Options()
 }
 
-// stopTime bounds the shutdown: requests in progress may take as long as their timeout, which is 30 s unless set.
+// stopTime limits the shutdown. Requests in progress may take as long as their timeout, which is 30 s by default.
 const stopTime = 45 * time.Second
 
 func (p Process) run(cmd *cobra.Command, log *slog.Logger, opts []nats.Option) error {
@@ -123,7 +123,7 @@ func (p Process) run(cmd *cobra.Command, log *slog.Logger, opts []nats.Option) e
 	return errors.Join(failed, n.Stop(stopping))
 }
 
-// HTTP serves over HTTP until the context of cmd ends, and prints the address with a path. Requests in progress may go on for drain after that.
+// HTTP serves over HTTP until the context of cmd ends, and prints the URL with a path. After that, requests in progress may continue for drain.
 func HTTP(cmd *cobra.Command, path string, drain time.Duration, cfg httpserve.Config) error {
 	ctx := cmd.Context()
 	srv, err := httpserve.Listen(ctx, cfg)

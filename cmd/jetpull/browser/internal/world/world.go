@@ -1,5 +1,5 @@
-// Package world runs a stream with workers, a broker, a relay and a feed in this process, with work of which some fails. The demo of the
-// console and the pictures in the documentation show it.
+// Package world runs a stream with workers, a broker, a relay and a feed in this process. Some of their work fails. The demo of the
+// console and the screenshots in the documentation show it.
 package world
 
 import (
@@ -32,7 +32,7 @@ import (
 
 // World is a running world.
 type World struct {
-	// Console has its sources.
+	// Console is the configuration of a console with all sources of the world.
 	Console console.Config
 
 	log     *slog.Logger
@@ -42,7 +42,7 @@ type World struct {
 	closers service.Closers
 }
 
-// Start starts a world that keeps everything in dir. The caller stops it.
+// Start starts a world that stores its data in dir. The caller must stop it.
 func Start(ctx context.Context, dir string, log *slog.Logger) (*World, error) {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	w := &World{log: log, stop: stop, Console: console.Config{Loopback: true, Log: log}}
@@ -62,13 +62,13 @@ func (w *World) Stop() {
 	w.closers.Close()
 }
 
-// every calls do at intervals with a number that counts up, until ctx ends.
+// every calls do at intervals until ctx ends. n counts the calls, from 0.
 func (w *World) every(ctx context.Context, pause time.Duration, do func(n int)) {
 	n := 0
 	w.running.Go(func() { watch.Every(ctx, pause, func() { do(n); n++ }) })
 }
 
-// warn logs an error of work that goes on.
+// warn logs an error after which the work continues.
 func (w *World) warn(ctx context.Context, what string, err error) {
 	if err != nil && ctx.Err() == nil {
 		w.log.Warn("demo: work failed", "what", what, "error", err)
@@ -149,10 +149,10 @@ func (w *World) work(ctx context.Context, consumer string, h jetpull.Handler, op
 	})
 }
 
-// token is that of the administration, and of all that have one.
+// token is used as the admin token and as every other token.
 const token = "demo"
 
-// settings are those of a system in this process.
+// settings returns the settings of a system in this process.
 func settings(dir, system string) map[string]string {
 	return map[string]string{"listen": "127.0.0.1:0", "store-dir": filepath.Join(dir, system), "admin-token": token}
 }
@@ -244,7 +244,7 @@ func (w *World) beginRelay(ctx context.Context, dir string) error {
 	return nil
 }
 
-// receivers serves the receivers of the relay.
+// receivers serves the endpoints to which the broker and the relay deliver.
 func (w *World) receivers(ctx context.Context) (address string, err error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/accounting", func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte(`{"booked":true}`)) })

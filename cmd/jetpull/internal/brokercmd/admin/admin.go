@@ -33,10 +33,10 @@ var words = map[string]remote.Word{
 	"REPLAY":    {Kind: "replay", Item: "/channel/CHANNEL/consumer/CONSUMER/replay/REPLAY", Ls: "replay ls CHANNEL CONSUMER"},
 }
 
-// envSecret is the environment variable of the broker itself that has the secret of signatures.
+// envSecret is the environment variable with the secret for signatures. The broker process reads it too.
 const envSecret = "JETPULL_BROKER_GATEWAY_AUTH_HMAC_SHARED_SECRET"
 
-// API returns the broker that the flags of its commands name.
+// API returns the client of the broker that the flags name.
 func API(asJSON *bool) *remote.API {
 	var secret, ca string
 	return &remote.API{
@@ -61,7 +61,7 @@ func API(asJSON *bool) *remote.API {
 	}
 }
 
-// httpClient returns a client that trusts the authorities of a file and signs with a secret, if there are any.
+// httpClient returns a client that trusts the authorities in the file ca and signs requests with secret. Either may be empty.
 func httpClient(secret, ca string) (*http.Client, error) {
 	h := httpclient.New(nil)
 	if ca != "" {
@@ -81,7 +81,7 @@ func httpClient(secret, ca string) (*http.Client, error) {
 	return h, err
 }
 
-// camel is the field or parameter that a flag such as --event-type sets.
+// camel returns the field or parameter that a flag sets, such as eventType for --event-type.
 func camel(flag string) string {
 	first, rest, ok := strings.Cut(flag, "-")
 	if !ok {
@@ -91,8 +91,8 @@ func camel(flag string) string {
 	return first + strings.ToUpper(rest[:1]) + rest[1:]
 }
 
-// page reads a page of a list, without what does not belong to the channel and consumer that are named. An item that does not say to
-// which it belongs is of a list that has no others.
+// page reads a page of a list. It drops items of other channels and consumers than those that the command names. An item without these IDs
+// is from a list of one channel or consumer.
 func page(c *remote.Call, _ string, answer json.RawMessage) (items []json.RawMessage, next string, err error) {
 	var list struct {
 		Result []json.RawMessage
@@ -101,24 +101,24 @@ func page(c *remote.Call, _ string, answer json.RawMessage) (items []json.RawMes
 	err = json.Unmarshal(answer, &list)
 	items = slices.DeleteFunc(list.Result, func(item json.RawMessage) bool {
 		var of struct{ ChannelID, ConsumerID string }
-		_ = json.Unmarshal(item, &of) // a link has neither
+		_ = json.Unmarshal(item, &of) // a link has no IDs
 		other := func(id, word string) bool { return id != "" && c.Names[word] != "" && id != c.Names[word] }
 		return other(of.ChannelID, "CHANNEL") || other(of.ConsumerID, "CONSUMER")
 	})
 	return items, list.Pages["next"], err
 }
 
-// readAtOnce is how many of a list's links are read at a time.
+// readAtOnce is the number of links of a list that are read concurrently.
 const readAtOnce = 8
 
-// linked replaces the links of a list by the objects that they show, without tokens. An object that was deleted meanwhile is left out.
+// linked replaces the links of a list by their objects, without tokens. It drops objects that were deleted in the meantime.
 func linked(c *remote.Call, items []json.RawMessage) ([]json.RawMessage, error) {
 	var group errgroup.Group
 	group.SetLimit(readAtOnce)
 	for i, item := range items {
 		var link string
 		if json.Unmarshal(item, &link) != nil {
-			continue // it is no link
+			continue // not a link
 		}
 		group.Go(func() error {
 			var fields map[string]json.RawMessage
@@ -139,19 +139,19 @@ func linked(c *remote.Call, items []json.RawMessage) ([]json.RawMessage, error) 
 	return slices.DeleteFunc(items, func(item json.RawMessage) bool { return len(item) == 0 }), err
 }
 
-// explain says what to do about a refusal.
+// explain adds advice to the error of a refused request.
 func explain(err error) error {
 	refused, isRefused := errors.AsType[*client.Error](err)
 	switch {
 	case isRefused && refused.Status == http.StatusPreconditionFailed:
 		return fmt.Errorf("%w: it was changed by another request; read it again and retry", err)
-	case isRefused && refused.Status == http.StatusConflict: // the text speaks of what the command has as a flag
+	case isRefused && refused.Status == http.StatusConflict: // the text names the parameter instead of the command's flag
 		return errors.New(strings.Replace(refused.Text, "?force=true", "--force", 1))
 	}
 	return err
 }
 
-// replay reads a replay or purge, or the number of jobs that one would have.
+// replay reads a replay or purge, or the result of its dry run.
 func replay(answer json.RawMessage) (remote.Operation, error) {
 	var r struct {
 		ID, Kind, State                          string

@@ -22,7 +22,7 @@ import (
 
 var jobsPath = words["CONSUMER"].Item + "/jobs"
 
-// job reads the job of a message.
+// job returns the job of a message, and its ID.
 func job(c *remote.Call, message string) (id string, job json.RawMessage, err error) {
 	path := c.To(jobsPath) + "?message=" + url.QueryEscape(message)
 	jobs, err := c.Items(c.Cmd.Context(), path, 1)
@@ -55,10 +55,10 @@ func attempts(c *remote.Call) error {
 	return c.List()
 }
 
-// TokenVariables are the environment variables with the tokens of a channel, a producer and a consumer.
+// TokenVariables are the environment variables for the tokens of a channel, a producer and a consumer.
 var TokenVariables = []string{"JETPULL_BROKER_CHANNEL_TOKEN", "JETPULL_BROKER_PRODUCER_TOKEN", "JETPULL_BROKER_CONSUMER_TOKEN"}
 
-// tokens are those that the broker wants unless there is an admin token: of the environment, or as far as the broker shows them.
+// tokens returns headers with the tokens that the broker requires without an admin token: from the environment, or as far as the broker shows them.
 func tokens(c *remote.Call) (header http.Header, err error) {
 	header = http.Header{}
 	for _, variable := range TokenVariables {
@@ -72,7 +72,7 @@ func tokens(c *remote.Call) (header http.Header, err error) {
 		}
 		var view struct{ Token string }
 		if _, err := c.Get(c.Cmd.Context(), c.To(words[word].Item), &view); err != nil && (word != "PRODUCER" || !errors.Is(err, client.ErrNotFound)) {
-			return nil, err // a producer can be deleted before its scheduled messages
+			return nil, err // a producer may be deleted before its scheduled messages
 		}
 		header.Set(name, view.Token)
 	}
@@ -133,13 +133,13 @@ func purge(c *remote.Call) error {
 	return nil
 }
 
-// operate starts an operation on jobs of a consumer.
+// operate starts an operation on the jobs of a consumer.
 func operate(c *remote.Call) error {
 	_, err := c.Operate(c.To(c.Path), c.Given())
 	return err
 }
 
-// Broadcast is the verb that stores a message.
+// Broadcast returns the verb that stores a message.
 func Broadcast() remote.Verb {
 	header, names := http.Header{}, []string{}
 	return remote.Verb{
@@ -167,7 +167,7 @@ Otherwise they are read from the broker, which does not show tokens that it stor
 			cli.HeaderFlag(flags, func(name, value string) {
 				header.Set(name, value)
 				if name = http.CanonicalHeaderKey(name); name != "Content-Type" && !strings.HasPrefix(name, "X-Broker-") {
-					names = append(names, name) // one to keep; the others are the broker's own
+					names = append(names, name) // a header to keep; the others are the broker's own
 				}
 			})
 		},
@@ -177,7 +177,7 @@ Otherwise they are read from the broker, which does not show tokens that it stor
 				return err
 			}
 			given, err := tokens(c)
-			if err != nil && !errors.Is(err, client.ErrDenied) { // an access token to publish shows no tokens, and needs none
+			if err != nil && !errors.Is(err, client.ErrDenied) { // an access token for publishing may not read tokens, and needs none
 				return err
 			}
 			for name, values := range given {
@@ -195,7 +195,7 @@ Otherwise they are read from the broker, which does not show tokens that it stor
 	}
 }
 
-// Claim is the verb that claims jobs of a pull consumer.
+// Claim returns the verb that claims jobs of a pull consumer.
 func Claim() remote.Verb {
 	var count int
 	var wait time.Duration

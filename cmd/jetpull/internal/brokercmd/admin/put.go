@@ -23,8 +23,8 @@ stays as it is. Give secrets in --file (%s):
 other users of the machine can see a command line. If you create it without a
 token, the broker generates one and the answer shows it.`
 
-// put is the verb that configures what the last word of use names. Secret fields have no flag. The broker keeps what is not given, unless the
-// verb replaces it.
+// put returns the verb that configures the object that the last word of use names. Secret fields have no flag. The broker keeps fields that
+// are not given, unless the verb replaces the object.
 func put(use, one string, secret []string, flags func(*pflag.FlagSet)) remote.Verb {
 	return remote.Verb{
 		Use: use, Short: "Create or change " + one, Long: fmt.Sprintf(putLong, one, strings.Join(secret, ", ")),
@@ -59,7 +59,7 @@ func put(use, one string, secret []string, flags func(*pflag.FlagSet)) remote.Ve
 	}
 }
 
-// text is a value as a form has it: a list has commas, and an object is JSON.
+// text formats a value for a form: a list with commas, and an object as JSON.
 func text(value any) string {
 	switch value := value.(type) {
 	case nil:
@@ -75,11 +75,11 @@ func text(value any) string {
 		}
 		return strings.Join(parts, ",")
 	}
-	data, _ := json.Marshal(value) // it was read as JSON
+	data, _ := json.Marshal(value) // cannot fail: it was decoded from JSON
 	return string(data)
 }
 
-// rm is the verb that deletes what the last word of use names.
+// rm returns the verb that deletes the object that the last word of use names.
 func rm(use, short string, check func(*remote.Call) error, flags func(*pflag.FlagSet)) remote.Verb {
 	return remote.Verb{Use: use, Short: short, Flags: flags, Run: func(c *remote.Call) error {
 		if check != nil {
@@ -96,8 +96,8 @@ func rm(use, short string, check func(*remote.Call) error, flags func(*pflag.Fla
 	}}
 }
 
-// deleteAll deletes a channel with its consumers. The broker deletes some hundreds a second, so it has as long as it takes. A bar shows how
-// many are gone.
+// deleteAll deletes a channel with its consumers. The broker deletes some hundreds of consumers per second, so there is no timeout. A bar
+// shows how many are deleted.
 func deleteAll(c *remote.Call, r remote.Request) error {
 	r.Path, r.Wait = r.Path+"?force=true", service.Century
 	consumers, err := c.Items(c.Cmd.Context(), "/consumers", 0)
@@ -121,22 +121,22 @@ func deleteAll(c *remote.Call, r remote.Request) error {
 	}
 }
 
-// lookEvery is the time between two looks at a deletion: each reads the states of all consumers.
+// lookEvery is the interval at which a deletion is checked. Each check reads the states of all consumers.
 const lookEvery = time.Second
 
-// force is the flag of what deletes more than it names.
+// force adds the flag --force to verbs that would delete more than the named object.
 func force(flags *pflag.FlagSet) {
 	flags.Bool("force", false, "delete it together with the messages and jobs that wait in it")
 }
 
-// unused refuses to delete a consumer with jobs to do, unless that is forced.
+// unused returns an error if a consumer has unfinished jobs and --force is not given.
 func unused(c *remote.Call) error {
 	if c.Is("force") {
 		return nil
 	}
 	states, err := c.Items(c.Cmd.Context(), "/consumers", 1)
 	if err != nil || len(states) == 0 {
-		return err // the request that deletes it says that it does not exist
+		return err // if it does not exist, the request to delete it reports that
 	}
 	var waiting struct{ Queued, Inflight int }
 	if err := json.Unmarshal(states[0], &waiting); err != nil {

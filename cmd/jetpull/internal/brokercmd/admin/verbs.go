@@ -10,7 +10,7 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
 )
 
-// Nouns are the commands of jetpull broker that administer one.
+// Nouns are the subcommands of jetpull broker that administer a broker.
 var Nouns = []remote.Noun{
 	{Name: "channels", Short: "Show, configure and delete channels", Verbs: []remote.Verb{
 		{Use: "ls", Short: "List channels, newest first", Path: "/channels", Columns: []string{"ID", "Name", "ChangedAt"}},
@@ -138,7 +138,7 @@ func metadata(flags *pflag.FlagSet, those string) {
 	flags.StringToString("metadata", nil, those+" with the metadata header `NAME=VALUE`; may be given several times")
 }
 
-// show is the verb that shows what the last word names.
+// show returns the verb that shows the object that the last word names.
 func show(names, what string) remote.Verb {
 	return remote.Verb{Use: "show " + names, Short: "Show " + what, Aliases: []string{"get"}}
 }

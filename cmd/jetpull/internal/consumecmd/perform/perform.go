@@ -1,4 +1,4 @@
-// Package perform runs a program for each message.
+// Package perform runs a program for each message, or programs that each handle many messages.
 package perform
 
 import (
@@ -28,10 +28,10 @@ import (
 // Command runs a program for each message.
 type Command struct {
 	Argv           []string
-	Stdout, Stderr *pulling.Printer // what the programs write, by whole lines
+	Stdout, Stderr *pulling.Printer // get the programs' output in whole lines
 }
 
-// Handle runs the program for m. Its exit code becomes the result for the library.
+// Handle runs the program for m. The program's exit code determines the handler's result.
 func (c *Command) Handle(ctx context.Context, m *jetpull.Msg) error {
 	env, err := messageEnv(m)
 	if err != nil {
@@ -55,7 +55,7 @@ func (c *Command) Handle(ctx context.Context, m *jetpull.Msg) error {
 	return err
 }
 
-// messageEnv is what a command finds in its environment.
+// messageEnv returns the environment variables that describe a message.
 func messageEnv(m jetstream.Msg) ([]string, error) {
 	meta, err := m.Metadata()
 	if err != nil {
@@ -83,24 +83,23 @@ func messageEnv(m jetstream.Msg) ([]string, error) {
 	for _, name := range slices.Sorted(maps.Keys(m.Headers())) {
 		env = append(env, "JETPULL_HEADER_"+notInName.ReplaceAllString(strings.ToUpper(name), "_")+"="+m.Headers()[name][0])
 	}
-	// No environment can hold a zero byte, and exec would refuse all of it.
+	// An environment variable cannot contain a zero byte: exec would return an error.
 	return slices.DeleteFunc(env, func(v string) bool { return strings.Contains(v, "\x00") }), nil
 }
 
-// notInName is what a shell cannot use in the name of a variable.
+// notInName matches characters that a shell does not allow in the name of a variable.
 var notInName = regexp.MustCompile(`[^A-Z0-9]`)
 
-// maxLine bounds what is kept of a line that does not end.
+// maxLine limits how much of an unfinished line is buffered, in bytes.
 const maxLine = 64 << 10
 
-// lines passes on what one command writes in whole lines, so that those of
-// several commands do not mix.
+// lines passes on a command's output in whole lines, so that lines of several commands do not mix.
 type lines struct {
 	to   *pulling.Printer
 	part []byte
 }
 
-// Write keeps what comes after the last line end.
+// Write buffers the text after the last line end.
 func (l *lines) Write(b []byte) (int, error) {
 	l.part = append(l.part, b...)
 	end := bytes.LastIndexByte(l.part, '\n') + 1
@@ -117,7 +116,7 @@ func (l *lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// flush writes what is left, and ends the line.
+// flush writes the buffered text and a line end.
 func (l *lines) flush() error {
 	if len(l.part) == 0 {
 		return nil
@@ -128,29 +127,29 @@ func (l *lines) flush() error {
 	return err
 }
 
-// Result is what came of one attempt to handle a message, as --json prints it.
+// Result is the result of an attempt to handle a message, as --json prints it.
 type Result struct {
 	StreamSeq uint64   `json:"stream_seq"`
 	Subject   string   `json:"subject"`
 	Delivered uint64   `json:"delivered"`
 	Outcome   string   `json:"outcome"`         // acknowledged, failed, or a [jetpull.EventOutcome]
-	Delay     *float64 `json:"delay,omitempty"` // in seconds, of a message that is retried
+	Delay     *float64 `json:"delay,omitempty"` // before a retry, in seconds
 	Exit      *int     `json:"exit,omitempty"`  // the exit code of the command
 	Seconds   float64  `json:"seconds"`
 	Error     string   `json:"error,omitempty"`
 }
 
-// Results writes a line of JSON for each attempt. Of one that has failed, only the library knows the outcome: it depends on the attempts before
+// Results writes a line of JSON for each attempt. Only the library knows the outcome of a failed attempt, because it depends on earlier attempts
 // and on the options.
 type Results struct {
 	Out     *pulling.Printer
-	Exits   bool // an attempt is a process, and ends with an exit code
+	Exits   bool // each attempt is a process with an exit code
 	AckNone bool
 
-	open sync.Map // a Result for each *jetpull.Msg that failed, until its outcome is known
+	open sync.Map // the Result of each failed *jetpull.Msg, until its outcome is known
 }
 
-// Of is a handler whose results are written.
+// Of returns a handler that calls handle and writes the result.
 func (r *Results) Of(handle jetpull.Handler) jetpull.Handler {
 	return func(ctx context.Context, m *jetpull.Msg) error {
 		begin := time.Now()
@@ -168,9 +167,9 @@ func (r *Results) Of(handle jetpull.Handler) jetpull.Handler {
 			result.Outcome = "acknowledged"
 			return cli.WriteJSON(r.Out, result)
 		}
-		result.Outcome, result.Error = string(jetpull.HandedBack), cli.Plain(err) // unless the library reports an event: the run is over
+		result.Outcome, result.Error = string(jetpull.HandedBack), cli.Plain(err) // without an event of the library, the run has ended
 		if r.AckNone {
-			result.Outcome = "failed" // it is not delivered again
+			result.Outcome = "failed" // it is not redelivered
 			return errors.Join(cli.WriteJSON(r.Out, result), err)
 		}
 		r.open.Store(m, result)
@@ -178,11 +177,11 @@ func (r *Results) Of(handle jetpull.Handler) jetpull.Handler {
 	}
 }
 
-// Event writes the result of an attempt that has failed. An output that takes no more ends the run with the next message.
+// Event writes the result of a failed attempt. If the write fails, the next message ends the run.
 func (r *Results) Event(e jetpull.Event) {
 	failed, ok := r.open.LoadAndDelete(e.Msg)
 	result, _ := failed.(Result)
-	if !ok { // it was given up before its handler began
+	if !ok { // the message was given up before its handler began
 		result = Result{StreamSeq: e.Msg.Sequence(), Subject: e.Msg.Subject(), Delivered: e.Msg.Delivered(), Error: cli.Plain(e.Err)}
 	}
 	if result.Outcome = string(e.Outcome); e.Outcome == jetpull.Retried {
@@ -191,7 +190,7 @@ func (r *Results) Event(e jetpull.Event) {
 	_ = cli.WriteJSON(r.Out, result)
 }
 
-// Rest writes the results of attempts that the end of the run has cut off, whose messages were handed back.
+// Rest writes the results of attempts that the end of the run interrupted. Their messages were handed back.
 func (r *Results) Rest() error {
 	for _, result := range r.open.Range {
 		if err := cli.WriteJSON(r.Out, result); err != nil {

@@ -15,16 +15,16 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
-// given is a message as a worker reads it, on a line. docs/command.md describes it.
+// given is a message as a worker reads it, on one line. docs/command.md describes it.
 type given struct {
-	ID      uint64      `json:"id"` // the sequence in the stream
+	ID      uint64      `json:"id"` // the stream sequence
 	Subject string      `json:"subject"`
 	Headers nats.Header `json:"headers,omitempty"`
 	cli.Payload
 	Attempt uint64 `json:"attempt"`
 }
 
-// answer is what a worker writes, on a line.
+// answer is a line that a worker writes.
 type answer struct {
 	ID      uint64   `json:"id"`
 	Outcome string   `json:"outcome"`
@@ -32,7 +32,7 @@ type answer struct {
 	Reason  string   `json:"reason"`
 }
 
-// parseAnswer reads a line. An unknown field is an error: it could be a mistyped delay.
+// parseAnswer parses a line. An unknown field is an error, because it could be a mistyped delay.
 func parseAnswer(line []byte) (a answer, err error) {
 	in := json.NewDecoder(bytes.NewReader(line))
 	in.DisallowUnknownFields()
@@ -54,7 +54,7 @@ func parseAnswer(line []byte) (a answer, err error) {
 	return a, nil
 }
 
-// result is an answer, which is not progress, as the result of a handler.
+// result returns the handler's result for an answer other than progress.
 func (a *answer) result() error {
 	reason := cmp.Or(a.Reason, "the worker answered "+a.Outcome)
 	switch {

@@ -24,45 +24,45 @@ import (
 	"github.com/jetpull/jetpull/internal/worker"
 )
 
-// The pause before a program that ended is started again: it doubles until the program answers.
+// The pause before a program that ended is restarted. It doubles from leastPause to mostPause, until the program answers.
 const leastPause, mostPause = 100 * time.Millisecond, 10 * time.Second
 
 var (
 	// errKilled is the error of messages whose program was killed at the end of the run.
 	errKilled = errors.New("the worker was killed at the end of the run")
 	errClosed = errors.New("it closed its standard output, and did not end")
-	// errDied is the error of a message whose program ended while it had this message alone.
+	// errDied is the error of a message whose program ended while it had only this message.
 	errDied = errors.New("the worker ended while it had the message")
 )
 
-// Worker has messages handled by programs that go on running.
+// Worker handles messages with long-running programs.
 type Worker struct {
 	Argv     []string
-	InFlight int           // messages that a program has at a time at most
+	InFlight int           // the maximum number of messages that a program has at a time
 	Drain    time.Duration // how long the programs may continue after the end of their input
 	Stderr   *pulling.Printer
 	Log      *slog.Logger
-	Crashes  *crash.Counter // of programs that ended while they had one message; nil: there is no limit
+	Crashes  *crash.Counter // counts programs that ended while they had one message; nil: no limit
 
 	programs sync.WaitGroup
 	alive    context.Context // ends when the programs are killed
-	open     context.Context // ends when no message follows
+	open     context.Context // ends when no more messages follow
 	cancel   context.CancelFunc
 	shut     context.CancelFunc
 
 	mu      sync.Mutex
 	changed sync.Cond // signalled when a talk may have something to do
-	queue   []*call   // messages that no program has; those that may have ended one are first
+	queue   []*call   // messages that no program has; those that may have crashed one come first
 }
 
-// call is a message that a handler waits for.
+// call is a message whose handler waits for a result.
 type call struct {
 	msg  *jetpull.Msg
 	done chan error // the result
 
-	// Under the worker's lock.
-	by        *talk // has it; nil: none does
-	alone     bool  // a program had it when it ended, with others: the next one has it alone
+	// Guarded by the worker's lock.
+	by        *talk // the program that has the message, or nil
+	alone     bool  // a program ended while it had this and other messages, so the next program gets it alone
 	cancelled error // why its handler was cancelled
 }
 
@@ -76,7 +76,7 @@ func (w *Worker) Start(n int) {
 	}
 }
 
-// Close ends the input of the programs, and waits for their end. Those that run after the drain are killed.
+// Close closes the input of the programs, and waits for their end. It kills programs that still run after Drain.
 func (w *Worker) Close() {
 	if w.alive == nil {
 		return // the run has not begun
@@ -90,7 +90,7 @@ func (w *Worker) Close() {
 	w.cancel()
 }
 
-// kill ends the programs, and all messages that wait.
+// kill kills the programs, and fails all messages in the queue.
 func (w *Worker) kill() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,7 +101,7 @@ func (w *Worker) kill() {
 	w.queue = nil
 }
 
-// Handle has a program handle m. If its context ends with the run, after the drain, all programs are killed, because messages go back.
+// Handle lets a program handle m. If ctx ends at the end of the run, after the drain, Handle kills all programs, because messages are handed back.
 func (w *Worker) Handle(ctx context.Context, m *jetpull.Msg) error {
 	c := &call{msg: m, done: make(chan error, 1)}
 	w.mu.Lock()
@@ -124,7 +124,7 @@ func (w *Worker) Handle(ctx context.Context, m *jetpull.Msg) error {
 	}
 }
 
-// drop ends the program that has a message whose handler was cancelled. If none has it, none gets it.
+// drop kills the program that has a message whose handler was cancelled. If no program has the message yet, it leaves the queue.
 func (w *Worker) drop(c *call, cause error) error {
 	w.mu.Lock()
 	c.cancelled = cause
@@ -139,10 +139,10 @@ func (w *Worker) drop(c *call, cause error) error {
 	case t != nil:
 		t.fail(cause)
 	}
-	return <-c.done // it may have been answered meanwhile
+	return <-c.done // it may have been answered in the meantime
 }
 
-// counted is the error of a handler, after a program that has died of the message was counted.
+// counted returns the error of a handler. If a program died while it had only this message, counted counts that first.
 func (w *Worker) counted(ctx context.Context, m *jetpull.Msg, err error) error {
 	if w.Crashes == nil || !errors.Is(err, errDied) {
 		return err
@@ -155,7 +155,7 @@ func (w *Worker) counted(ctx context.Context, m *jetpull.Msg, err error) error {
 	return w.Crashes.Died(ctx, crash.Message{Stream: meta.Stream, Consumer: meta.Consumer, ID: id}, err)
 }
 
-// keep has one program run, and starts it again when it ends, until the run is over.
+// keep runs a program, and restarts it when it ends, until the run is over.
 func (w *Worker) keep() {
 	for pause := leastPause; w.open.Err() == nil; pause = min(2*pause, mostPause) {
 		t := &talk{w: w, had: map[uint64]*call{}}
@@ -174,21 +174,21 @@ func (w *Worker) keep() {
 	}
 }
 
-// why is the error of a program that ended too early.
+// why returns the error of a program that ended too early.
 func why(err error) error { return cmp.Or(err, errors.New("exit status 0")) }
 
-// talk is one process of a program. Package exec owns the two goroutines that talk with it: one calls Read for its standard input, the
-// other ReadFrom with its standard output. The first ends when the second does, or when the run is over.
+// talk is one process of a program. Package exec owns the two goroutines that communicate with it. One calls Read for the standard input, and
+// the other ReadFrom with the standard output. The first ends when the second ends, or when the run is over.
 type talk struct {
 	w    *Worker
 	kill context.CancelFunc
 
-	// Of the goroutine of the standard input.
-	text bytes.Buffer // lines that were not read yet
+	// Used only by the goroutine of the standard input.
+	text bytes.Buffer // lines that are not read yet
 
-	// Under the worker's lock.
-	alone    bool             // it has a message alone
-	had      map[uint64]*call // messages that it has, by ID
+	// Guarded by the worker's lock.
+	alone    bool             // it has a message that it must have alone
+	had      map[uint64]*call // its messages, by ID
 	answered bool
 	problem  error // why the program was killed
 	over     bool  // its standard output has ended
@@ -209,8 +209,8 @@ func (t *talk) run() error {
 	return cmp.Or(t.problem, err)
 }
 
-// end decides about the messages that a program had when it ended with err. One that it had alone has failed: it may be the cause. Of several, any
-// may be, and each is given to a program that has no other. It returns how many these are.
+// end settles the messages that a program had when it ended with err. A single message fails, because it may be the cause. If there were several,
+// any of them may be the cause, so each is given alone to a program. end returns the number of these.
 func (t *talk) end(err error) (again int) {
 	w := t.w
 	w.mu.Lock()
@@ -230,20 +230,20 @@ func (t *talk) end(err error) (again int) {
 			several = append(several, c)
 		}
 	}
-	t.had, t.over = nil, true // a process that it has left may hold its pipes open
+	t.had, t.over = nil, true // its background processes may keep its pipes open
 	slices.SortFunc(several, func(a, b *call) int { return cmp.Compare(a.msg.Sequence(), b.msg.Sequence()) })
 	w.queue = append(several, w.queue...)
 	w.changed.Broadcast()
 	return len(several)
 }
 
-// next takes a message for the program, nil if it may have none now.
+// next takes a message for the program from the queue. It returns nil if the program may not get one now.
 func (t *talk) next() *call {
 	if t.alone && len(t.had) > 0 || len(t.had) >= t.w.InFlight {
 		return nil
 	}
 	i := slices.IndexFunc(t.w.queue, func(c *call) bool {
-		// Of a message that is delivered twice, as after a reset, the answer could not say which.
+		// A message may be delivered twice, as after a reset. A program must not have both, because an answer would not identify one.
 		return (!c.alone || len(t.had) == 0) && t.had[c.msg.Sequence()] == nil
 	})
 	if i < 0 {
@@ -255,7 +255,7 @@ func (t *talk) next() *call {
 	return c
 }
 
-// take returns the messages that the program gets now. It waits for the first, and returns none at the end.
+// take returns the messages that the program gets now. It waits for the first one. At the end, it returns none.
 func (t *talk) take() (calls []*call) {
 	t.w.mu.Lock()
 	defer t.w.mu.Unlock()
@@ -270,7 +270,7 @@ func (t *talk) take() (calls []*call) {
 	return calls
 }
 
-// Read is the program's standard input.
+// Read provides the program's standard input.
 func (t *talk) Read(p []byte) (int, error) {
 	if t.text.Len() == 0 {
 		out := json.NewEncoder(&t.text)
@@ -283,13 +283,13 @@ func (t *talk) Read(p []byte) (int, error) {
 			}
 		}
 	}
-	return t.text.Read(p) // io.EOF if there is nothing
+	return t.text.Read(p) // io.EOF if there are no messages
 }
 
-// Write makes a talk an [io.Writer], of which [io.Copy] calls ReadFrom.
+// Write makes talk an [io.Writer]. It is never called, because [io.Copy] calls ReadFrom.
 func (t *talk) Write([]byte) (int, error) { return 0, errors.ErrUnsupported }
 
-// ReadFrom is called with the program's standard output. A program that closes it, and does not end, is killed.
+// ReadFrom reads the program's standard output. A program that closes its output but does not end is killed after [child.OutputAfter].
 func (t *talk) ReadFrom(r io.Reader) (int64, error) {
 	in := bufio.NewScanner(r)
 	in.Buffer(nil, maxLine)
@@ -340,7 +340,7 @@ func (t *talk) answer(line []byte) error {
 	case ended:
 		c.done <- a.result()
 	default:
-		_ = c.msg.InProgress() // the connection may be gone: then it is delivered again, whatever the program does
+		_ = c.msg.InProgress() // without a connection, the message is redelivered in any case
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-// Package run is one run of jetpull consume: it counts the outcomes of messages, and decides when the run ends.
+// Package run implements a run of jetpull consume. It counts the outcomes of messages, and decides when the run ends.
 package run
 
 import (
@@ -19,17 +19,16 @@ import (
 	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
-// Terms say when a run ends.
+// Terms specify when a run ends.
 type Terms struct {
-	Count       int           // messages; 0: any number
-	Idle, Drain time.Duration // 0: it never ends by itself; running commands end at once
+	Count       int           // messages; 0: no limit
+	Idle, Drain time.Duration // 0: the run does not end when idle; running commands end at once
 }
 
 // bounded reports whether the run ends by itself.
 func (t *Terms) bounded() bool { return t.Count > 0 || t.Idle > 0 }
 
-// Run is one run of consume: what was started, what came of it, and when to
-// end.
+// Run is one run of consume: its messages, their outcomes, and when it ends.
 type Run struct {
 	Terms
 	Handle func(context.Context, *jetpull.Msg) error
@@ -38,46 +37,46 @@ type Run struct {
 	bar    *progress.Bar
 	errOut io.Writer
 	stop   context.CancelFunc
-	idle   *time.Timer // begins again when no message is in progress, and then ends the run; nil: it does not end so
+	idle   *time.Timer // ends the run; restarted when no message is in progress; nil without Idle
 
 	mu      sync.Mutex
 	started int
 	running int
 	tally   Tally
-	open    map[uint64]bool // messages that failed or were terminated, by sequence; bounded runs only
+	open    map[uint64]bool // failed or terminated messages, by sequence; only in bounded runs
 	broken  error           // why the run cannot go on
 	idled   bool
 }
 
-// Tally is what came of the messages, as --json prints it, in the words for the outcome of a message.
+// Tally counts the outcomes of messages, as --json prints them.
 type Tally struct {
 	Acknowledged int     `json:"acknowledged"`
-	Retried      int     `json:"retried"` // attempts: the message counts again with its next outcome
+	Retried      int     `json:"retried"` // attempts; the message counts again with its next outcome
 	DeadLettered int     `json:"dead_lettered"`
 	Terminated   int     `json:"terminated"`
 	HandedBack   int     `json:"handed_back"`
 	Seconds      float64 `json:"seconds"`
 }
 
-// New prepares a run on a consumer with so many messages pending. If it prints messages to a terminal it shows no progress
-// bar among them.
+// New prepares a run on a consumer with pending messages. If prints is true and standard output is a terminal, the run shows no
+// progress bar.
 func New(cmd *cobra.Command, g *client.Globals, terms Terms, pending uint64, prints bool) *Run {
 	r := &Run{Terms: terms, Globals: g, open: map[uint64]bool{}, errOut: cmd.ErrOrStderr()}
 	switch {
 	case prints && progress.IsTerminal(cmd.OutOrStdout()):
 	case r.Count > 0:
 		r.bar = g.Bar(cmd, int64(r.Count))
-	case r.bounded(), progress.IsTerminal(r.errOut): // elsewhere, a run without an end would write lines for as long as it lasts
+	case r.bounded(), progress.IsTerminal(r.errOut): // elsewhere, the bar of an unbounded run would write lines without end
 		r.bar = g.Bar(cmd, int64(pending))
 	}
 	r.errOut = r.Over(r.errOut)
 	return r
 }
 
-// Over returns a writer to out that does not mix with the run's progress.
+// Over returns a writer to out whose output does not mix with the progress bar.
 func (r *Run) Over(out io.Writer) io.Writer { return r.bar.Over(out) }
 
-// Consume has the messages handled until the run ends.
+// Consume handles messages until the run ends.
 func (r *Run) Consume(ctx context.Context, sub *jetpull.Subscription, opts []jetpull.ConsumeOption) error {
 	runCtx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -91,11 +90,11 @@ func (r *Run) Consume(ctx context.Context, sub *jetpull.Subscription, opts []jet
 	opts = append(opts, jetpull.Logger(cli.Log(r.errOut, r.JSON)))
 	err := sub.Consume(runCtx, r.one, opts...)
 	stop()
-	r.bar.Clear() // the summary says it
+	r.bar.Clear() // the summary replaces it
 	if errors.Is(err, jetpull.ErrInvalidOption) {
 		return err
 	}
-	r.mu.Lock() // a handler that was not waited for may run
+	r.mu.Lock() // a handler may still run after the drain
 	defer r.mu.Unlock()
 	s, t := sub.Stats(), &r.tally
 	t.Retried, t.DeadLettered, t.Terminated = int(s.Retried), int(s.DeadLettered), int(s.Terminated)
@@ -105,7 +104,7 @@ func (r *Run) Consume(ctx context.Context, sub *jetpull.Subscription, opts []jet
 	return errors.Join(err, r.verdict(ctx, t.DeadLettered+t.Terminated))
 }
 
-// one handles one message, or hands it back where the output takes no more.
+// one handles one message. If the output cannot be written, it hands the message back.
 func (r *Run) one(ctx context.Context, m *jetpull.Msg) error {
 	if !r.begin() {
 		return m.Nak()
@@ -152,7 +151,7 @@ func (r *Run) done(seq uint64, err error) {
 	r.bar.Add(1)
 }
 
-// endIdle ends the run when nothing has come for long enough and nothing runs.
+// endIdle ends the run if no handler runs. It is called when no message has arrived for Idle.
 func (r *Run) endIdle() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -183,8 +182,8 @@ func (r *Run) summary(t *Tally) {
 	cli.Notice(r.errOut, "%s in %s, %s/s\n", line, progress.Short(took), progress.Count(rate))
 }
 
-// verdict is what the exit code says of the run, which gave up so many messages, some of them before a handler began. A worker without bounds that
-// was interrupted has done what it was asked to. The lock is held.
+// verdict returns the error that determines the exit code. givenUp is the number of messages that were given up, some of them before their handler
+// began. Interrupting an unbounded run is not an error. mu must be held.
 func (r *Run) verdict(ctx context.Context, givenUp int) error {
 	failed := max(givenUp, len(r.open))
 	switch {
@@ -204,7 +203,7 @@ func (r *Run) verdict(ctx context.Context, givenUp int) error {
 	return nil
 }
 
-// stopping says, when the run is interrupted, what it waits for.
+// stopping prints what an interrupted run waits for.
 func (r *Run) stopping() {
 	r.mu.Lock()
 	running := r.running

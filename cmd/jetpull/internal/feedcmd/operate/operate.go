@@ -21,14 +21,14 @@ import (
 	"github.com/jetpull/jetpull/internal/service"
 )
 
-// outcome is what came of a command. It is printed as a line of JSON.
+// outcome is the result of a command. It is printed as a line of JSON.
 type outcome struct {
 	Partition string  `json:"partition"`
-	Items     *int    `json:"items,omitempty"`  // that were added or changed
-	Within    float64 `json:"within,omitempty"` // how long a cancelled attempt can go on, in seconds
+	Items     *int    `json:"items,omitempty"`  // the number of added or changed items
+	Within    float64 `json:"within,omitempty"` // how long a cancelled attempt can continue, in seconds
 }
 
-// Commands are the commands that add items, and operate what has failed.
+// Commands returns the commands that add items, and that change failed ones.
 func Commands(t *tables.DB) []*cobra.Command {
 	operation := func(use, short string, f func(ctx context.Context, s *feed.Store, args []string, o *outcome) error) *cobra.Command {
 		return t.Command(use, short, func(cmd *cobra.Command, s *feed.Store, args []string) error {
@@ -99,7 +99,7 @@ func newAddCommand(t *tables.DB) *cobra.Command {
 			if after != 0 {
 				items = append(items, feed.OpenAfter(gate, after))
 			}
-			opens := len(items) // they keep the gate closed
+			opens := len(items) // these items keep the gate closed
 			if opens > 0 && gate == 0 {
 				return cli.Usage(errors.New("gate 0 is open from the beginning; give --open-at and --open-after with a --gate above it"))
 			}
@@ -107,7 +107,7 @@ func newAddCommand(t *tables.DB) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			for line := range bytes.Lines(text) { // only the line's end is not part of an item
+			for line := range bytes.Lines(text) { // an item is a whole line without its line end
 				items = append(items, feed.Item{Gate: gate, Data: bytes.TrimSuffix(line, []byte("\n"))})
 			}
 			if err := t.With(cmd.Context(), func(s *feed.Store) error { return addItems(cmd.Context(), s, args[0], items, seal) }); err != nil {
@@ -137,13 +137,13 @@ func newPruneCommand(t *tables.DB) *cobra.Command {
 	})
 	cmd.Flags().DurationVar(&age, "older-than", 0, "for how long a partition has been closed, such as 720h")
 	cli.Range(cmd.Flags(), "older-than", &age, 0, math.MaxInt64)
-	_ = cmd.MarkFlagRequired("older-than") // it exists
+	_ = cmd.MarkFlagRequired("older-than") // the flag exists
 	cmd.Flags().StringVar(&file, "export", "", "append the items to this `FILE` first, a JSON object a line, as ls --json prints them")
 	cli.NotEmpty(cmd.Flags(), "export", "a file")
 	return cmd
 }
 
-// exportItems appends the items of a partition to a file, and has them on the disk when it returns.
+// exportItems appends the items of a partition to a file, and syncs the file before it returns.
 func exportItems(file string, items iter.Seq2[feed.Item, error]) error {
 	return service.Named("--export", appendfile.Append(file, 0o600, func(w io.Writer) error {
 		for it, err := range items {

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// maxResponse is how much a command may print, and maxStderr how much of its stderr an error shows.
+	// maxResponse limits the output of a command, and maxStderr the part of its stderr that an error shows, in bytes.
 	maxResponse = 1 << 20
 	maxStderr   = 1 << 10
 )
@@ -33,19 +33,19 @@ type Processor struct {
 	Stderr  io.Writer // shared by all commands
 }
 
-// program finds the name of what a command runs first, where it is written without what has a meaning to a shell.
+// program matches the name of the first program of a command, if it contains no special characters of a shell.
 var program = regexp.MustCompile(`^\s*([\w./+-]+)(\s|$)`)
 
-// Check refuses a command whose program is not there: it would fail for every item.
+// Check returns an error if a command's program does not exist. It would fail for every item.
 func Check(ctx context.Context, command string) error {
 	found := program.FindStringSubmatch(command)
 	if found == nil {
-		return nil // only the shell knows
+		return nil // only the shell can find the program
 	}
 	name := found[1]
 	_, err := exec.LookPath(name)
 	if err != nil && !strings.Contains(name, "/") && exec.CommandContext(ctx, "sh", "-c", `command -v "$1"`, "sh", name).Run() == nil {
-		return nil // it is part of the shell, such as cd or if
+		return nil // a part of the shell, such as cd or if
 	}
 	return err
 }
@@ -78,10 +78,10 @@ func (p *Processor) Process(ctx context.Context, it feed.Item) (feed.Response, e
 	}
 }
 
-// said is the error that a command printed as JSON before it failed, or nil.
+// said returns the error that a command printed as JSON before it failed, or nil.
 func said(text []byte) error {
 	var body struct{ Error *json.RawMessage }
-	_ = json.Unmarshal(text, &body) // an output that is not JSON says nothing
+	_ = json.Unmarshal(text, &body) // output that is not JSON contains no error
 	if body.Error == nil {
 		return nil
 	}
@@ -89,7 +89,7 @@ func said(text []byte) error {
 	return err
 }
 
-// failure is the error of a command, with the beginning of what it wrote to stderr.
+// failure returns the error of a command, with the beginning of its stderr. EX_DATAERR makes it permanent.
 func failure(err error, stderr []byte) error {
 	if text := strings.TrimSpace(string(stderr)); text != "" {
 		err = &failed{err, text}
@@ -100,14 +100,14 @@ func failure(err error, stderr []byte) error {
 	return err
 }
 
-// failed is the error of a command that wrote to stderr. The log has only the exit code: Processor.Stderr, which the user reads beside the
-// log, has shown the text already.
+// failed is the error of a command that wrote to stderr. It is logged as the exit code only, because Processor.Stderr, which the user reads beside
+// the log, has shown the text already.
 type failed struct {
 	exit   error
 	stderr string
 }
 
-// Error is the exit code and the text.
+// Error returns the exit code and the text.
 func (e *failed) Error() string { return e.exit.Error() + ": " + e.stderr }
 
 // Unwrap returns the exit code.
@@ -116,13 +116,13 @@ func (e *failed) Unwrap() error { return e.exit }
 // LogValue implements [slog.LogValuer].
 func (e *failed) LogValue() slog.Value { return slog.StringValue(e.exit.Error()) }
 
-// bounded keeps the beginning of what is written to it.
+// bounded stores the first most bytes that are written to it.
 type bounded struct {
 	most int
 	b    []byte
 }
 
-// Write keeps the output up to its limit, and discards the rest: a command whose output is not read would hang.
+// Write stores output up to the limit, and discards the rest. If it did not accept the rest, the command would hang.
 func (w *bounded) Write(p []byte) (int, error) {
 	w.b = append(w.b, p[:min(len(p), w.most-len(w.b))]...)
 	return len(p), nil

@@ -19,20 +19,20 @@ import (
 	"github.com/jetpull/jetpull/feed"
 )
 
-// DB is the database of a command, and how it prints.
+// DB is the database of a command, and its output format.
 type DB struct {
 	JSON bool
 
 	dsn string
 }
 
-// Flags adds the flags to a command and those below it.
+// Flags adds the flags to a command and its subcommands.
 func (t *DB) Flags(cmd *cobra.Command) {
 	cmd.PersistentFlags().StringVar(&t.dsn, "db", "sqlite:feed.db", "`DSN` of the database: sqlite:FILE, postgres://… or sqlserver://…")
 	cmd.PersistentFlags().BoolVar(&t.JSON, "json", false, "print JSON, an object a line")
 }
 
-// With runs f on the opened database.
+// With opens the database and calls f.
 func (t *DB) With(ctx context.Context, f func(s *feed.Store) error) (err error) {
 	s, err := feed.Open(ctx, t.dsn)
 	if err != nil {
@@ -42,7 +42,7 @@ func (t *DB) With(ctx context.Context, f func(s *feed.Store) error) (err error) 
 	return f(s)
 }
 
-// Command is one that runs f on a database that exists. It makes no file of SQLite: in one that is not there, nothing can be found.
+// Command returns a command that calls f with an existing database. It returns an error instead of creating a missing SQLite file.
 func (t *DB) Command(use, short string, f func(cmd *cobra.Command, s *feed.Store, args []string) error) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, args []string) error {
 		rest, isFile := strings.CutPrefix(t.dsn, "sqlite:")
@@ -56,7 +56,7 @@ func (t *DB) Command(use, short string, f func(cmd *cobra.Command, s *feed.Store
 	}}
 }
 
-// Item is an item with the columns' names.
+// Item is an item as JSON, with the names of the columns.
 type Item struct {
 	PartitionID string      `json:"partition_id"`
 	ID          string      `json:"id"`
@@ -70,12 +70,12 @@ type Item struct {
 	History   []feed.Attempt `json:"history,omitempty"`
 }
 
-// ShownItem is an item as it is shown.
+// ShownItem returns an item as it is printed.
 func ShownItem(it feed.Item) Item {
 	return Item{it.Partition, it.ID, it.Gate, it.Status, it.Attempt, it.Errors, cli.PayloadOf(it.Data), it.NotBefore, it.Version, it.History()}
 }
 
-// NewList is jetpull feed ls.
+// NewList returns the command feed ls.
 func NewList(t *DB) *cobra.Command {
 	var gate int
 	var data bool
@@ -124,7 +124,7 @@ func NewList(t *DB) *cobra.Command {
 	return cmd
 }
 
-// pages are what list returns, page after page. A page begins behind the ID of the last one.
+// pages returns all objects of a list, page by page. Each page begins after the last ID of the previous one.
 func pages[T any](ctx context.Context, q feed.Query, list func(context.Context, feed.Query) ([]T, error), id func(T) string) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for {
@@ -145,7 +145,7 @@ func pages[T any](ctx context.Context, q feed.Query, list func(context.Context, 
 	}
 }
 
-// NewShow is jetpull feed show.
+// NewShow returns the command feed show.
 func NewShow(t *DB) *cobra.Command {
 	const short = "Show a partition with its counts by gate, or an item with its failed attempts"
 	return t.Command("show PARTITION [ITEM]", short, func(cmd *cobra.Command, s *feed.Store, args []string) error {
@@ -183,7 +183,7 @@ type gate struct {
 	Failed    int `json:"failed"`
 }
 
-// NewPs is jetpull feed ps.
+// NewPs returns the command feed ps.
 func NewPs(t *DB) *cobra.Command {
 	cmd := t.Command("ps", "List the items that watchers process, and since when", func(cmd *cobra.Command, s *feed.Store, _ []string) error {
 		found, err := s.Running(cmd.Context())
@@ -198,23 +198,23 @@ reports them three times in the length of --lease. jetpull feed cancel cancels o
 	return cmd
 }
 
-// viewLimit is how many partitions the view has: what fits a screen.
+// viewLimit is the maximum number of partitions in the view, so that it fits a screen.
 const viewLimit = 40
 
 type progressJSON struct {
 	feed.Partition
-	// of which AtGate are at the partition's gate, Above wait behind it, and Below were inserted too late by another program
+	// of these, AtGate are at the partition's gate, Above are at later gates, and Below were inserted too late by another program
 	Available int     `json:"available"`
 	AtGate    int     `json:"at_gate"`
 	Above     int     `json:"above"`
 	Below     int     `json:"below"`
-	Steps     int64   `json:"steps"` // that are over: an item passed a gate, was Complete or was requeued
+	Steps     int64   `json:"steps"` // completed: an item passed a gate, became Complete or was requeued
 	Complete  int     `json:"complete"`
 	Failed    int     `json:"failed"`
-	Rate      float64 `json:"rate"` // steps in a second
+	Rate      float64 `json:"rate"` // steps per second
 }
 
-// NewWatch is jetpull feed watch.
+// NewWatch returns the command feed watch.
 func NewWatch(t *DB) *cobra.Command {
 	var every time.Duration
 	cmd := t.Command("watch", "Show the progress of partitions, until interrupted", func(cmd *cobra.Command, s *feed.Store, _ []string) error {
@@ -242,7 +242,7 @@ items that passed to a higher gate, were complete or are to be processed again.`
 	return cmd
 }
 
-// progressOf counts the items of the partitions that are not complete, and of those that were not the last time.
+// progressOf counts the items of incomplete partitions, and of those that were incomplete at the previous call.
 func progressOf(ctx context.Context, s *feed.Store, before map[string]int64, took time.Duration) (lines []progressJSON, now map[string]int64,
 	err error,
 ) {
@@ -298,5 +298,5 @@ func progressLine(ctx context.Context, s *feed.Store, p feed.Partition) (progres
 	return line, err
 }
 
-// watched are the columns of the view. A narrow terminal cuts the last ones.
+// watched are the columns of the view. A narrow terminal cuts off the last ones.
 var watched = []string{">rate", ">complete", ">failed", "id:24", "status", ">gate", ">at_gate", ">above", ">below", "owner:9"}
