@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	// confirmAtOnce is the maximum number of acknowledgements in flight.
+	// confirmAtOnce is the maximum number of acknowledgements of a Subscription in flight.
 	confirmAtOnce = 1024
 	// resendAfter is the time after which an unconfirmed acknowledgement is sent again. The server confirms each.
 	resendAfter = time.Second
 )
 
 // ConfirmAcks acknowledges messages and waits until the server has confirmed each. It is DoubleAck for many
-// messages, with up to 1,024 acknowledgements in flight. The messages may come from any number of
-// Subscriptions. Without a deadline on ctx it waits 5 s.
+// messages. They may come from any number of Subscriptions. Each of these has up to 1,024 acknowledgements
+// in flight. Without a deadline on ctx, ConfirmAcks waits 5 s.
 //
 // An acknowledgement that is not confirmed within a second, or that no server accepts at present (status 503, as for a deleted consumer),
 // is sent again every second until ctx ends.

@@ -18,9 +18,9 @@ import (
 // Running handlers may continue for [DrainTimeout]; then their context is cancelled. Consume returns nil, or
 // [ErrDrainTimeout] if handlers had to be cancelled, at most DrainTimeout and a second after the end of ctx. If it ends by
 // itself, it returns [ErrConsumerDeleted], [ErrClosed] or a [StatusError] that no retry can resolve. If the options do not
-// fit, it returns [ErrInvalidOption]. With [DeadLetter] it first looks up the subject's stream, for 5 s at most, and needs
-// the permission for STREAM.NAMES; the end of ctx stops that, Close does not. If the server refuses acknowledgements,
-// Consume ends with an error that matches [nats.ErrPermissionViolation], before any of their messages is redelivered.
+// fit, before the start or after an edit of the consumer, it returns [ErrInvalidOption]. With [DeadLetter] it first looks up the
+// subject's stream, for 5 s at most, and needs the permission for STREAM.NAMES; the end of ctx stops that, Close does not. If the server
+// refuses acknowledgements, Consume ends with an error that matches [nats.ErrPermissionViolation], before their messages are redelivered.
 func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...ConsumeOption) error {
 	if h == nil {
 		return invalid("handler", "is nil; give the function that handles a message")

@@ -96,12 +96,12 @@
 // # Goroutines and memory
 //
 // A Subscription owns one goroutine that watches the connection. At times it owns one that reads while no caller does, one for each inbox that is
-// drained, one that reads the configuration, and one for callbacks. Close waits for them. Consume owns one goroutine, and when messages arrive up to
-// [Concurrency], and one for each message that [OrderedBy] retries in place or that waits for [Limited]. When it returns they have ended, except for
-// handlers that ignore their context (see [DrainTimeout] and [HandlerTimeout]). No lock is held when a handler or callback is called. Without
+// drained, one that reads the configuration, and one for callbacks. Close waits for them. Consume owns one goroutine, or up to [Concurrency] when
+// messages arrive, and one for each message that [OrderedBy] retries in place or that waits for [Limited]. When it returns they have ended, except
+// for handlers that ignore their context (see [DrainTimeout] and [HandlerTimeout]). No lock is held when a handler or callback is called. Without
 // traffic, a Subscription with a Consume takes about 22 kB of heap, if MaxAckPending is 1,000. 9 kB of it are a channel that can hold all messages
-// that open pulls may bring. With a larger MaxAckPending the channel takes 16 kB at most. It does not grow if MaxAckPending is raised later: to use a
-// slow link in full, subscribe again.
+// that open pulls may bring. With a larger MaxAckPending the channel takes 16 kB at most. It does not grow if MaxAckPending is raised later: to use
+// a slow link in full, subscribe again.
 //
 // # Options
 //

@@ -127,7 +127,7 @@ func (m *Msg) ack() wire.Ack {
 func (m *Msg) Ack() error { return m.settle(wire.VerbAck, worker.Acked) }
 
 // Nak asks the server to redeliver the message immediately. Until then, it counts as ack pending. If the consumer was reset after the
-// server delivered m, the server ignores that, and a message that it has delivered again meanwhile waits for AckWait.
+// server delivered m, the server ignores the NAK. If it has already delivered the message again, the message waits for AckWait.
 func (m *Msg) Nak() error { return m.settle(wire.VerbNak, worker.Naked) }
 
 // NakWithDelay asks the server to redeliver the message after delay. A delay of 0 or less is Nak.

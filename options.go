@@ -115,7 +115,7 @@ func MaxBytes(n int) PullOption {
 // Heartbeat asks the server for a heartbeat every d, at least 1 ms, while a pull waits. After two missed heartbeats the pull is sent
 // again. d is at most half of the wait: a call whose [MaxWait] or default wait is too short for it is refused. If only the deadline of
 // the call's context is too near, the call uses the default. The default is 1 s, and less for waits under 4.2 s, so that a lost pull
-// costs at most half of the wait. Waits under 300 ms have no heartbeat. In Consume and Messages the default is 2 s.
+// costs at most half of the wait. Waits under 300 ms have none by default. In Consume and Messages the default is 2 s.
 func Heartbeat(d time.Duration) PullOption {
 	return option{"Heartbeat", func(s *settings) { s.terms.Heartbeat = d }, within(d, minWait, maxWait, "")}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/jetpull/jetpull/internal/worker"
 )
 
-// Errors that calls return, for use with [errors.Is]. Each also matches the nats.go error for the same condition,
-// which its comment names, so code that checks for errors of nats.go continues to work.
+// Errors that calls return, for use with [errors.Is]. If nats.go has an error for the same condition, which the comment
+// then names, the error also matches that. So code that checks for errors of nats.go continues to work.
 var (
 	// ErrTimeout says that the deadline of a call passed before a message arrived, or that its last pull expired, which is
 	// 100 ms earlier (see [MaxWait]). The text says which, and when. If the call ended by the deadline of its context, the

@@ -272,10 +272,9 @@ var replyName = regexp.MustCompile(`^[0-9A-Za-z]+\.[0-9A-Za-z]+$`)
 //
 // An item has its ID, Partition, Gate, Status, Attempt, Data and idempotency key. An error of Process is sent in the reply, with [Permanent] and
 // [RetryAfter], and is a failed attempt. The message is acknowledged when the reply is stored. It is redelivered if the worker dies, if Consume ends
-// before Process returns, or if the reply cannot be stored. A message is terminated if it is not an item, or if its reply subject does not match
+// before Process returns, or if the reply cannot be stored. A message is terminated if it is not an item, or if its [HeaderReply] does not match
 // subject.done.>, where subject is the message's own: anybody who may publish items can set that header. A worker in another language makes the same
-// check. It publishes the answer that a handler of [NewHTTPProcessor] would return, to the subject in the header [HeaderReply], and then acknowledges
-// the message.
+// check. It publishes the answer that a handler of [NewHTTPProcessor] would return, to the subject in HeaderReply, and then acknowledges the message.
 func JetStreamHandler(js jetstream.JetStream, p Processor) (jetpull.Handler, error) {
 	switch {
 	case js == nil:

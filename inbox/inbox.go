@@ -37,8 +37,8 @@ type inbox struct {
 }
 
 // Handler returns a handler that runs f once for each message, in a transaction of db with the default isolation, and commits. If f was
-// committed before, the message is acknowledged without f. After an error of f, which is returned as it is, a panic of f, or the end of the
-// context before the commit, the transaction is rolled back and the message is retried. Handler returns nil if db or f is nil.
+// committed before, the message is acknowledged without f. After an error of f, which is returned as it is, an error of the database, a panic of
+// f, or the end of the context before the commit, the transaction is rolled back and the message is retried. Handler returns nil if db or f is nil.
 func Handler(db *sql.DB, f func(ctx context.Context, tx *sql.Tx, m *jetpull.Msg) error, opts ...Option) jetpull.Handler {
 	if db == nil || f == nil {
 		return nil

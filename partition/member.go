@@ -153,7 +153,7 @@ func (m *member) leave(why error) {
 }
 
 // look sends a heartbeat if one is due, reads the record, applies this member's changes to it, and starts and stops runs. If the record cannot be
-// read, or another member changes it meanwhile, look changes nothing. It returns the time until the next look, and whether the record is up to date.
+// read, or another member changes it meanwhile, look does not write it. It returns when to look next, and whether the record is up to date.
 func (m *member) look(parent context.Context) (next time.Duration, done bool) {
 	if m.joined && !m.lease.Valid() {
 		return retryPause, false

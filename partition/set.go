@@ -199,7 +199,7 @@ func OnAssign(f func(partition int, why string)) Option { return func(o *options
 // default.
 func OnRevoke(f func(partition int, why string)) Option { return func(o *options) { o.onRevoke = f } }
 
-// Logger sets the logger of the member and of the Consume of each partition, unless [With] has another [jetpull.Logger]. The member logs partitions
+// Logger sets the logger of the member, and of the Consume of each partition unless [With] has another [jetpull.Logger]. The member logs partitions
 // that it gets and loses at level info, and why it owns none at level warn. The default is [slog.Default].
 func Logger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 

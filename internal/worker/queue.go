@@ -138,7 +138,7 @@ func (q *queue[M]) enqueue(e *entry[M]) {
 	q.ready.push(e)
 }
 
-// remove removes e from the held messages, and returns its credit.
+// remove removes e from the held messages, and counts its credit.
 func (q *queue[M]) remove(e *entry[M]) {
 	if e.gone {
 		return

@@ -132,7 +132,7 @@ func (c *Client) Wait(ctx context.Context, source, id string, d time.Duration) (
 	return r, err
 }
 
-// PathEscape escapes an ID or a name as one segment of a path. It also escapes dots, so that "." and ".." do not count as directories.
+// PathEscape escapes an ID or a name as one segment of a path. It also escapes "." and "..", which would otherwise count as directories.
 func PathEscape(id string) string { return httpserve.EscapeID(id) }
 
 // maxAnswer bounds an answer of the relay, in bytes.

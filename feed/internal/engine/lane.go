@@ -195,8 +195,8 @@ func (e *Engine) askForGrants(now time.Time) {
 	})
 }
 
-// ask returns what the lane needs: twice its use since the last ask, or enough for its queue. Until the answer, the lane keeps to the share that the
-// ask names.
+// ask returns what the lane needs: twice its use since the last ask, or enough for its queue if that is more. Until the answer, the lane keeps to the
+// share that the ask names.
 func (l *lane) ask(concurrency int) sqlstore.Ask {
 	waiting := min(len(l.queue), concurrency)
 	a := sqlstore.Ask{Limit: l.limit, Begins: waiting, Use: l.use, BackAt: l.backAt, Back: l.back}

@@ -151,7 +151,7 @@ func (r *Run) done(seq uint64, err error) {
 	r.bar.Add(1)
 }
 
-// endIdle ends the run if no handler runs. It is called when no message has arrived for Idle.
+// endIdle ends the run if no handler runs. It is called Idle after the start, and Idle after the last running handler has returned.
 func (r *Run) endIdle() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
