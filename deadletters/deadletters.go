@@ -131,15 +131,18 @@ func Capture(ctx context.Context, js jetstream.JetStream, cfg Config) error {
 	}
 	defer func() { _ = sub.Close(context.WithoutCancel(ctx)) }()
 	c := &capture{js, cfg, jsstream.NewReader(js, 1, context.Cause)}
-	opts := []jetpull.ConsumeOption{jetpull.Concurrency(atOnce), jetpull.Logger(cfg.Logger)}
+	handle := c.handle
 	if cfg.Idle > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithCancel(ctx)
 		idle := time.AfterFunc(cfg.Idle, stop)
 		defer idle.Stop()
-		opts = append(opts, jetpull.OnEvent(func(jetpull.Event) { idle.Reset(cfg.Idle) }))
+		handle = func(ctx context.Context, m *jetpull.Msg) error {
+			defer idle.Reset(cfg.Idle)
+			return c.handle(ctx, m)
+		}
 	}
-	return sub.Consume(ctx, c.handle, opts...)
+	return sub.Consume(ctx, handle, jetpull.Concurrency(atOnce), jetpull.Logger(cfg.Logger))
 }
 
 func subscribe(ctx context.Context, js jetstream.JetStream, cfg *Config) (*jetpull.Subscription, error) {

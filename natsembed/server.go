@@ -103,7 +103,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 	srv, err := run(ctx, dir, o)
 	if err != nil {
-		_ = lock.Close()
+		unlockDir(lock)
 		remove()
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		s.stopped = true
 		s.srv.Shutdown()
 		s.srv.WaitForShutdown()
-		_ = lock.Close()
+		unlockDir(lock)
 		remove()
 	})
 	return s, nil

@@ -171,6 +171,23 @@ func TestCapture(t *testing.T) {
 	require.Len(t, c.each(t), 3, "a second capture finds nothing")
 }
 
+// Advisories that are handled one after another for longer than Idle do not end Capture.
+func TestCaptureIsNotIdle(t *testing.T) {
+	t.Parallel()
+	const idle = 2 * time.Second
+	c := newCapturing(t)
+	ended := make(chan error, 1)
+	cfg := deadletters.Config{Stream: "DEAD", Subject: "dead.jobs", Idle: idle, Logger: slog.New(slog.NewJSONHandler(c.log, nil))}
+	go func() { ended <- deadletters.Capture(t.Context(), c.js, cfg) }()
+	for begun := time.Now(); time.Since(begun) < 2*idle; {
+		ack, err := c.js.Publish(t.Context(), prefix+"JOBS.c1", []byte("{}"))
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return len(c.log.reasons(t, "deadletters: advisory was dropped")[ack.Sequence]) == 1 },
+			time.Minute, 20*time.Millisecond, "handled")
+	}
+	require.NoError(t, <-ended)
+}
+
 // A message that Consume has stored as a dead letter, and whose termination was lost, is not stored twice.
 func TestCaptureAfterConsume(t *testing.T) {
 	t.Parallel()
