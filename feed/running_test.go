@@ -201,3 +201,15 @@ func TestStatementsThatCannotBeRun(t *testing.T) {
 		require.ErrorIs(t, err, lost)
 	})
 }
+
+// The times of a report are exact: a watcher trusts its leases for the whole of their length.
+func TestTimesHaveMicroseconds(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, backends[1].fresh(t))
+	terms := sqlstore.Terms{Owner: "w", Length: 100*time.Millisecond + 450*time.Microsecond}
+	_, err := s.sql.Report(t.Context(), terms, sqlstore.Report{})
+	require.NoError(t, err)
+	var row struct{ Seen, Until time.Time }
+	require.NoError(t, s.sql.DB.Table("feed_watchers").Take(&row).Error)
+	require.Equal(t, 2*terms.Length, row.Until.Sub(row.Seen))
+}

@@ -187,6 +187,7 @@ func TestUsageErrors(t *testing.T) {
 		{"publish a x --at tomorrow --schedule b", `--at "tomorrow" is not a time such as 2027-01-31T18:00:00Z`},
 		{"consumers pause S c --until later", `--until "later" is not a time such as`},
 		{"dlq ls D --since yesterday", `--since "yesterday": it is neither a time such as`},
+		{"dlq ls D --since http://u:pw@host", `--since "http://…@host": it is neither`},
 		{"fetch S c --no-wait=perhaps", `--no-wait "perhaps" is not true or false`},
 		{"relay receivers put r --window-size long", `--window-size "long" is not a number`},
 		{"feed ls p --status none", `--status "none": give Available, Complete or Failed`},
@@ -257,6 +258,14 @@ func TestHelpIsNoError(t *testing.T) {
 	require.Equal(t, cli.ExitDone, r.code)
 	for _, want := range []string{"fetch", "consume", "info", "unpin", "broker", "Exit codes:", "NATS_CONTEXT"} {
 		require.Contains(t, r.out, want)
+	}
+}
+
+func TestHelpShowsNoEmptyDefault(t *testing.T) {
+	for _, line := range []string{"console", "consume", "fetch", "relay senders put", "broker consumers put", "broker messages ls"} {
+		r := jetpullRun(t, append(strings.Fields(line), "--help")...)
+		require.Equal(t, cli.ExitDone, r.code, line)
+		require.NotRegexp(t, `default (\)|\[\]|0s)`, r.out, line)
 	}
 }
 

@@ -88,7 +88,7 @@ type later struct {
 // GormValue implements gorm.Valuer.
 func (l later) GormValue(_ context.Context, tx *gorm.DB) clause.Expr {
 	if l.Name == "postgres" {
-		return gorm.Expr(l.Now+" + ? * interval '1 millisecond'", l.after.Milliseconds())
+		return gorm.Expr(l.Now+" + ? * interval '1 microsecond'", l.after.Microseconds())
 	}
 	now, err := l.Clock(tx.Session(&gorm.Session{NewDB: true}))
 	_ = tx.AddError(err) // the statement is then not executed

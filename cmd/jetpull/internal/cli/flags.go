@@ -287,7 +287,7 @@ func complete(flags *pflag.FlagSet) {
 		if kind, set := f.Value.Type(), f.Value.Set; kind == "duration" || kind == "durationSlice" {
 			f.Value = value{f.Value, func(text string) error { return set(inHours(text)) }}
 		}
-		if f.DefValue == "0s" || f.DefValue == "[]" {
+		if _, slice := f.Value.(pflag.SliceValue); !slice && (f.DefValue == "0s" || f.DefValue == "[]") { // pflag hides [] of its own slices
 			f.DefValue = ""
 		}
 	})
@@ -345,7 +345,7 @@ func Past(flags *pflag.FlagSet, at *time.Time, name, usage string) {
 			return set(time.Now().UTC().Add(-ago).Format(time.RFC3339Nano))
 		}
 		if set(text) != nil {
-			return refusal{fmt.Errorf("--%s %q: it is neither a time such as 2026-01-02T15:04:05Z nor a duration such as 1h", name, text)}
+			return refusal{fmt.Errorf("--%s %q: it is neither a time such as 2026-01-02T15:04:05Z nor a duration such as 1h", name, Shown(text))}
 		}
 		return nil
 	}}

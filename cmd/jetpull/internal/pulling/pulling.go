@@ -1,5 +1,4 @@
-// Package pulling contains the shared parts of commands that pull messages: flags, the Subscription, and the output of
-// messages.
+// Package pulling contains the shared parts of commands that pull messages: flags, the Subscription, and the output of messages.
 package pulling
 
 import (

@@ -58,8 +58,7 @@ type Tally struct {
 	Seconds      float64 `json:"seconds"`
 }
 
-// New prepares a run on a consumer with pending messages. If prints is true and standard output is a terminal, the run shows no
-// progress bar.
+// New prepares a run on a consumer with pending messages. If prints is true and standard output is a terminal, the run shows no progress bar.
 func New(cmd *cobra.Command, g *client.Globals, terms Terms, pending uint64, prints bool) *Run {
 	r := &Run{Terms: terms, Globals: g, open: map[uint64]bool{}, errOut: cmd.ErrOrStderr()}
 	switch {
@@ -125,7 +124,9 @@ func (r *Run) begin() bool {
 		return false
 	}
 	r.started++
-	r.running++
+	if r.running++; r.idle != nil {
+		r.idle.Stop() // it could fire just when the message is done, and end the run
+	}
 	return true
 }
 
