@@ -1,6 +1,7 @@
 package run
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,8 +13,8 @@ import (
 func TestIdleBeginsAgainWhenAMessageIsDone(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
-			ended := false
-			r := &Run{Terms: Terms{Idle: time.Second}, open: map[uint64]bool{}, stop: func() { ended = true }}
+			var ended atomic.Bool
+			r := &Run{Terms: Terms{Idle: time.Second}, open: map[uint64]bool{}, stop: func() { ended.Store(true) }}
 			begun := make(chan struct{})
 			go func() {
 				<-begun
@@ -26,10 +27,10 @@ func TestIdleBeginsAgainWhenAMessageIsDone(t *testing.T) {
 			close(begun)
 			time.Sleep(time.Second)
 			synctest.Wait()
-			require.False(t, ended, "half a second after the message")
+			require.False(t, ended.Load(), "half a second after the message")
 			time.Sleep(time.Second)
 			synctest.Wait()
-			require.True(t, ended)
+			require.True(t, ended.Load())
 		})
 	}
 }
