@@ -84,7 +84,7 @@ func TestDeadLettersThatWouldComeBackAreRefused(t *testing.T) {
 	}
 }
 
-// Consume warns once if the server may end messages without a dead letter. That takes another request, and only with MaxDeliver.
+// Consume warns once if the server may end messages without a dead letter. This takes another request, and only with MaxDeliver.
 func TestDeadLettersWithMaxDeliver(t *testing.T) {
 	for name, tt := range map[string]struct {
 		maxDeliver, asked, warned int

@@ -42,7 +42,7 @@
 // when the consumer is recreated, gets other priority groups or is reset (ResetConsumer of nats.go), or when it has settled none for AckWait and 5 s.
 // A message that it holds when it notices a reset is handled once. It detects a reset when the consumer sequence of deliveries falls to half or
 // less, and can miss one if other clients get most of the messages. A server that crashes soon after the consumer was created can lose half of all
-// deliveries. That looks like a reset, and handlers get messages again. Other calls and processes do not share this memory.
+// deliveries. This looks like a reset, and handlers get messages again. Other calls and processes do not share this memory.
 //
 // # MaxDeliver and ack policies
 //

@@ -174,7 +174,7 @@ func (s *Subscription) fresh(ctx context.Context) (known bool) {
 	return known
 }
 
-// errMissing says that a reading did not find the consumer. That proves nothing until goneAfter has passed.
+// errMissing says that a reading did not find the consumer, which proves nothing until goneAfter has passed.
 var errMissing = errors.New("not found, for now")
 
 // read reads the consumer and makes it the session. If a reading has begun after since, read returns its result instead.

@@ -338,7 +338,7 @@ func TestAResetIsHandledAgain(t *testing.T) {
 	}
 }
 
-// A server that has just started does not know its consumers yet. That ends no call.
+// A server that has just started does not know its consumers yet. This ends no call.
 func TestAConsumerThatIsNotFoundForAMoment(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		r := w.consume(taking(&w.j, 0))

@@ -33,7 +33,7 @@ type call struct {
 	Attempt   int    `json:"attempt"`
 }
 
-// watch runs a watcher until in ends. That also happens when the demo dies.
+// watch runs a watcher until in ends, also when the demo dies.
 func watch(db, name string, in io.Reader, out io.Writer) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

@@ -106,7 +106,7 @@ func (p *pace) note(now At, n int, trip time.Duration) {
 }
 
 // onOrderMost bounds the messages on order if the consumer's server is far: as many as arrive in fillMost or in two
-// round trips, or wait at the server. So the pulls of a demand that ends are filled soon. That matters because no request ends a pull, and
+// round trips, or wait at the server. So the pulls of a demand that ends are filled soon. This matters because no request ends a pull, and
 // messages that the server sends before it gets the UNSUB are lost.
 func (d *Demand) onOrderMost(trip time.Duration) int {
 	if trip <= farTrip {

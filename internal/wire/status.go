@@ -46,7 +46,7 @@ func PinID(h map[string][]string) string {
 	return last(h, HeaderPinID)
 }
 
-// last returns the last value of a header. That is the server's value: nats.go adds the status line after the
+// last returns the last value of a header, which is the server's: nats.go adds the status line after the
 // headers, and the server adds its own headers after those that a user stored.
 func last(h map[string][]string, key string) string {
 	values := h[key]

@@ -257,7 +257,7 @@ func TestKeepAlive(t *testing.T) {
 	})
 }
 
-// The end of the call cancels a handler. That is not an attempt, whatever the handler returns.
+// The end of the call cancels a handler. A cancelled call is not an attempt, whatever the handler returns.
 func TestCancellationIsNoAttempt(t *testing.T) {
 	const ran = "@2s run: 1 ran, 0 left, 0 unstarted, 0 unsettled"
 	for name, pool := range map[string]string{
