@@ -44,6 +44,29 @@ func TestARecordAmongManyCostsWhatOneDoes(t *testing.T) {
 	require.Empty(t, table.records)
 }
 
+// A caller that finds a record can rely on what Known did, and Changed finds the new record.
+func TestKnownComesBeforeTheRecordIsFound(t *testing.T) {
+	var table *Table[string]
+	var order []string
+	table = newTable(func(was, is *string) {
+		if is == nil {
+			require.Empty(t, table.All())
+			order = append(order, "removed "+*was)
+			return
+		}
+		require.Equal(t, []string{*is}, table.All())
+		order = append(order, "changed "+*is)
+	})
+	table.kind.Known = func(is string) {
+		require.NotContains(t, table.All(), is)
+		order = append(order, "known "+is)
+	}
+	require.NoError(t, table.apply(Entry{Key: "k.g.1", Revision: 1, Value: []byte("a")}, false))
+	require.NoError(t, table.apply(Entry{Key: "k.g.1", Revision: 2, Value: []byte("b")}, false))
+	require.NoError(t, table.apply(Entry{Key: "k.g.1", Revision: 3}, true))
+	require.Equal(t, []string{"known a", "changed a", "known b", "changed b", "removed b"}, order)
+}
+
 // Forget drops one group and nothing else.
 func TestForget(t *testing.T) {
 	table := newTable(nil)

@@ -29,8 +29,10 @@ type Kind[T any] struct {
 	Encode func(T) any
 	// Decode decodes a stored entry.
 	Decode func(Entry) (ID, T, error)
-	// Changed is called after each change, with the old and the new record, each of which may be nil. It runs on the goroutine that follows the
-	// bucket, without a lock, and must not block, because a write of this process returns after it.
+	// Known is called with a new or changed record before the table returns it, so that a caller who has found it can rely on what Known did. Changed
+	// is called after each change, with the old and the new record, each of which may be nil. Both run on the goroutine that follows the bucket,
+	// without a lock, and must not block, because a write of this process returns after them. Both may be nil.
+	Known   func(is T)
 	Changed func(was, is *T)
 }
 
@@ -68,6 +70,9 @@ func (t *Table[T]) apply(e Entry, gone bool) error {
 		var err error
 		if id, value, err = t.kind.Decode(e); err != nil {
 			return err
+		}
+		if t.kind.Known != nil {
+			t.kind.Known(value)
 		}
 	}
 	was := t.replace(e, id, value, gone)

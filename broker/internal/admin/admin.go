@@ -22,8 +22,9 @@ type Config struct {
 	// Writes syncs the writes to the bucket.
 	Writes   Writes
 	Messages Messages
-	// Changed is called when a consumer was created, changed or removed, in the order of the revisions.
-	Changed func(c domain.Consumer, removed bool)
+	// Known is called with a new or changed consumer before the directory returns it, and Removed after it returns the consumer no more, both in the
+	// order of the revisions.
+	Known, Removed func(c domain.Consumer)
 	// Ready returns why the store cannot be used now, or nil.
 	Ready func() error
 	// Now returns the time of the store's clock.
@@ -84,17 +85,17 @@ func New(cfg Config) *Directory {
 		complete: d.begin,
 		forget:   func(ctx context.Context, c domain.Consumer) error { return cfg.Messages.ForgetConsumer(ctx, c) },
 	}
-	add(d.Producers, "p.", nil)
-	add(d.Channels, "c.", nil)
-	add(d.Accesses, "t.", nil)
-	add(d.Consumers, "k.", d.consumerChanged)
+	add(d.Producers, "p.", nil, nil)
+	add(d.Channels, "c.", nil, nil)
+	add(d.Accesses, "t.", nil, nil)
+	add(d.Consumers, "k.", d.Known, d.consumerChanged)
 	return d
 }
 
-func add[T any](k *Kind[T], prefix string, changed func(was, is *T)) {
+func add[T any](k *Kind[T], prefix string, known func(T), changed func(was, is *T)) {
 	k.table = registry.Add(k.d.Registry, registry.Kind[T]{
 		Prefix: prefix, Key: key, Encode: func(t T) any { return t }, Decode: k.decode,
-		Changed: changed,
+		Known: known, Changed: changed,
 	})
 }
 
@@ -257,9 +258,6 @@ func deleteAll[T any](ctx context.Context, k *Kind[T], items []T) error {
 func (d *Directory) consumerChanged(was, is *domain.Consumer) {
 	// The consumer was deleted, or deleted and recreated before this node saw it.
 	if was != nil && (is == nil || is.Number != was.Number) {
-		d.Changed(*was, true)
-	}
-	if is != nil {
-		d.Changed(*is, false)
+		d.Removed(*was)
 	}
 }

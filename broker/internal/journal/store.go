@@ -150,7 +150,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	s.makeWriters()
 	s.makeFeeds()
 	s.Directory = admin.New(admin.Config{
-		Registry: s.reg, Writes: s.registryWrites, Messages: s.Messages, Changed: s.consumerChanged, Ready: s.Ready,
+		Registry: s.reg, Writes: s.registryWrites, Messages: s.Messages, Known: s.consumerKnown, Removed: s.consumerRemoved, Ready: s.Ready,
 		Now: s.Index.Clock.Now, Shared: s.cfg.Shared, HashTokens: s.cfg.HashTokens,
 	})
 	s.replayTable = bulk.NewTable(s.reg, replayPrefix, maxReplays, earlierReplay)
@@ -339,12 +339,12 @@ func (s *Store) failure() error {
 	return cmp.Or(s.registryWrites.Failure(), s.messageWrites.Failure(), s.jobWrites.Failure())
 }
 
-func (s *Store) consumerChanged(c domain.Consumer, removed bool) {
-	if removed {
-		s.replayTable.Forget(replayGroup(c.Number))
-		s.Index.RemoveConsumer(c.Number)
-	} else {
-		s.noteSequence(c.Since)
-		s.Index.PutConsumer(domain.SubjectToken(c.Channel), c)
-	}
+func (s *Store) consumerKnown(c domain.Consumer) {
+	s.noteSequence(c.Since)
+	s.Index.PutConsumer(domain.SubjectToken(c.Channel), c)
+}
+
+func (s *Store) consumerRemoved(c domain.Consumer) {
+	s.replayTable.Forget(replayGroup(c.Number))
+	s.Index.RemoveConsumer(c.Number)
 }
