@@ -34,7 +34,7 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...ConsumeOp
 			return invalid("Use", "a Middleware returned a nil Handler")
 		}
 	}
-	return s.consume(ctx, set, h)
+	return s.consume(ctx, set, func(ctx context.Context, ms []*Msg) error { return h(ctx, ms[0]) })
 }
 
 // BatchHandler handles messages together. If it returns nil, all have succeeded. After a [BatchError], the messages in it
@@ -88,8 +88,8 @@ func (s *Subscription) ConsumeBatch(ctx context.Context, n int, maxDelay time.Du
 		return invalid("Prefetch", "%d is below %d batches of %d messages, so a batch would never be full; raise Prefetch, or leave it out",
 			o.Prefetch, o.Workers, n)
 	}
-	set.run.Batch, set.run.BatchDelay, set.run.batch = n, maxDelay, h
-	return s.consume(ctx, set, func(ctx context.Context, m *Msg) error { return h(ctx, []*Msg{m}) })
+	set.run.Batch, set.run.BatchDelay = n, maxDelay
+	return s.consume(ctx, set, func(ctx context.Context, ms []*Msg) error { return h(ctx, slices.Clone(ms)) })
 }
 
 // consumeSettings returns the settings of a call of Consume or ConsumeBatch. If they are nil the call is over, even without an error.
@@ -104,8 +104,8 @@ func (s *Subscription) consumeSettings(ctx context.Context, opts []ConsumeOption
 	return set, nil
 }
 
-// consume runs h, or the handler of batches in set, until the call ends.
-func (s *Subscription) consume(ctx context.Context, set *settings, h Handler) error {
+// consume runs h until the call ends.
+func (s *Subscription) consume(ctx context.Context, set *settings, h BatchHandler) error {
 	if err := s.checkDeadLetter(ctx, set); err != nil {
 		if errors.Is(err, context.Canceled) { // ctx was cancelled before the answer came
 			return nil
@@ -118,7 +118,7 @@ func (s *Subscription) consume(ctx context.Context, set *settings, h Handler) er
 			return fmt.Errorf("jetpull: Named: the service %q: %w", set.run.named, err)
 		}
 		defer service.Stop()
-		set.run.service = service
+		h = named(service, h)
 	}
 	set.run.onStart()
 	r := s.open(callConsume, set, h)
@@ -137,4 +137,17 @@ func (s *Subscription) consume(ctx context.Context, set *settings, h Handler) er
 		return errors.Join(s.wrapError("consume", err), drained)
 	}
 	return drained
+}
+
+// named returns h with the messages that it has in a service, which can cancel its context.
+func named(service *running.Service, h BatchHandler) BatchHandler {
+	return func(ctx context.Context, ms []*Msg) error {
+		begun := make([]running.Message, len(ms))
+		for i, m := range ms {
+			begun[i] = running.Message{Sequence: m.Sequence(), Subject: m.Subject(), Since: time.Now(), Attempt: m.Delivered()}
+		}
+		ctx, end := service.Begin(ctx, begun, ErrCancelled)
+		defer end()
+		return h(ctx, ms)
+	}
 }

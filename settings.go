@@ -14,7 +14,6 @@ import (
 
 	"github.com/jetpull/jetpull/internal/crash"
 	"github.com/jetpull/jetpull/internal/pull"
-	"github.com/jetpull/jetpull/internal/running"
 	"github.com/jetpull/jetpull/internal/transport"
 	"github.com/jetpull/jetpull/internal/worker"
 	"github.com/jetpull/jetpull/limit"
@@ -69,8 +68,6 @@ type runSettings struct {
 	deadLetter    string
 	crashes       *crash.Counter // nil: no limit
 	named         string         // name of the service; empty: no service
-	service       *running.Service
-	batch         BatchHandler // of ConsumeBatch
 	expiresAt     func(*Msg) time.Time
 	limiter       *limit.Limiter // nil: no limit
 	limitKey      func(*Msg) string

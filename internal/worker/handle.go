@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -62,11 +61,7 @@ func (p *Pool[M]) call(ctx context.Context, s *slot[M]) {
 		}
 		p.settle(s, err)
 	}()
-	if p.ops.HandleBatch != nil {
-		err = p.ops.HandleBatch(ctx, slices.Clone(s.ms))
-	} else {
-		err = p.ops.Handle(ctx, s.ms[0])
-	}
+	err = p.ops.Handle(ctx, s.ms)
 }
 
 // settle settles the messages of a worker whose handler has returned err. It settles failed messages last, because dead letters can take long.

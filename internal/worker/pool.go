@@ -22,12 +22,12 @@ type Ops[M any] struct {
 	Redelivered *atomic.Uint64 // counts deliveries that are not the first of their message
 
 	Checks []Check[M]
-	Handle func(context.Context, M) error // nil: the caller settles the messages
-	// HandleBatch handles a batch, instead of Handle. Failure returns the error of one message from that of its batch. Confirm acknowledges messages
-	// and waits for the confirmations. Its error matches ErrFinal if nothing can be sent any more.
-	HandleBatch func(context.Context, []M) error
-	Failure     func(error, M) error
-	Confirm     func(context.Context, []M) error
+	// Handle handles one message, or those of a batch, and must not keep the slice. Without it, the caller settles the messages.
+	Handle func(context.Context, []M) error
+	// For batches: Failure returns the error of one message from that of Handle. Confirm acknowledges messages and waits for the confirmations. Its
+	// error matches ErrFinal if nothing can be sent any more.
+	Failure func(error, M) error
+	Confirm func(context.Context, []M) error
 
 	Verdict func(error) Verdict // what the error of a handler asks for
 	Settled func(M) Settlement  // how the handler has settled the message

@@ -46,7 +46,7 @@ func TestWorkersStartWithMessages(t *testing.T) {
 		var ran atomic.Int32
 		release, s := make(chan struct{}), newStage(t)
 		ops := s.ops()
-		ops.Handle = func(context.Context, *msg) error { ran.Add(1); <-release; return nil }
+		ops.Handle = func(context.Context, []*msg) error { ran.Add(1); <-release; return nil }
 		s.run(ops, Settings{Workers: 64, Prefetch: 100, DrainTimeout: time.Second}, consumer(nil))
 		seq := 0
 		for _, step := range []struct{ n, started int }{{0, 1}, {1, 1}, {1, 2}, {3, 5}, {95, 64}} { // the first takes the first
@@ -353,7 +353,7 @@ func TestABatchIsAdmittedAtOnce(t *testing.T) {
 			},
 		}
 		ops.DeadLetter = func(context.Context, *msg, string, int) error { time.Sleep(time.Second); return nil }
-		ops.HandleBatch = func(context.Context, []*msg) error {
+		ops.Handle = func(context.Context, []*msg) error {
 			require.Equal(t, 3*time.Second, time.Since(begin))
 			return nil
 		}
@@ -367,10 +367,10 @@ func TestABatchIsAdmittedAtOnce(t *testing.T) {
 	})
 }
 
-// A message of a call without MaxCrashes, ExpiresAt, Limited and Named is handled without an allocation.
+// A message of a call without MaxCrashes, ExpiresAt and Limited is handled without an allocation.
 func TestHandlingAllocatesNothing(t *testing.T) {
 	p := &Pool[int]{handlers: t.Context(), ackNone: true, ops: Ops[int]{
-		Handle:  func(context.Context, int) error { return nil },
+		Handle:  func(context.Context, []int) error { return nil },
 		Settled: func(int) Settlement { return Undecided },
 	}}
 	s := &slot[int]{es: []*entry[int]{{}}}

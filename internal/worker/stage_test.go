@@ -87,9 +87,9 @@ func (s *stage) Handle(_ context.Context, r slog.Record) error {
 // handle goes by the plan: ok, panic, exit (Goexit), nak (it hands the message back
 // itself; nak9s goes on for so long), hang (until it is cancelled; hang+panic goes on with a panic), stuck
 // (whatever happens), a duration and then ok, or an error: term, retry=5s, or any other.
-func (s *stage) handle(ctx context.Context, m *msg) error {
-	s.note("h%d", m.id.Seq)
-	return s.do(ctx, m)
+func (s *stage) handle(ctx context.Context, ms []*msg) error {
+	s.note("h%d", ms[0].id.Seq)
+	return s.do(ctx, ms[0])
 }
 
 // failures are the errors of the messages of a batch.
@@ -365,7 +365,7 @@ func (s *stage) open(ws script.Words) {
 		Batch: ws.Number("batch", 0), BatchDelay: ws.Durations("delay", "0s")[0],
 	}
 	if set.Batch > 0 {
-		ops.HandleBatch, ops.Confirm = s.handleBatch, s.confirm
+		ops.Handle, ops.Confirm = s.handleBatch, s.confirm
 		ops.Failure = func(err error, m *msg) error {
 			if some, ok := errors.AsType[failures](err); ok {
 				return some[m]
