@@ -37,6 +37,44 @@ func (p *Pool[M]) handle(s *slot[M]) {
 	}
 }
 
+// ask asks one of Ops.Checks whether e may begin, and returns the context of the handler. If e must wait, it is held without a worker. At the end of
+// the call it is handed back, unless the drain must handle it.
+func (p *Pool[M]) ask(ctx context.Context, e *entry[M], may Check[M]) context.Context {
+	checked, end, err := decide(ctx, e.msg, may)
+	if err == nil {
+		if before := e.end; before == nil {
+			e.end = end
+		} else if end != nil {
+			e.end = func() { end(); before() }
+		}
+		return checked
+	}
+	if e.end != nil {
+		e.end()
+	}
+	wait, ok := errors.AsType[*Wait](err)
+	if !ok {
+		e.err = err
+		return ctx
+	}
+	p.ops.Report.Error(wait.Err)
+	if !p.wait(e, wait, false) {
+		e.back = true
+		p.handBack(e)
+	}
+	return ctx
+}
+
+// decide calls a check, and returns a panic as an error, because checks call functions of the user.
+func decide[M any](ctx context.Context, m M, may Check[M]) (checked context.Context, end func(), err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = recovered("a function that decides whether a message begins", v)
+		}
+	}()
+	return may(ctx, m)
+}
+
 // begins reports whether the message of a worker may begin, as far as is known.
 func (e *entry[M]) begins() bool { return e != nil && e.err == nil && !e.back }
 
@@ -100,7 +138,7 @@ func (p *Pool[M]) conclude(e *entry[M], err error) {
 	switch {
 	case p.ackNone:
 	case how == Naked:
-		p.removeEntry(e) // before its redelivery arrives: see known
+		p.release(e) // before its redelivery arrives: see known
 	case how != Undecided:
 		e.how = how
 	case err != nil:
@@ -136,7 +174,7 @@ func (p *Pool[M]) fail(e *entry[M], err error) {
 	}
 	if byEnd {
 		p.ops.Report.Failed(e.id.Seq, err, "cancelled by the end, and handed back", false)
-		p.giveBack(e)
+		p.handBack(e)
 		return
 	}
 	limit := p.set.MaxAttempts

@@ -160,23 +160,32 @@ func (p *Pool[M]) handBackUnstarted(keep func(*entry[M]) bool) (unstarted, parke
 	q := &p.queue
 	q.mu.Lock()
 	q.stopped = true
-	back, consumer, parked := q.unstarted(keep), q.consumer, q.parked
+	back, parked := q.unstarted(keep), q.parked
 	q.mu.Unlock()
-	p.handBack(consumer, back...)
+	p.handBack(back...)
 	return len(back), parked
 }
 
 // isLast reports whether the server does not deliver a message again after a number of deliveries.
 func (c Consumer) isLast(delivered uint64) bool { return c.MaxDeliver > 0 && delivered >= c.MaxDeliver }
 
-// handBack hands back messages that are not held any more.
-func (p *Pool[M]) handBack(consumer Consumer, back ...*entry[M]) {
+// release removes a message before the server can redeliver it. It returns the newest delivery, and whether that was the last.
+func (p *Pool[M]) release(e *entry[M]) (latest M, last bool) {
+	p.queue.mu.Lock()
+	defer p.queue.mu.Unlock()
+	p.queue.remove(e)
+	return e.latest, p.queue.consumer.isLast(e.delivered)
+}
+
+// handBack hands back messages that are not handled here.
+func (p *Pool[M]) handBack(back ...*entry[M]) {
 	var last []uint64
 	for _, e := range back {
-		if consumer.isLast(e.delivered) {
+		m, isLast := p.release(e)
+		if isLast {
 			last = append(last, e.id.Seq)
 		}
-		p.ops.HandBack(e.latest)
+		p.ops.HandBack(m)
 	}
 	if len(last) > 0 {
 		p.ops.Report.LastDeliveries(false, last...)
