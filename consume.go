@@ -101,7 +101,8 @@ func (s *Subscription) consumeSettings(ctx context.Context, opts []ConsumeOption
 	if err != nil || ctx.Err() != nil {
 		return nil, err
 	}
-	return set, nil
+	own := *set
+	return &own, nil
 }
 
 // consume runs h until the call ends.
