@@ -137,8 +137,13 @@ func (p *Pool[M]) Size() (waiting, running, window int) {
 // Resume lets workers begin messages, after Paused.
 func (p *Pool[M]) Resume() { p.queue.wakeAll() }
 
-// Err returns why the call ended by itself, or nil if it did not. It may be called when Run or Next has reported the end.
-func (p *Pool[M]) Err() error { return p.err }
+// Err returns why the call ended by itself, or nil if it did not. It may be called after the end.
+func (p *Pool[M]) Err() error {
+	if errors.Is(p.err, ErrReconfigured) && p.ops.Over.Err() != nil {
+		return context.Cause(p.ops.Over)
+	}
+	return p.err
+}
 
 // End ends the call, and hands back messages that were not started. If err is not nil, the call ended by itself.
 // Workers continue with the messages that they handle, and with messages at their last delivery, which no other client would get.
@@ -146,12 +151,15 @@ func (p *Pool[M]) End(err error) {
 	p.halt.Do(func() {
 		p.err, p.endedAt = err, p.ops.Now()
 		p.ops.Halt() // messages that arrive from now on are handed back
-		p.handBackUnstarted(func(e *entry[M]) bool {
-			return p.ops.Handle != nil && (p.set.DrainBuffered && err == nil || p.queue.consumer.isLast(e.delivered))
-		})
+		p.handBackUnstarted(p.drains)
 		p.closing()
 	})
 	<-p.open.Done()
+}
+
+// drains reports whether a message that no handler has is handled after the end of the call. The queue's lock is held, and the queue is stopped.
+func (p *Pool[M]) drains(e *entry[M]) bool {
+	return p.ops.Handle != nil && (p.set.DrainBuffered && p.err == nil || p.queue.consumer.isLast(e.delivered))
 }
 
 // handBackUnstarted stops the queue, and hands back the messages that no worker has begun, except those for which keep returns true. It

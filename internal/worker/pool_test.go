@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -306,6 +307,8 @@ func TestBatches(t *testing.T) {
 			pool keyed batch=4 delay=1s; in 1 key=a; in 2 key=b; in 3 key=a; +9s -> @1s b1,2; @1s ack1; @1s ack2; @1s b3; @1s ack3`,
 		"the end hands back a message that may not begin": `
 			pool asks batch=2 delay=1m; do 1 wait=1s; in 1 -> | stop -> w1; back1; run`,
+		"an end for a reason of its own does so with DrainBuffered too": `
+			pool asks buffered batch=2 delay=1m; do 1 wait=1s; in 1 -> | end -> w1; back1; run`,
 		"that the drain cancels is no attempt": `
 			pool attempts=1 batch=2 delay=1s drain=1s; do 1 hang; do 2 hang; in 1 2 3 -> b1,2 | stop; +1s -> back3; @1s back1; @1s back2; @1s run: 2 ran, 0 left, 0 unstarted, 0 unsettled`,
 		"a message that may not begin is in a later batch": `
@@ -363,6 +366,26 @@ func TestABatchIsAdmittedAtOnce(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		synctest.Wait()
 		require.Equal(t, []time.Duration{3 * time.Second, 3 * time.Second}, admitted)
+		s.end()
+	})
+}
+
+// The Subscription is closed while a pool whose consumer was replaced still confirms acknowledgements.
+func TestAPoolThatEndsTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, closed := newStage(t), errors.New("closed")
+		over, end := context.WithCancelCause(t.Context())
+		ops := s.ops()
+		ops.Over, ops.Handle, ops.Confirm = over, s.handleBatch, s.confirm
+		ops.Failure = func(error, *msg) error { return nil }
+		s.deaf = true
+		s.run(ops, Settings{Workers: 1, Batch: 1, DrainTimeout: time.Second}, consumer(nil))
+		s.deliver(script.Words{"in", "1"})
+		synctest.Wait()
+		s.pool.End(ErrReconfigured)
+		end(closed)
+		<-s.ended
+		require.Equal(t, closed, s.pool.Err())
 		s.end()
 	})
 }

@@ -72,10 +72,9 @@ func (p *Pool[M]) Run(ctx context.Context) error {
 		select {
 		case <-done:
 		case <-ctx.Done():
-			p.endedAt = p.ops.Now()
 		case <-p.ops.Over.Done():
-			p.err, p.endedAt = context.Cause(p.ops.Over), p.ops.Now()
 		}
+		p.endedAt = p.ops.Now()
 	}
 	return p.drain(done, cancel)
 }

@@ -38,7 +38,7 @@ func (p *Pool[M]) confirm(s *slot[M]) {
 		}
 		p.ops.Report.Error(err)
 		_ = watch.Sleep(p.handlers, confirmPause)
-		over := p.open.Err() != nil && p.err != nil && !errors.Is(p.err, ErrReconfigured)
+		over := p.open.Err() != nil && p.Err() != nil && !errors.Is(p.Err(), ErrReconfigured)
 		if over || p.handlers.Err() != nil || errors.Is(err, ErrFinal) {
 			return
 		}
@@ -113,15 +113,15 @@ func (p *Pool[M]) delay(c Consumer, attempts int) time.Duration {
 	return d + time.Duration((rand.Float64()*2-1)*float64(d)/5)
 }
 
-// wait holds e without a worker, for a retry in place or because it cannot begin yet. It makes e ready when it can be tried again, unless e was handed
-// back meanwhile. It reports false if the call has ended, and the drain does not handle e.
+// wait holds e without a worker, for a retry in place or because it cannot begin yet. It makes e ready when it can be tried again, unless e was
+// handed back meanwhile. It reports false if the call has ended, and the drain does not handle e.
 func (p *Pool[M]) wait(e *entry[M], w *Wait, retry bool) bool {
 	q, until := &p.queue, p.open
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.stopped {
 		until = p.handlers
-		if retry || until.Err() != nil || !p.set.DrainBuffered && !q.consumer.isLast(e.delivered) {
+		if retry || until.Err() != nil || !p.drains(e) {
 			return false
 		}
 	}
