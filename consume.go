@@ -77,14 +77,15 @@ func (s *Subscription) ConsumeBatch(ctx context.Context, n int, maxDelay time.Du
 		return invalid("n", "%d is not in 1..%d messages", n, maxBatch)
 	case maxDelay < 0 || maxDelay > maxWait:
 		return invalid("maxDelay", "%v is not in 0s..%v", maxDelay, maxWait)
-	case slices.ContainsFunc(given(opts), func(o option) bool { return o.name == "Use" }):
-		return invalid("Use", "wraps a Handler, and ConsumeBatch has a BatchHandler; leave the option out")
 	}
 	set, err := s.consumeSettings(ctx, opts)
 	if set == nil {
 		return err
 	}
-	if o := &set.run; o.Prefetch > 0 && o.Prefetch < n*o.Workers {
+	switch o := &set.run; {
+	case set.given["Use"] == callConsume:
+		return invalid("Use", "wraps a Handler, and ConsumeBatch has a BatchHandler; leave the option out")
+	case o.Prefetch > 0 && o.Prefetch < n*o.Workers:
 		return invalid("Prefetch", "%d is below %d batches of %d messages, so a batch would never be full; raise Prefetch, or leave it out",
 			o.Prefetch, o.Workers, n)
 	}
@@ -97,7 +98,7 @@ func (s *Subscription) consumeSettings(ctx context.Context, opts []ConsumeOption
 	if err := s.check(ctx); err != nil {
 		return nil, err
 	}
-	set, err := s.settings(context.WithoutCancel(ctx), callConsume, given(opts)) // a context that has ended is no error
+	set, err := callSettings(context.WithoutCancel(ctx), s, callConsume, opts) // a context that has ended is no error
 	if err != nil || ctx.Err() != nil {
 		return nil, err
 	}

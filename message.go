@@ -284,7 +284,7 @@ func (m *Msg) AckNext(ctx context.Context, opts ...NextOption) (*Msg, error) {
 	if s.recorder != nil {
 		return nil, cmp.Or(m.Ack(), ErrNoMessages)
 	}
-	set, err := s.settings(ctx, callNext, given(opts))
+	set, err := callSettings(ctx, s, callNext, opts)
 	if errors.Is(err, ErrInvalidOption) {
 		return nil, err
 	}

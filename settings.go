@@ -92,13 +92,13 @@ func defaultSettings() *settings {
 // log returns the logger of a call.
 func (s *settings) log() *slog.Logger { return cmp.Or(s.logger, slog.Default()) }
 
-// settings returns the settings of one call, after the checks that all calls share.
-func (s *Subscription) settings(ctx context.Context, c callKind, opts []option) (*settings, error) {
+// callSettings returns the settings of one call, after the checks that all calls share.
+func callSettings[O SubscribeOption](ctx context.Context, s *Subscription, c callKind, opts []O) (*settings, error) {
 	if err := s.check(ctx); err != nil {
 		return nil, err
 	}
 	_, bounded := ctx.Deadline()
-	set, err := s.defaults.with(c, s.config(), opts, bounded)
+	set, err := with(s.defaults, c, s.config(), opts, bounded)
 	if err != nil {
 		return nil, err
 	}
@@ -108,23 +108,24 @@ func (s *Subscription) settings(ctx context.Context, c callKind, opts []option) 
 	return set, nil
 }
 
-// with returns the settings of a call on a consumer with cfg: the defaults, changed by opts. Without opts they are the defaults themselves. bounded
-// reports whether the call's context has a deadline.
-func (s *settings) with(c callKind, cfg *jetstream.ConsumerConfig, opts []option, bounded bool) (*settings, error) {
+// with returns the settings of a call on a consumer with cfg: the defaults s, changed by opts. Without opts they are s itself. bounded reports whether
+// the call's context has a deadline.
+func with[O SubscribeOption](s *settings, c callKind, cfg *jetstream.ConsumerConfig, opts []O, bounded bool) (*settings, error) {
 	if len(opts) == 0 {
 		return s, s.check(c, cfg, bounded)
 	}
 	n := *s
 	n.given = maps.Clone(s.given)
-	for i, o := range opts {
+	for i, opt := range opts {
+		if any(opt) == nil {
+			return nil, invalid("opts", "option %d of %s is nil; leave it out", i+1, c)
+		}
+		o := opt.base()
+		if o.problem != "" {
+			return nil, invalid(o.name, "%s", o.problem)
+		}
 		if o.name == "Use" && n.given["Use"] != c { // the Use options of a call add up, and replace the defaults
 			n.run.use = nil
-		}
-		switch {
-		case o.apply == nil:
-			return nil, invalid("opts", "option %d of %s is nil; leave it out", i+1, c)
-		case o.problem != "":
-			return nil, invalid(o.name, "%s", o.problem)
 		}
 		o.apply(&n)
 		n.given[o.name] = c

@@ -103,7 +103,7 @@ func Subscribe(ctx context.Context, js jetstream.JetStream, stream, consumer str
 	s.calls.unpins = make(chan struct{}, 1)
 	s.session.Store(sessionOf(info))
 	s.gaps.next = info.Delivered.Consumer + 1
-	if s.defaults, err = defaultSettings().with(callSubscribe, s.config(), given(opts), true); err != nil {
+	if s.defaults, err = with(defaultSettings(), callSubscribe, s.config(), opts, true); err != nil {
 		return nil, err
 	}
 	s.start(inboxes, took)
