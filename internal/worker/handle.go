@@ -152,9 +152,13 @@ func (p *Pool[M]) conclude(e *entry[M], err error) {
 
 // fail settles a message whose handler failed.
 func (p *Pool[M]) fail(e *entry[M], err error) {
-	byEnd, verdict := p.cancelled(err), p.ops.Verdict(err) // before the call of Fresh, in which the call can end
-	q := &p.queue
-	if !byEnd && !verdict.Terminate {
+	q, verdict := &p.queue, p.ops.Verdict(err)
+	if !verdict.Terminate {
+		if p.cancelled(err) { // before the call of Fresh, in which the call can end
+			p.ops.Report.Failed(e.id.Seq, err, "cancelled by the end, and handed back", false)
+			p.handBack(e)
+			return
+		}
 		q.mu.Lock()
 		e.failed = true
 		q.mu.Unlock()
@@ -170,11 +174,6 @@ func (p *Pool[M]) fail(e *entry[M], err error) {
 	q.mu.Unlock()
 	if verdict.Terminate {
 		p.terminate(e, try, TermSent, verdict.Reason)
-		return
-	}
-	if byEnd {
-		p.ops.Report.Failed(e.id.Seq, err, "cancelled by the end, and handed back", false)
-		p.handBack(e)
 		return
 	}
 	limit := p.set.MaxAttempts
