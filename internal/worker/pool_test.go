@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -334,6 +333,8 @@ func TestBatches(t *testing.T) {
 			stop; +1s -> @100ms ack1; @100ms ack2; @150ms run: 2 ran, 0 left, 0 unstarted, 0 unsettled`,
 		"or the consumer is gone": `
 			pool batch=2; deaf; in 1 2 -> b1,2; ack1; ack2 | end; +1s -> @100ms run`,
+		"or the consumer is another one, and the Subscription is closed": `
+			pool batch=2; deaf; in 1 2 -> b1,2; ack1; ack2 | changed; closed; +1s -> @100ms run`,
 	})
 }
 
@@ -366,26 +367,6 @@ func TestABatchIsAdmittedAtOnce(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		synctest.Wait()
 		require.Equal(t, []time.Duration{3 * time.Second, 3 * time.Second}, admitted)
-		s.end()
-	})
-}
-
-// The Subscription is closed while a pool whose consumer was replaced still confirms acknowledgements.
-func TestAPoolThatEndsTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, closed := newStage(t), errors.New("closed")
-		over, end := context.WithCancelCause(t.Context())
-		ops := s.ops()
-		ops.Over, ops.Handle, ops.Confirm = over, s.handleBatch, s.confirm
-		ops.Failure = func(error, *msg) error { return nil }
-		s.deaf = true
-		s.run(ops, Settings{Workers: 1, Batch: 1, DrainTimeout: time.Second}, consumer(nil))
-		s.deliver(script.Words{"in", "1"})
-		synctest.Wait()
-		s.pool.End(ErrReconfigured)
-		end(closed)
-		<-s.ended
-		require.Equal(t, closed, s.pool.Err())
 		s.end()
 	})
 }
