@@ -108,8 +108,8 @@ func callSettings[O SubscribeOption](ctx context.Context, s *Subscription, c cal
 	return set, nil
 }
 
-// with returns the settings of a call on a consumer with cfg: the defaults s, changed by opts. Without opts they are s itself. bounded reports whether
-// the call's context has a deadline.
+// with returns the settings of a call on a consumer with cfg: the defaults s, changed by opts. Without opts they are s itself. bounded reports
+// whether the call's context has a deadline.
 func with[O SubscribeOption](s *settings, c callKind, cfg *jetstream.ConsumerConfig, opts []O, bounded bool) (*settings, error) {
 	if len(opts) == 0 {
 		return s, s.check(c, cfg, bounded)
