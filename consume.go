@@ -34,7 +34,7 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...ConsumeOp
 			return invalid("Use", "a Middleware returned a nil Handler")
 		}
 	}
-	return s.consume(ctx, set, h)
+	return s.consume(ctx, set, func(ctx context.Context, ms []*Msg) error { return h(ctx, ms[0]) })
 }
 
 // BatchHandler handles messages together. If it returns nil, all have succeeded. After a [BatchError], the messages in it
@@ -77,19 +77,20 @@ func (s *Subscription) ConsumeBatch(ctx context.Context, n int, maxDelay time.Du
 		return invalid("n", "%d is not in 1..%d messages", n, maxBatch)
 	case maxDelay < 0 || maxDelay > maxWait:
 		return invalid("maxDelay", "%v is not in 0s..%v", maxDelay, maxWait)
-	case slices.ContainsFunc(given(opts), func(o option) bool { return o.name == "Use" }):
-		return invalid("Use", "wraps a Handler, and ConsumeBatch has a BatchHandler; leave the option out")
 	}
 	set, err := s.consumeSettings(ctx, opts)
 	if set == nil {
 		return err
 	}
-	if o := &set.run; o.Prefetch > 0 && o.Prefetch < n*o.Workers {
+	switch o := &set.run; {
+	case set.given["Use"] == callConsume:
+		return invalid("Use", "wraps a Handler, and ConsumeBatch has a BatchHandler; leave the option out")
+	case o.Prefetch > 0 && o.Prefetch < n*o.Workers:
 		return invalid("Prefetch", "%d is below %d batches of %d messages, so a batch would never be full; raise Prefetch, or leave it out",
 			o.Prefetch, o.Workers, n)
 	}
-	set.run.Batch, set.run.BatchDelay, set.run.batch = n, maxDelay, h
-	return s.consume(ctx, set, func(ctx context.Context, m *Msg) error { return h(ctx, []*Msg{m}) })
+	set.run.Batch, set.run.BatchDelay = n, maxDelay
+	return s.consume(ctx, set, func(ctx context.Context, ms []*Msg) error { return h(ctx, slices.Clone(ms)) })
 }
 
 // consumeSettings returns the settings of a call of Consume or ConsumeBatch. If they are nil the call is over, even without an error.
@@ -97,15 +98,16 @@ func (s *Subscription) consumeSettings(ctx context.Context, opts []ConsumeOption
 	if err := s.check(ctx); err != nil {
 		return nil, err
 	}
-	set, err := s.settings(context.WithoutCancel(ctx), callConsume, given(opts)) // a context that has ended is no error
+	set, err := callSettings(context.WithoutCancel(ctx), s, callConsume, opts) // a context that has ended is no error
 	if err != nil || ctx.Err() != nil {
 		return nil, err
 	}
-	return set, nil
+	own := *set
+	return &own, nil
 }
 
-// consume runs h, or the handler of batches in set, until the call ends.
-func (s *Subscription) consume(ctx context.Context, set *settings, h Handler) error {
+// consume runs h until the call ends.
+func (s *Subscription) consume(ctx context.Context, set *settings, h BatchHandler) error {
 	if err := s.checkDeadLetter(ctx, set); err != nil {
 		if errors.Is(err, context.Canceled) { // ctx was cancelled before the answer came
 			return nil
@@ -118,7 +120,7 @@ func (s *Subscription) consume(ctx context.Context, set *settings, h Handler) er
 			return fmt.Errorf("jetpull: Named: the service %q: %w", set.run.named, err)
 		}
 		defer service.Stop()
-		set.run.service = service
+		h = named(service, h)
 	}
 	set.run.onStart()
 	r := s.open(callConsume, set, h)
@@ -137,4 +139,17 @@ func (s *Subscription) consume(ctx context.Context, set *settings, h Handler) er
 		return errors.Join(s.wrapError("consume", err), drained)
 	}
 	return drained
+}
+
+// named returns h with the messages that it has in a service, which can cancel its context.
+func named(service *running.Service, h BatchHandler) BatchHandler {
+	return func(ctx context.Context, ms []*Msg) error {
+		begun := make([]running.Message, len(ms))
+		for i, m := range ms {
+			begun[i] = running.Message{Sequence: m.Sequence(), Subject: m.Subject(), Since: time.Now(), Attempt: m.Delivered()}
+		}
+		ctx, end := service.Begin(ctx, begun, ErrCancelled)
+		defer end()
+		return h(ctx, ms)
+	}
 }

@@ -17,7 +17,7 @@ import (
 // It fails with [ErrTimeout] if no message arrived by the deadline (see [MaxWait]), with [ErrNoMessages] if none is available
 // and [NoWait] is set, with [ErrClosed], with a [StatusError] if the server refuses the pull, and with ctx's error.
 func (s *Subscription) Next(ctx context.Context, opts ...NextOption) (*Msg, error) {
-	set, err := s.settings(ctx, callNext, given(opts))
+	set, err := callSettings(ctx, s, callNext, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func (s *Subscription) Fetch(ctx context.Context, n int, opts ...FetchOption) ([
 	if n < 1 || n > maxBatch {
 		return nil, invalid("n", "%d is not in 1..%d messages", n, maxBatch)
 	}
-	set, err := s.settings(ctx, callFetch, given(opts))
+	set, err := callSettings(ctx, s, callFetch, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ const closeMost = time.Second
 // handed back to the server. After [StopAfter] it ends without an error.
 func (s *Subscription) Messages(ctx context.Context, opts ...MessagesOption) iter.Seq2[*Msg, error] {
 	return func(yield func(*Msg, error) bool) {
-		set, err := s.settings(ctx, callMessages, given(opts))
+		set, err := callSettings(ctx, s, callMessages, opts)
 		if err != nil {
 			yield(nil, err)
 			return

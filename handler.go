@@ -123,25 +123,27 @@ const (
 
 // failed counts and reports a failed attempt.
 func (r *run) failed(m *Msg, attempt int, outcome string, after time.Duration, err error) {
-	c := &r.sub.counts
 	e := Event{Msg: m, Attempt: attempt, Outcome: EventOutcome(outcome), After: after, Err: err, TimedOut: errors.Is(err, worker.ErrHandlerTimeout)}
-	c.failed.Add(1)
+	c := &r.sub.counts
+	c.mu.Lock()
+	c.attempts.Failed++
 	if e.TimedOut {
-		c.timedOut.Add(1)
+		c.attempts.TimedOut++
 	}
 	if errors.Is(err, errExpired) {
-		c.expired.Add(1)
+		c.attempts.Expired++
 	}
 	switch e.Outcome {
 	case Retried:
-		c.retried.Add(1)
+		c.attempts.Retried++
 		outcome = fmt.Sprintf("%s in %v", outcome, after.Round(time.Millisecond))
 	case DeadLettered:
+		c.attempts.DeadLettered++
 		e.DeadLetter = r.set.run.deadLetter
-		c.deadLettered.Add(1)
 	case Terminated:
-		c.terminated.Add(1)
+		c.attempts.Terminated++
 	}
+	c.mu.Unlock()
 	r.report.Failed(m.Sequence(), err, outcome, true)
 	if f := r.set.run.onEvent; f != nil {
 		r.report.Call(func() { f(e) })

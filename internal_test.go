@@ -83,8 +83,8 @@ func TestARunEndsWithItsConsumer(t *testing.T) {
 		sub: s, kind: callMessages, set: defaultSettings(), session: s.session.Load(),
 		report: &worker.Reporter{Log: slog.New(log), Notifier: s.notifier},
 	}
-	r.pool = worker.New(worker.Ops[*Msg]{Now: func() pull.At { return 0 }, Halt: func() {}, Report: r.report}, worker.Settings{Workers: 1},
-		worker.Consumer{})
+	ops := worker.Ops[*Msg]{Now: func() pull.At { return 0 }, Halt: func() {}, Over: t.Context(), Report: r.report}
+	r.pool = worker.New(ops, worker.Settings{Workers: 1}, worker.Consumer{})
 	for _, info := range []*jetstream.ConsumerInfo{
 		{Name: "C", Config: jetstream.ConsumerConfig{AckWait: time.Minute}},
 		{Name: "C", Created: time.Unix(1, 0)},

@@ -178,35 +178,22 @@ func (m *Msg) InProgress() error {
 // DoubleAck acknowledges the message and waits until the server has confirmed it, for 5 s if ctx has no deadline. It
 // fails with [ErrTimeout] if the server does not confirm it; the message can then be acknowledged again.
 func (m *Msg) DoubleAck(ctx context.Context) error {
-	if err := cmp.Or(checkContext(ctx), m.bound()); err != nil {
+	if err := checkContext(ctx); err != nil {
 		return err
-	}
-	if m.session.ackNone {
-		return m.Ack()
-	}
-	if !m.claim() {
-		return jetstream.ErrMsgAlreadyAckd
 	}
 	ctx, cancel := withDefaultTimeout(ctx)
 	defer cancel()
-	if err := m.request(ctx); err != nil {
-		m.unclaim()
-		return err
-	}
-	m.is(worker.Acked)
-	return nil
-}
-
-func (m *Msg) request(ctx context.Context) error {
-	if r := m.sub.recorder; r != nil {
-		r.Sent(wire.VerbAck, true)
+	return m.settleBy(wire.VerbAck, worker.Acked, func(m *Msg, body []byte) error {
+		if r := m.sub.recorder; r != nil {
+			r.Sent(body, true)
+			return nil
+		}
+		nc, before, begun := m.sub.nc, m.sub.nc.LastError(), time.Now()
+		if _, err := nc.RequestWithContext(ctx, m.raw.Reply, body); err != nil {
+			return requestError(nc, before, begun, "double ack", m.raw.Reply, err)
+		}
 		return nil
-	}
-	nc, before, begun := m.sub.nc, m.sub.nc.LastError(), time.Now()
-	if _, err := nc.RequestWithContext(ctx, m.raw.Reply, wire.VerbAck); err != nil {
-		return requestError(nc, before, begun, "double ack", m.raw.Reply, err)
-	}
-	return nil
+	})
 }
 
 // refusedAck returns the server's refusal of an acknowledgement of the Subscription's messages; see transport.Refusal.
@@ -217,14 +204,7 @@ func (s *Subscription) refusedAck(before error) error {
 // is records how the message was settled.
 func (m *Msg) is(how worker.Settlement) {
 	m.state.Store(uint32(how))
-	switch how {
-	case worker.Naked:
-		m.sub.counts.naks.Add(1)
-	case worker.Terminated:
-		m.sub.counts.terms.Add(1)
-	default:
-		m.sub.counts.acks.Add(1)
-	}
+	m.sub.counts.settled[how].Add(1)
 	if m.run != nil {
 		id, _, _ := m.identify()
 		m.run.pool.Vacate(m, id)
@@ -233,6 +213,11 @@ func (m *Msg) is(how worker.Settlement) {
 
 // settle sends the acknowledgement that settles the message.
 func (m *Msg) settle(body []byte, how worker.Settlement) error {
+	return m.settleBy(body, how, (*Msg).publish)
+}
+
+// settleBy settles the message by an acknowledgement that send sends.
+func (m *Msg) settleBy(body []byte, how worker.Settlement, send func(m *Msg, body []byte) error) error {
 	if err := m.bound(); err != nil {
 		return err
 	}
@@ -245,7 +230,7 @@ func (m *Msg) settle(body []byte, how worker.Settlement) error {
 	if how == worker.Naked { // the redelivery can arrive before publish returns
 		m.state.Store(uint32(how))
 	}
-	if err := m.publish(body); err != nil {
+	if err := send(m, body); err != nil {
 		m.unclaim()
 		return err
 	}
@@ -299,7 +284,7 @@ func (m *Msg) AckNext(ctx context.Context, opts ...NextOption) (*Msg, error) {
 	if s.recorder != nil {
 		return nil, cmp.Or(m.Ack(), ErrNoMessages)
 	}
-	set, err := s.settings(ctx, callNext, given(opts))
+	set, err := callSettings(ctx, s, callNext, opts)
 	if errors.Is(err, ErrInvalidOption) {
 		return nil, err
 	}

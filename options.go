@@ -73,17 +73,6 @@ func (option) consume()       {}
 func (option) messages()      {}
 func (option) handler()       {}
 
-// given returns the options of a call. A nil option becomes one without apply.
-func given[O SubscribeOption](opts []O) []option {
-	list := make([]option, len(opts))
-	for i, o := range opts {
-		if any(o) != nil {
-			list[i] = o.base()
-		}
-	}
-	return list
-}
-
 // MaxWait sets how long Next and Fetch wait for a message, at least 1 ms. The server is asked to end the pull 100 ms earlier
 // (ADR-13), so a wait over the consumer's MaxRequestExpires is refused with [ErrLimitExceeded]. By default a call waits until the
 // deadline of its context, and 5 s if that has none. The context still ends the call if it is done first. On a consumer with the

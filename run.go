@@ -15,7 +15,6 @@ import (
 
 	"github.com/jetpull/jetpull/internal/crash"
 	"github.com/jetpull/jetpull/internal/pull"
-	"github.com/jetpull/jetpull/internal/running"
 	"github.com/jetpull/jetpull/internal/transport"
 	"github.com/jetpull/jetpull/internal/wire"
 	"github.com/jetpull/jetpull/internal/worker"
@@ -63,8 +62,8 @@ type run struct {
 	sub     *Subscription
 	kind    callKind
 	set     *settings
-	handler Handler  // nil: the caller settles the messages
-	session *session // in which the run began
+	handler BatchHandler // nil: the caller settles the messages
+	session *session     // in which the run began
 	report  *worker.Reporter
 	pool    *worker.Pool[*Msg]
 	demand  pull.Demand
@@ -74,7 +73,7 @@ type run struct {
 }
 
 // open starts a run, which reads ahead. If h is nil, the caller settles the messages.
-func (s *Subscription) open(c callKind, set *settings, h Handler) *run {
+func (s *Subscription) open(c callKind, set *settings, h BatchHandler) *run {
 	session := s.session.Load()
 	o, cfg := &set.run, &session.cfg
 	log := set.log().With("stream", s.stream, "consumer", s.consumer)
@@ -100,11 +99,8 @@ func (s *Subscription) open(c callKind, set *settings, h Handler) *run {
 		if o.limiter != nil {
 			ops.Checks = append(ops.Checks, r.limit)
 		}
-		if o.service != nil {
-			ops.Checks = append(ops.Checks, r.name)
-		}
-		if o.batch != nil {
-			ops.HandleBatch, ops.Failure, ops.Confirm = o.batch, failureOf, r.confirm
+		if o.Batch > 0 {
+			ops.Failure, ops.Confirm = failureOf, r.confirm
 		}
 		if o.deadLetter != "" {
 			ops.DeadLetter = r.deadLetter
@@ -161,7 +157,7 @@ func (r *run) ops() worker.Ops[*Msg] {
 // errExpired is the refusal of a message that ExpiresAt gives up.
 var errExpired = &worker.Refusal{Reason: "expired"}
 
-// A message passes the checks of ExpiresAt, MaxCrashes, Limited and Named before its handler starts. The last never fails.
+// A message passes the checks of ExpiresAt, MaxCrashes and Limited before its handler starts.
 
 // expire is the check of ExpiresAt.
 func (r *run) expire(ctx context.Context, m *Msg) (begun context.Context, end func(), err error) {
@@ -196,13 +192,6 @@ func (r *run) limit(ctx context.Context, m *Msg) (begun context.Context, end fun
 		return ctx, release, nil
 	}
 	return limited, func() { done(); release() }, nil
-}
-
-// name is the check of Named.
-func (r *run) name(ctx context.Context, m *Msg) (begun context.Context, end func(), err error) {
-	one := running.Message{Sequence: m.Sequence(), Subject: m.Subject(), Since: time.Now(), Attempt: m.Delivered()}
-	begun, end = r.set.run.service.Begin(ctx, one, ErrCancelled)
-	return begun, end, nil
 }
 
 // failureOf returns the error of one message from that of its batch.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/jetpull/jetpull/internal/crash"
 	"github.com/jetpull/jetpull/internal/pull"
-	"github.com/jetpull/jetpull/internal/running"
 	"github.com/jetpull/jetpull/internal/transport"
 	"github.com/jetpull/jetpull/internal/worker"
 	"github.com/jetpull/jetpull/limit"
@@ -59,7 +58,7 @@ type settings struct {
 	onUnpin   func(PinEvent)
 	logger    *slog.Logger // nil: slog's default
 	run       runSettings
-	given     map[string]bool // names of the options that were given
+	given     map[string]callKind // the options that were given, and the call to which
 }
 
 // runSettings are the settings of Messages and Consume.
@@ -69,8 +68,6 @@ type runSettings struct {
 	deadLetter    string
 	crashes       *crash.Counter // nil: no limit
 	named         string         // name of the service; empty: no service
-	service       *running.Service
-	batch         BatchHandler // of ConsumeBatch
 	expiresAt     func(*Msg) time.Time
 	limiter       *limit.Limiter // nil: no limit
 	limitKey      func(*Msg) string
@@ -84,7 +81,7 @@ type runSettings struct {
 
 func defaultSettings() *settings {
 	return &settings{
-		given: map[string]bool{},
+		given: map[string]callKind{},
 		run: runSettings{
 			Settings: worker.Settings{Workers: 1, KeepAlive: true, DrainTimeout: defaultDrainTimeout},
 			onStart:  func() {},
@@ -95,19 +92,13 @@ func defaultSettings() *settings {
 // log returns the logger of a call.
 func (s *settings) log() *slog.Logger { return cmp.Or(s.logger, slog.Default()) }
 
-// settings returns the settings of one call, after the checks that all calls share.
-func (s *Subscription) settings(ctx context.Context, c callKind, opts []option) (*settings, error) {
+// callSettings returns the settings of one call, after the checks that all calls share.
+func callSettings[O SubscribeOption](ctx context.Context, s *Subscription, c callKind, opts []O) (*settings, error) {
 	if err := s.check(ctx); err != nil {
 		return nil, err
 	}
 	_, bounded := ctx.Deadline()
-	set := s.defaults
-	var err error
-	if len(opts) == 0 && c&callPull != 0 {
-		err = set.check(c, s.config(), nil, bounded)
-	} else {
-		set, err = set.with(c, s.config(), opts, bounded)
-	}
+	set, err := with(s.defaults, c, s.config(), opts, bounded)
 	if err != nil {
 		return nil, err
 	}
@@ -117,46 +108,48 @@ func (s *Subscription) settings(ctx context.Context, c callKind, opts []option) 
 	return set, nil
 }
 
-// with returns the settings of a call on a consumer with cfg: the defaults, changed by opts. bounded reports whether the call's
-// context has a deadline.
-func (s *settings) with(c callKind, cfg *jetstream.ConsumerConfig, opts []option, bounded bool) (*settings, error) {
+// with returns the settings of a call on a consumer with cfg: the defaults s, changed by opts. Without opts they are s itself. bounded reports
+// whether the call's context has a deadline.
+func with[O SubscribeOption](s *settings, c callKind, cfg *jetstream.ConsumerConfig, opts []O, bounded bool) (*settings, error) {
+	if len(opts) == 0 {
+		return s, s.check(c, cfg, bounded)
+	}
 	n := *s
 	n.given = maps.Clone(s.given)
-	callOpts := make(map[string]bool, len(opts))
-	for i, o := range opts {
-		if o.name == "Use" && !callOpts["Use"] { // the Use options of a call add up, and replace the defaults
-			n.run.use = nil
-		}
-		switch {
-		case o.apply == nil:
+	for i, opt := range opts {
+		if any(opt) == nil {
 			return nil, invalid("opts", "option %d of %s is nil; leave it out", i+1, c)
-		case o.problem != "":
+		}
+		o := opt.base()
+		if o.problem != "" {
 			return nil, invalid(o.name, "%s", o.problem)
 		}
+		if o.name == "Use" && n.given["Use"] != c { // the Use options of a call add up, and replace the defaults
+			n.run.use = nil
+		}
 		o.apply(&n)
-		n.given[o.name], callOpts[o.name] = true, true
+		n.given[o.name] = c
 	}
 	if c != callSubscribe {
 		// A call's NoWait overrides a default FillBatch, and the reverse. They contradict each other only if both
 		// are given in the same place.
-		n.fillBatch = n.fillBatch && (callOpts["FillBatch"] || !callOpts["NoWait"])
-		n.noWait = n.noWait && (callOpts["NoWait"] || !callOpts["FillBatch"])
+		n.fillBatch = n.fillBatch && (n.given["FillBatch"] == c || n.given["NoWait"] != c)
+		n.noWait = n.noWait && (n.given["NoWait"] == c || n.given["FillBatch"] != c)
 	}
-	return &n, n.check(c, cfg, callOpts, bounded)
+	return &n, n.check(c, cfg, bounded)
 }
 
 // check refuses options that contradict each other, and options that do not fit the consumer, so that the caller gets a
-// specific error instead of the server's 400. callOpts are the options that were given to the call itself. A call
-// without MaxWait ignores a default heartbeat that is too long for it.
-func (s *settings) check(c callKind, cfg *jetstream.ConsumerConfig, callOpts map[string]bool, bounded bool) error {
+// specific error instead of the server's 400. A call without MaxWait ignores a default heartbeat that is too long for it.
+func (s *settings) check(c callKind, cfg *jetstream.ConsumerConfig, bounded bool) error {
 	o, t, policy := &s.run, &s.terms, cfg.PriorityPolicy
 	beat, longest := time.Duration(0), time.Duration(math.MaxInt64) // the heartbeat to check, and its maximum
 	switch {
-	case c&callRun != 0 && callOpts["Heartbeat"]:
+	case c&callRun != 0 && s.given["Heartbeat"] == c:
 		beat, longest = t.Heartbeat, pull.StandingExpires/2
 	case c&(callPull|callSubscribe) != 0 && s.maxWait > 0:
 		beat, longest = t.Heartbeat, (s.maxWait-pull.ExpiresMargin)/2
-	case c&callPull != 0 && callOpts["Heartbeat"] && !bounded:
+	case c&callPull != 0 && s.given["Heartbeat"] == c && !bounded:
 		beat, longest = t.Heartbeat, (defaultMaxWait-pull.ExpiresMargin)/2
 	}
 	settles, consumes := c&(callRun|callSubscribe) != 0, c&(callConsume|callSubscribe) != 0
@@ -164,7 +157,7 @@ func (s *settings) check(c callKind, cfg *jetstream.ConsumerConfig, callOpts map
 	switch {
 	case s.noWait && s.fillBatch:
 		return invalid("FillBatch", "excludes NoWait: one waits for the batch, the other never waits")
-	case c&callPull != 0 && s.noWait && callOpts["Heartbeat"]:
+	case c&callPull != 0 && s.noWait && s.given["Heartbeat"] == c:
 		return invalid("Heartbeat", "excludes NoWait: %v is how often the server sends one while a pull waits, and this one never waits; leave one of "+
 			"the two out", t.Heartbeat)
 	case beat > 0 && beat > longest:
@@ -172,12 +165,12 @@ func (s *settings) check(c callKind, cfg *jetstream.ConsumerConfig, callOpts map
 	case consumes && o.Prefetch > 0 && o.Prefetch < o.Workers:
 		return invalid("Prefetch", "%d is below Concurrency %d: messages being handled count too, so %d handlers would never run; raise Prefetch, or "+
 			"leave it out", o.Prefetch, o.Workers, o.Workers-o.Prefetch)
-	case consumes && callOpts["RetryDelays"] && o.MaxAttempts == 1 && o.deadLetter == "":
+	case consumes && s.given["RetryDelays"] == c && o.MaxAttempts == 1 && o.deadLetter == "":
 		return invalid("RetryDelays", "%v has no effect with MaxAttempts 1, which allows no retry; leave one of the two out", o.RetryDelays)
-	case consumes && callOpts["DrainBuffered"] && full:
+	case consumes && s.given["DrainBuffered"] == c && full:
 		return invalid("DrainBuffered", "has no effect with Prefetch %d and Concurrency %d: no message waits for a handler; raise Prefetch, or leave "+
 			"one of them out", o.Prefetch, o.Workers)
-	case consumes && callOpts["DrainBuffered"] && o.DrainTimeout == 0:
+	case consumes && s.given["DrainBuffered"] == c && o.DrainTimeout == 0:
 		return invalid("DrainBuffered", "has no effect with DrainTimeout 0, which leaves no time for it; leave one of the two out")
 	case policy == jetstream.PriorityPolicyNone && t.Group != "":
 		return invalid("Group", "%q: consumer %q has no priority groups; leave it out, or create the consumer with PriorityGroups and PriorityPolicy",
@@ -205,7 +198,7 @@ func (s *settings) check(c callKind, cfg *jetstream.ConsumerConfig, callOpts map
 	}
 	for _, needs := range consumerNeeds {
 		switch {
-		case !s.given[needs.option]:
+		case s.given[needs.option] == 0:
 		case needs.value == nil && needs.policy != policy:
 			return invalid(needs.option, "needs a consumer with the priority policy %s; consumer %q has the policy %s; leave the option out, or create "+
 				"the consumer with that policy",
@@ -220,7 +213,7 @@ func (s *settings) check(c callKind, cfg *jetstream.ConsumerConfig, callOpts map
 
 // fits returns the error that a new call with these settings would return on the changed consumer.
 func (s *settings) fits(c callKind, cfg *jetstream.ConsumerConfig) error {
-	return cmp.Or(s.check(c, cfg, nil, true), s.run.checkLoop(cfg))
+	return cmp.Or(s.check(c, cfg, true), s.run.checkLoop(cfg))
 }
 
 // consumerNeeds lists the options that only some consumers support. Options without a value function need the priority policy;

@@ -1,6 +1,9 @@
 package jetpull
 
-import "github.com/jetpull/jetpull/internal/pull"
+import (
+	"github.com/jetpull/jetpull/internal/pull"
+	"github.com/jetpull/jetpull/internal/worker"
+)
 
 // Stats are counters of a Subscription since Subscribe, and gauges of its
 // present state. Reading them is cheap: no request is sent.
@@ -47,18 +50,16 @@ func (s *Subscription) Stats() Stats {
 	var outstanding int
 	s.driver.Do(func(e *pull.Engine, _ pull.At) { ps, outstanding = e.Stats() })
 	pin, _ := s.Pin()
+	c := &s.counts
+	c.mu.Lock()
+	attempts := c.attempts
+	c.mu.Unlock()
 	st := Stats{
 		Pulls: ps.Pulls, Messages: ps.Messages, Bytes: ps.Bytes,
-		Acks: s.counts.acks.Load(), Naks: s.counts.naks.Load(),
-		Terms: s.counts.terms.Load(), InProgress: s.counts.inProgress.Load(),
-		HandedBack: ps.HandedBack, Dropped: ps.Dropped, Silent: ps.Silent,
-		Attempts: Attempts{
-			Failed: s.counts.failed.Load(), TimedOut: s.counts.timedOut.Load(), Expired: s.counts.expired.Load(),
-			Retried:      s.counts.retried.Load(),
-			DeadLettered: s.counts.deadLettered.Load(), Terminated: s.counts.terminated.Load(),
-		},
-		Redelivered: s.counts.redelivered.Load(), Reconnects: s.nc.Stats().Reconnects - s.reconnects,
-		Outstanding: outstanding, Pin: pin, Statuses: ps.Statuses,
+		Acks: c.settled[worker.Acked].Load(), Naks: c.settled[worker.Naked].Load(), Terms: c.settled[worker.Terminated].Load(),
+		InProgress: c.inProgress.Load(), HandedBack: ps.HandedBack, Dropped: ps.Dropped, Redelivered: c.redelivered.Load(), Silent: ps.Silent,
+		Attempts: attempts, Reconnects: s.nc.Stats().Reconnects - s.reconnects, Statuses: ps.Statuses,
+		Outstanding: outstanding, Pin: pin,
 	}
 	if s.session.Load().ackNone {
 		st.Dropped += s.Missed()

@@ -15,6 +15,7 @@ import (
 	"github.com/jetpull/jetpull/internal/pull"
 	"github.com/jetpull/jetpull/internal/testmsg"
 	"github.com/jetpull/jetpull/internal/transport"
+	"github.com/jetpull/jetpull/internal/watch"
 	"github.com/jetpull/jetpull/internal/wire"
 	"github.com/jetpull/jetpull/internal/worker"
 )
@@ -52,8 +53,11 @@ type calls struct {
 
 // counts holds the counters that the engine does not keep.
 type counts struct {
-	acks, naks, terms, inProgress, redelivered                   atomic.Uint64
-	failed, timedOut, expired, retried, deadLettered, terminated atomic.Uint64 // attempts
+	settled                 [worker.Naked + 1]atomic.Uint64 // messages, by worker.Settlement
+	inProgress, redelivered atomic.Uint64
+
+	mu       sync.Mutex
+	attempts Attempts // under mu
 }
 
 // Subscribe binds to an existing pull consumer, durable or ephemeral. js determines the connection, the API prefix and the
@@ -99,7 +103,7 @@ func Subscribe(ctx context.Context, js jetstream.JetStream, stream, consumer str
 	s.calls.unpins = make(chan struct{}, 1)
 	s.session.Store(sessionOf(info))
 	s.gaps.next = info.Delivered.Consumer + 1
-	if s.defaults, err = defaultSettings().with(callSubscribe, s.config(), given(opts), true); err != nil {
+	if s.defaults, err = with(defaultSettings(), callSubscribe, s.config(), opts, true); err != nil {
 		return nil, err
 	}
 	s.start(inboxes, took)
@@ -132,7 +136,7 @@ func readInfo(ctx context.Context, js jetstream.JetStream, stream, consumer stri
 	until, _ := ctx.Deadline()
 	var api *jetstream.APIError
 	var err error
-	for again := true; again; again = ctx.Err() == nil {
+	for again := true; again; again = watch.Sleep(ctx, infoPause) == nil {
 		once, cancel := context.WithTimeout(ctx, min(max(time.Until(until)/2, infoLeast), infoMost))
 		c, tryErr := js.Consumer(once, stream, consumer)
 		cancel()
@@ -147,10 +151,6 @@ func readInfo(ctx context.Context, js jetstream.JetStream, stream, consumer stri
 		}
 		if !errors.Is(err, context.DeadlineExceeded) && (!errors.As(err, &api) || api.ErrorCode != errCodeUnavailable) {
 			break
-		}
-		select {
-		case <-time.After(infoPause):
-		case <-ctx.Done():
 		}
 	}
 	switch {

@@ -77,10 +77,9 @@ func (d *deliveries) count(s *jetpull.Stats) int64 {
 
 // outcomes are the values of jetpull.outcome on jetpull.client.attempts.failed.
 func outcomes(s *jetpull.Stats) map[jetpull.EventOutcome]uint64 {
-	ended := s.Retried + s.DeadLettered + s.Terminated
 	return map[jetpull.EventOutcome]uint64{
 		jetpull.Retried: s.Retried, jetpull.DeadLettered: s.DeadLettered, jetpull.Terminated: s.Terminated,
-		jetpull.HandedBack: max(s.Failed, ended) - ended,
+		jetpull.HandedBack: s.Failed - s.Retried - s.DeadLettered - s.Terminated,
 	}
 }
 

@@ -70,12 +70,12 @@ type Service struct {
 	waiting func() int
 
 	mu      sync.Mutex
-	running map[*Message]context.CancelCauseFunc
+	running map[*Message]func() // they cancel the messages
 }
 
 // Start starts a service that answers requests until Stop.
 func Start(nc *nats.Conn, name, stream, consumer string, waiting func() int) (*Service, error) {
-	s := &Service{name: name, waiting: waiting, running: map[*Message]context.CancelCauseFunc{}}
+	s := &Service{name: name, waiting: waiting, running: map[*Message]func(){}}
 	var err error
 	s.micro, err = micro.AddService(nc, micro.Config{
 		Name: name, Version: Version, Description: fmt.Sprintf("Handles messages of consumer %s on stream %s", consumer, stream),
@@ -98,16 +98,20 @@ func Start(nc *nats.Conn, name, stream, consumer string, waiting func() int) (*S
 // Stop ends the service.
 func (s *Service) Stop() { _ = s.micro.Stop() }
 
-// Begin adds a message whose handler begins. The returned context ends when the message is cancelled, with a cause that matches is. The caller must
+// Begin adds messages whose handler begins. The returned context ends when one of them is cancelled, with a cause that matches is. The caller must
 // call end when the handler has returned.
-func (s *Service) Begin(ctx context.Context, m Message, is error) (limited context.Context, end func()) {
+func (s *Service) Begin(ctx context.Context, ms []Message, is error) (limited context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s.mu.Lock()
-	s.running[&m] = func(error) { cancel(fmt.Errorf("%w: sequence %d", is, m.Sequence)) }
+	for i := range ms {
+		s.running[&ms[i]] = func() { cancel(fmt.Errorf("%w: sequence %d", is, ms[i].Sequence)) }
+	}
 	s.mu.Unlock()
 	return ctx, func() {
 		s.mu.Lock()
-		delete(s.running, &m)
+		for i := range ms {
+			delete(s.running, &ms[i])
+		}
 		s.mu.Unlock()
 		cancel(nil)
 	}
@@ -140,7 +144,7 @@ func (s *Service) cancel(r micro.Request) {
 	s.mu.Lock()
 	for m, cancel := range s.running {
 		if m.Sequence == seq {
-			cancel(nil)
+			cancel()
 			c.Cancelled = true
 		}
 	}

@@ -75,7 +75,7 @@ func (p *Pool[M]) take(ms []pull.Message, keys []string) {
 	}
 	q.signal(q.ready.n - before)
 	q.startWorker()
-	q.starving = q.ready.n == 0 && q.hasIdleWorker()
+	q.starving = q.ready.n == 0 && (q.waiting > 0 || q.started < len(q.slots)) // another message could begin at once
 	c := q.creditDue()
 	p.checkSoon(now)
 	q.mu.Unlock()

@@ -10,7 +10,7 @@
 //	pool
 //	keepalive
 //	deliver settle
-//	manual begin
+//	manual
 //	handle
 //	run
 package worker

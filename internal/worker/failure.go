@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
+
+	"github.com/jetpull/jetpull/internal/watch"
 )
 
 // PanicError is a panic of the user's code. Its text has the stack, for the logger and OnError.
@@ -39,14 +41,7 @@ type Wait struct {
 
 // For returns the Until of a message that is tried again after d.
 func For(d time.Duration) func(context.Context) {
-	return func(ctx context.Context) {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-	}
+	return func(ctx context.Context) { _ = watch.Sleep(ctx, d) }
 }
 
 // Error returns the reason.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -38,6 +37,44 @@ func (p *Pool[M]) handle(s *slot[M]) {
 	}
 }
 
+// ask asks one of Ops.Checks whether e may begin, and returns the context of the handler. If e must wait, it is held without a worker. At the end of
+// the call it is handed back, unless the drain must handle it.
+func (p *Pool[M]) ask(ctx context.Context, e *entry[M], may Check[M]) context.Context {
+	checked, end, err := decide(ctx, e.msg, may)
+	if err == nil {
+		if before := e.end; before == nil {
+			e.end = end
+		} else if end != nil {
+			e.end = func() { end(); before() }
+		}
+		return checked
+	}
+	if e.end != nil {
+		e.end()
+	}
+	wait, ok := errors.AsType[*Wait](err)
+	if !ok {
+		e.err = err
+		return ctx
+	}
+	p.ops.Report.Error(wait.Err)
+	if !p.wait(e, wait, false) {
+		e.back = true
+		p.handBack(e)
+	}
+	return ctx
+}
+
+// decide calls a check, and returns a panic as an error, because checks call functions of the user.
+func decide[M any](ctx context.Context, m M, may Check[M]) (checked context.Context, end func(), err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = recovered("a function that decides whether a message begins", v)
+		}
+	}()
+	return may(ctx, m)
+}
+
 // begins reports whether the message of a worker may begin, as far as is known.
 func (e *entry[M]) begins() bool { return e != nil && e.err == nil && !e.back }
 
@@ -62,11 +99,7 @@ func (p *Pool[M]) call(ctx context.Context, s *slot[M]) {
 		}
 		p.settle(s, err)
 	}()
-	if p.ops.HandleBatch != nil {
-		err = p.ops.HandleBatch(ctx, slices.Clone(s.ms))
-	} else {
-		err = p.ops.Handle(ctx, s.ms[0])
-	}
+	err = p.ops.Handle(ctx, s.ms)
 }
 
 // settle settles the messages of a worker whose handler has returned err. It settles failed messages last, because dead letters can take long.
@@ -105,7 +138,7 @@ func (p *Pool[M]) conclude(e *entry[M], err error) {
 	switch {
 	case p.ackNone:
 	case how == Naked:
-		p.removeEntry(e) // before its redelivery arrives: see known
+		p.release(e) // before its redelivery arrives: see known
 	case how != Undecided:
 		e.how = how
 	case err != nil:
@@ -119,9 +152,13 @@ func (p *Pool[M]) conclude(e *entry[M], err error) {
 
 // fail settles a message whose handler failed.
 func (p *Pool[M]) fail(e *entry[M], err error) {
-	byEnd, verdict := p.cancelled(err), p.ops.Verdict(err) // before the call of Fresh, in which the call can end
-	q := &p.queue
-	if !byEnd && !verdict.Terminate {
+	q, verdict := &p.queue, p.ops.Verdict(err)
+	if !verdict.Terminate {
+		if p.cancelled(err) { // before the call of Fresh, in which the call can end
+			p.ops.Report.Failed(e.id.Seq, err, "cancelled by the end, and handed back", false)
+			p.handBack(e)
+			return
+		}
 		q.mu.Lock()
 		e.failed = true
 		q.mu.Unlock()
@@ -137,11 +174,6 @@ func (p *Pool[M]) fail(e *entry[M], err error) {
 	q.mu.Unlock()
 	if verdict.Terminate {
 		p.terminate(e, try, TermSent, verdict.Reason)
-		return
-	}
-	if byEnd {
-		p.ops.Report.Failed(e.id.Seq, err, "cancelled by the end, and handed back", false)
-		p.giveBack(e)
 		return
 	}
 	limit := p.set.MaxAttempts

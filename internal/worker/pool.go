@@ -22,12 +22,12 @@ type Ops[M any] struct {
 	Redelivered *atomic.Uint64 // counts deliveries that are not the first of their message
 
 	Checks []Check[M]
-	Handle func(context.Context, M) error // nil: the caller settles the messages
-	// HandleBatch handles a batch, instead of Handle. Failure returns the error of one message from that of its batch. Confirm acknowledges messages
-	// and waits for the confirmations. Its error matches ErrFinal if nothing can be sent any more.
-	HandleBatch func(context.Context, []M) error
-	Failure     func(error, M) error
-	Confirm     func(context.Context, []M) error
+	// Handle handles one message, or those of a batch, and must not keep the slice. Without it, the caller settles the messages.
+	Handle func(context.Context, []M) error
+	// For batches: Failure returns the error of one message from that of Handle. Confirm acknowledges messages and waits for the confirmations. Its
+	// error matches ErrFinal if nothing can be sent any more.
+	Failure func(error, M) error
+	Confirm func(context.Context, []M) error
 
 	Verdict func(error) Verdict // what the error of a handler asks for
 	Settled func(M) Settlement  // how the handler has settled the message
@@ -137,8 +137,13 @@ func (p *Pool[M]) Size() (waiting, running, window int) {
 // Resume lets workers begin messages, after Paused.
 func (p *Pool[M]) Resume() { p.queue.wakeAll() }
 
-// Err returns why the call ended by itself, or nil if it did not. It may be called when Run or Next has reported the end.
-func (p *Pool[M]) Err() error { return p.err }
+// Err returns why the call ended by itself, or nil if it did not. It may be called after the end.
+func (p *Pool[M]) Err() error {
+	if errors.Is(p.err, ErrReconfigured) && p.ops.Over.Err() != nil {
+		return context.Cause(p.ops.Over)
+	}
+	return p.err
+}
 
 // End ends the call, and hands back messages that were not started. If err is not nil, the call ended by itself.
 // Workers continue with the messages that they handle, and with messages at their last delivery, which no other client would get.
@@ -146,12 +151,15 @@ func (p *Pool[M]) End(err error) {
 	p.halt.Do(func() {
 		p.err, p.endedAt = err, p.ops.Now()
 		p.ops.Halt() // messages that arrive from now on are handed back
-		p.handBackUnstarted(func(e *entry[M]) bool {
-			return p.ops.Handle != nil && (p.set.DrainBuffered && err == nil || p.queue.consumer.isLast(e.delivered))
-		})
+		p.handBackUnstarted(p.drains)
 		p.closing()
 	})
 	<-p.open.Done()
+}
+
+// drains reports whether a message that no handler has is handled after the end of the call. The queue's lock is held, and the queue is stopped.
+func (p *Pool[M]) drains(e *entry[M]) bool {
+	return p.ops.Handle != nil && (p.set.DrainBuffered && p.err == nil || p.queue.consumer.isLast(e.delivered))
 }
 
 // handBackUnstarted stops the queue, and hands back the messages that no worker has begun, except those for which keep returns true. It
@@ -160,23 +168,32 @@ func (p *Pool[M]) handBackUnstarted(keep func(*entry[M]) bool) (unstarted, parke
 	q := &p.queue
 	q.mu.Lock()
 	q.stopped = true
-	back, consumer, parked := q.unstarted(keep), q.consumer, q.parked
+	back, parked := q.unstarted(keep), q.parked
 	q.mu.Unlock()
-	p.handBack(consumer, back...)
+	p.handBack(back...)
 	return len(back), parked
 }
 
 // isLast reports whether the server does not deliver a message again after a number of deliveries.
 func (c Consumer) isLast(delivered uint64) bool { return c.MaxDeliver > 0 && delivered >= c.MaxDeliver }
 
-// handBack hands back messages that are not held any more.
-func (p *Pool[M]) handBack(consumer Consumer, back ...*entry[M]) {
+// release removes a message before the server can redeliver it. It returns the newest delivery, and whether that was the last.
+func (p *Pool[M]) release(e *entry[M]) (latest M, last bool) {
+	p.queue.mu.Lock()
+	defer p.queue.mu.Unlock()
+	p.queue.remove(e)
+	return e.latest, p.queue.consumer.isLast(e.delivered)
+}
+
+// handBack hands back messages that are not handled here.
+func (p *Pool[M]) handBack(back ...*entry[M]) {
 	var last []uint64
 	for _, e := range back {
-		if consumer.isLast(e.delivered) {
+		m, isLast := p.release(e)
+		if isLast {
 			last = append(last, e.id.Seq)
 		}
-		p.ops.HandBack(e.latest)
+		p.ops.HandBack(m)
 	}
 	if len(last) > 0 {
 		p.ops.Report.LastDeliveries(false, last...)

@@ -46,7 +46,7 @@ func TestWorkersStartWithMessages(t *testing.T) {
 		var ran atomic.Int32
 		release, s := make(chan struct{}), newStage(t)
 		ops := s.ops()
-		ops.Handle = func(context.Context, *msg) error { ran.Add(1); <-release; return nil }
+		ops.Handle = func(context.Context, []*msg) error { ran.Add(1); <-release; return nil }
 		s.run(ops, Settings{Workers: 64, Prefetch: 100, DrainTimeout: time.Second}, consumer(nil))
 		seq := 0
 		for _, step := range []struct{ n, started int }{{0, 1}, {1, 1}, {1, 2}, {3, 5}, {95, 64}} { // the first takes the first
@@ -306,6 +306,8 @@ func TestBatches(t *testing.T) {
 			pool keyed batch=4 delay=1s; in 1 key=a; in 2 key=b; in 3 key=a; +9s -> @1s b1,2; @1s ack1; @1s ack2; @1s b3; @1s ack3`,
 		"the end hands back a message that may not begin": `
 			pool asks batch=2 delay=1m; do 1 wait=1s; in 1 -> | stop -> w1; back1; run`,
+		"an end for a reason of its own does so with DrainBuffered too": `
+			pool asks buffered batch=2 delay=1m; do 1 wait=1s; in 1 -> | end -> w1; back1; run`,
 		"that the drain cancels is no attempt": `
 			pool attempts=1 batch=2 delay=1s drain=1s; do 1 hang; do 2 hang; in 1 2 3 -> b1,2 | stop; +1s -> back3; @1s back1; @1s back2; @1s run: 2 ran, 0 left, 0 unstarted, 0 unsettled`,
 		"a message that may not begin is in a later batch": `
@@ -331,6 +333,8 @@ func TestBatches(t *testing.T) {
 			stop; +1s -> @100ms ack1; @100ms ack2; @150ms run: 2 ran, 0 left, 0 unstarted, 0 unsettled`,
 		"or the consumer is gone": `
 			pool batch=2; deaf; in 1 2 -> b1,2; ack1; ack2 | end; +1s -> @100ms run`,
+		"or the consumer is another one, and the Subscription is closed": `
+			pool batch=2; deaf; in 1 2 -> b1,2; ack1; ack2 | changed; closed; +1s -> @100ms run`,
 	})
 }
 
@@ -353,7 +357,7 @@ func TestABatchIsAdmittedAtOnce(t *testing.T) {
 			},
 		}
 		ops.DeadLetter = func(context.Context, *msg, string, int) error { time.Sleep(time.Second); return nil }
-		ops.HandleBatch = func(context.Context, []*msg) error {
+		ops.Handle = func(context.Context, []*msg) error {
 			require.Equal(t, 3*time.Second, time.Since(begin))
 			return nil
 		}
@@ -367,10 +371,10 @@ func TestABatchIsAdmittedAtOnce(t *testing.T) {
 	})
 }
 
-// A message of a call without MaxCrashes, ExpiresAt, Limited and Named is handled without an allocation.
+// A message of a call without MaxCrashes, ExpiresAt and Limited is handled without an allocation.
 func TestHandlingAllocatesNothing(t *testing.T) {
 	p := &Pool[int]{handlers: t.Context(), ackNone: true, ops: Ops[int]{
-		Handle:  func(context.Context, int) error { return nil },
+		Handle:  func(context.Context, []int) error { return nil },
 		Settled: func(int) Settlement { return Undecided },
 	}}
 	s := &slot[int]{es: []*entry[int]{{}}}

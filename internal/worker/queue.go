@@ -79,8 +79,8 @@ type queue[M any] struct {
 
 	// The workers, under mu.
 	slots   []slot[M]
-	begin   func(*slot[M]) // starts a worker; nil: the caller is the only one
-	started int            // workers that were started: one at the beginning, and others when there are messages for them
+	begin   func(*slot[M]) // starts a worker
+	started int            // workers that were started by Run: one, and others when there are messages for them. Before Run, and for Messages: all
 	waiting int            // workers that wait for a message
 	batch   int            // messages that a worker takes at a time
 	filling *slot[M]       // the worker that takes the next messages, until its batch is full; nil: any
@@ -99,15 +99,10 @@ type queue[M any] struct {
 
 // startWorker starts a worker if more messages are ready than workers wait. When that worker takes its message, it starts the next one.
 func (q *queue[M]) startWorker() {
-	if q.begin != nil && q.started < len(q.slots) && q.available() > q.waiting {
+	if q.started < len(q.slots) && q.available() > q.waiting {
 		q.started++
 		q.begin(&q.slots[q.started-1])
 	}
-}
-
-// hasIdleWorker reports whether another message could begin at once.
-func (q *queue[M]) hasIdleWorker() bool {
-	return q.waiting > 0 || q.begin != nil && q.started < len(q.slots)
 }
 
 // add returns a new entry. The caller fills it and calls enqueue.

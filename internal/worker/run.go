@@ -17,6 +17,7 @@ func New[M any](ops Ops[M], set Settings, consumer Consumer) *Pool[M] {
 	q := &p.queue
 	q.ops, q.some.L = &p.ops, &q.mu
 	q.lines, q.slots = map[string]*line[M]{}, make([]slot[M], set.Workers)
+	q.started = len(q.slots)
 	q.held.prev, q.held.next = &q.held, &q.held
 	q.quota, q.batch = cmp.Or(set.StopAfter, math.MaxInt), set.Batch
 	q.window = window{fixed: set.Prefetch, workers: set.Workers * max(1, set.Batch), bytes: set.PrefetchBytes}
@@ -71,10 +72,9 @@ func (p *Pool[M]) Run(ctx context.Context) error {
 		select {
 		case <-done:
 		case <-ctx.Done():
-			p.endedAt = p.ops.Now()
 		case <-p.ops.Over.Done():
-			p.err, p.endedAt = context.Cause(p.ops.Over), p.ops.Now()
 		}
+		p.endedAt = p.ops.Now()
 	}
 	return p.drain(done, cancel)
 }

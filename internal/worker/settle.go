@@ -1,11 +1,12 @@
 package worker
 
 import (
-	"context"
 	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/jetpull/jetpull/internal/watch"
 )
 
 // acknowledge acknowledges e, perhaps with others. e is removed, and remembered, when its worker asks for the next message.
@@ -36,20 +37,12 @@ func (p *Pool[M]) confirm(s *slot[M]) {
 			return
 		}
 		p.ops.Report.Error(err)
-		For(confirmPause)(p.handlers)
-		over := p.open.Err() != nil && p.err != nil && !errors.Is(p.err, ErrReconfigured)
+		_ = watch.Sleep(p.handlers, confirmPause)
+		over := p.open.Err() != nil && p.Err() != nil && !errors.Is(p.Err(), ErrReconfigured)
 		if over || p.handlers.Err() != nil || errors.Is(err, ErrFinal) {
 			return
 		}
 	}
-}
-
-// removeEntry removes e before the server can redeliver it, and returns the newest delivery, to be handed back.
-func (p *Pool[M]) removeEntry(e *entry[M]) M {
-	p.queue.mu.Lock()
-	defer p.queue.mu.Unlock()
-	p.queue.remove(e)
-	return e.latest
 }
 
 // The outcomes of a failed attempt, for Ops.Failed.
@@ -71,11 +64,12 @@ type attempt struct {
 // call that has the consumer alone, the NAK has no delay: otherwise the next client would get later messages of the key first.
 func (p *Pool[M]) again(e *entry[M], try attempt, delay time.Duration) {
 	m, id, last := e.msg, e.id, p.isLast(e) // read now, because another worker can own e once it waits for its retry
-	if p.ops.Key == nil || last || !p.retryInPlace(e, delay) {
+	if p.ops.Key == nil || last || !p.wait(e, &Wait{Until: For(delay)}, true) {
 		if try.alone {
 			delay = 0
 		}
-		p.ops.Report.Error(p.ops.Nak(p.removeEntry(e), delay))
+		latest, _ := p.release(e)
+		p.ops.Report.Error(p.ops.Nak(latest, delay))
 	}
 	if !last {
 		p.ops.Failed(m, try.number, Retried, delay, try.err)
@@ -119,14 +113,26 @@ func (p *Pool[M]) delay(c Consumer, attempts int) time.Duration {
 	return d + time.Duration((rand.Float64()*2-1)*float64(d)/5)
 }
 
-// wait takes e from its worker. It makes e ready when it can be tried again, unless e was handed back meanwhile. The queue's lock is held.
-func (p *Pool[M]) wait(ctx context.Context, e *entry[M], w *Wait) {
-	q := &p.queue
+// wait holds e without a worker, for a retry in place or because it cannot begin yet. It makes e ready when it can be tried again, unless e was
+// handed back meanwhile. It reports false if the call has ended, and the drain does not handle e.
+func (p *Pool[M]) wait(e *entry[M], w *Wait, retry bool) bool {
+	q, until := &p.queue, p.open
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.stopped {
+		until = p.handlers
+		if retry || until.Err() != nil || !p.drains(e) {
+			return false
+		}
+	}
+	if retry {
+		e.retries++
+	}
 	q.leave(e)
 	e.worker, e.end, e.err, e.msg, e.waits = nil, nil, nil, e.latest, w
 	q.waits++
 	p.workers.Go(func() {
-		w.Until(ctx)
+		w.Until(until)
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		if e.waits == w {
@@ -135,27 +141,6 @@ func (p *Pool[M]) wait(ctx context.Context, e *entry[M], w *Wait) {
 			q.wake(e)
 		}
 	})
-}
-
-// giveBack hands back a message that a worker has.
-func (p *Pool[M]) giveBack(e *entry[M]) {
-	p.queue.mu.Lock()
-	p.queue.remove(e)
-	consumer := p.queue.consumer
-	p.queue.mu.Unlock()
-	p.handBack(consumer, e)
-}
-
-// retryInPlace keeps e, as the first of its key, until the delay is over. It reports false if the call has ended.
-func (p *Pool[M]) retryInPlace(e *entry[M], delay time.Duration) bool {
-	q := &p.queue
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.stopped {
-		return false
-	}
-	e.retries++
-	p.wait(p.open, e, &Wait{Until: For(delay)})
 	return true
 }
 
@@ -191,7 +176,7 @@ func (p *Pool[M]) giveUp(e *entry[M], try attempt, delay time.Duration) {
 			p.again(e, try, delay)
 			return
 		}
-		if For(wait)(until); until.Err() != nil {
+		if watch.Sleep(until, wait) != nil {
 			until, wait = p.handlers, deadLetterPause/2 // the call ends: try again at once
 		}
 	}

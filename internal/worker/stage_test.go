@@ -44,6 +44,7 @@ type stage struct {
 	ended  chan struct{} // closed when Run has returned
 	late   chan struct{} // closed at the end, for handlers that are stuck
 	unsaid *msg          // was settled last
+	over   context.CancelCauseFunc
 
 	mu                sync.Mutex
 	log               []string
@@ -87,23 +88,12 @@ func (s *stage) Handle(_ context.Context, r slog.Record) error {
 // handle goes by the plan: ok, panic, exit (Goexit), nak (it hands the message back
 // itself; nak9s goes on for so long), hang (until it is cancelled; hang+panic goes on with a panic), stuck
 // (whatever happens), a duration and then ok, or an error: term, retry=5s, or any other.
-func (s *stage) handle(ctx context.Context, m *msg) error {
-	s.note("h%d", m.id.Seq)
-	return s.do(ctx, m)
-}
-
-// failures are the errors of the messages of a batch.
-type failures map[*msg]error
-
-func (failures) Error() string { return "some failed" }
-
-// handleBatch follows the plan of each of its messages, one after the other.
-func (s *stage) handleBatch(ctx context.Context, ms []*msg) error {
+func (s *stage) handle(ctx context.Context, ms []*msg) error {
 	var seqs []string
 	for _, m := range ms {
 		seqs = append(seqs, strconv.FormatUint(m.id.Seq, 10))
 	}
-	s.note("b%s", strings.Join(seqs, ","))
+	s.note("%s%s", map[bool]string{true: "b", false: "h"}[s.pool.set.Batch > 0], strings.Join(seqs, ","))
 	failed := failures{}
 	for _, m := range ms {
 		if err := s.do(ctx, m); err != nil {
@@ -112,6 +102,11 @@ func (s *stage) handleBatch(ctx context.Context, ms []*msg) error {
 	}
 	return failed
 }
+
+// failures are the errors of messages.
+type failures map[*msg]error
+
+func (failures) Error() string { return "some failed" }
 
 // confirm acknowledges the messages of a batch.
 func (s *stage) confirm(_ context.Context, ms []*msg) error {
@@ -204,6 +199,8 @@ func notify(f func(context.Context)) bool {
 
 func (s *stage) ops() Ops[*msg] {
 	start := time.Now()
+	var over context.Context
+	over, s.over = context.WithCancelCause(context.Background())
 	did := func(what string) func(*msg) error {
 		return func(m *msg) error {
 			s.note("%s%d", what, m.id.Seq)
@@ -218,6 +215,12 @@ func (s *stage) ops() Ops[*msg] {
 		Redelivered: new(atomic.Uint64),
 
 		Handle: s.handle,
+		Failure: func(err error, m *msg) error {
+			if some, ok := errors.AsType[failures](err); ok {
+				return some[m]
+			}
+			return err
+		},
 		Verdict: func(err error) Verdict {
 			v, _ := err.(verdict) //nolint:errorlint // no handler wraps it
 			return Verdict(v)
@@ -235,7 +238,7 @@ func (s *stage) ops() Ops[*msg] {
 			s.mu.Unlock()
 		},
 		Halt:   func() {},
-		Over:   context.Background(),
+		Over:   over,
 		Report: &Reporter{Log: slog.New(s), Notifier: &Notifier{Start: notify}},
 	}
 }
@@ -249,7 +252,8 @@ func (s *stage) ops() Ops[*msg] {
 //	in 1 2 3                   messages arrive; key=a n=2 (delivered) stored=9 number=7 (of the delivery)
 //	+5s, stop (Run's context ends), end (for a reason of its own), close, next (Messages takes one)
 //	settle 3 [nak] [unsaid]    what a handler left unsettled is settled; unsaid: the pool gets to know with said
-//	changed (the configuration), refused (dead letters are refused), accepted, deaf (acknowledgements of batches are not confirmed)
+//	changed (the configuration), closed (the Subscription), refused (dead letters are refused), accepted
+//	deaf (acknowledgements of batches are not confirmed)
 //
 // h1 is a handler that begins, b1,2 that of a batch, w1 a message that may not begin yet, e1 the end of one that has begun. The
 // other effects are ack1, nak:1s 1, term:reason 1, wpi1, dead1, back1, n1, run with the numbers of its error, and the reports last[1], nokey1.
@@ -317,6 +321,8 @@ func (s *stage) event(ws script.Words) {
 		s.pool.Vacate(s.unsaid, s.unsaid.id)
 	case "changed":
 		s.pool.End(ErrReconfigured)
+	case "closed":
+		s.over(errors.New("closed"))
 	case "deaf":
 		s.mu.Lock()
 		s.deaf = true
@@ -365,13 +371,7 @@ func (s *stage) open(ws script.Words) {
 		Batch: ws.Number("batch", 0), BatchDelay: ws.Durations("delay", "0s")[0],
 	}
 	if set.Batch > 0 {
-		ops.HandleBatch, ops.Confirm = s.handleBatch, s.confirm
-		ops.Failure = func(err error, m *msg) error {
-			if some, ok := errors.AsType[failures](err); ok {
-				return some[m]
-			}
-			return err
-		}
+		ops.Confirm = s.confirm
 	}
 	if ws.Has("messages") {
 		ops.Handle = nil
