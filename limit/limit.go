@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -63,16 +64,13 @@ func Open(ctx context.Context, kv jetstream.KeyValue, name string, c Config) (*L
 
 // prepare returns a Limiter that does not follow the bucket yet.
 func prepare(ctx context.Context, kv jetstream.KeyValue, name string, c Config) (*Limiter, error) {
-	if err := c.complete(); err != nil {
+	if err := cmp.Or(
+		c.complete(),
+		errorIf(ctx == nil, "the context is nil"),
+		errorIf(kv == nil, "the bucket is nil; give one of jetstream.JetStream"),
+		errorIf(!validName(name), "name %q: use 1 to 64 letters, digits, '-' and '_'", name),
+	); err != nil {
 		return nil, err
-	}
-	switch {
-	case ctx == nil:
-		return nil, errors.New("limit: the context is nil")
-	case kv == nil:
-		return nil, errors.New("limit: the bucket is nil; give one of jetstream.JetStream")
-	case !validName(name):
-		return nil, fmt.Errorf("limit: name %q: use 1 to 64 letters, digits, '-' and '_'", name)
 	}
 	status, err := kv.Status(ctx)
 	if err != nil {
@@ -219,13 +217,12 @@ func (l *Limiter) Close(ctx context.Context) error {
 // follow watches the records that other processes write, so that a process that waits need not poll, and renews the configuration. If the watcher
 // misses a record, the next renewal of the key reads it.
 func (l *Limiter) follow() {
-	look, renewed := time.NewTicker(l.cfg.TTL), time.Now()
-	defer look.Stop()
+	look, renewed := time.Tick(l.cfg.TTL), time.Now()
 	updates, end := l.watch()
-	defer func() { end() }()
 	for {
 		select {
 		case <-l.open.Done():
+			end()
 			return
 		case entry, ok := <-updates:
 			if !ok {
@@ -233,7 +230,7 @@ func (l *Limiter) follow() {
 			} else if entry != nil {
 				l.seen(entry)
 			}
-		case <-look.C:
+		case <-look:
 			if updates == nil {
 				end()
 				updates, end = l.watch()
