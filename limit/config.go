@@ -36,21 +36,21 @@ var validName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`).MatchString
 // complete sets the default and refuses invalid values.
 func (c *Config) complete() error {
 	c.TTL = cmp.Or(c.TTL, 10*time.Second)
-	switch {
-	case c.Rate == 0 && c.Concurrent == 0:
-		return fmt.Errorf("limit: Rate and Concurrent are 0, so nothing is limited; set one of them")
-	case c.Rate < 0 || c.Rate > maxNumber:
-		return fmt.Errorf("limit: Rate %d is not in 0..%d", c.Rate, maxNumber)
-	case c.Concurrent < 0 || c.Concurrent > maxNumber:
-		return fmt.Errorf("limit: Concurrent %d is not in 0..%d", c.Concurrent, maxNumber)
-	case c.Rate == 0 && c.Window != 0:
-		return fmt.Errorf("limit: Window %v has no Rate; set Rate, or leave Window out", c.Window)
-	case c.Rate > 0 && (c.Window < 100*time.Millisecond || c.Window > maxAge/4):
-		return fmt.Errorf("limit: Window %v is not in 100ms..%v", c.Window, maxAge/4)
-	case c.TTL < time.Second || c.TTL > maxAge/4:
-		return fmt.Errorf("limit: TTL %v is not in 1s..%v; leave it out for 10s", c.TTL, maxAge/4)
+	return cmp.Or(
+		errorIf(c.Rate == 0 && c.Concurrent == 0, "Rate and Concurrent are 0, so nothing is limited; set one of them"),
+		errorIf(c.Rate < 0 || c.Rate > maxNumber, "Rate %d is not in 0..%d", c.Rate, maxNumber),
+		errorIf(c.Concurrent < 0 || c.Concurrent > maxNumber, "Concurrent %d is not in 0..%d", c.Concurrent, maxNumber),
+		errorIf(c.Rate == 0 && c.Window != 0, "Window %v has no Rate; set Rate, or leave Window out", c.Window),
+		errorIf(c.Rate > 0 && (c.Window < 100*time.Millisecond || c.Window > maxAge/4), "Window %v is not in 100ms..%v", c.Window, maxAge/4),
+		errorIf(c.TTL < time.Second || c.TTL > maxAge/4, "TTL %v is not in 1s..%v; leave it out for 10s", c.TTL, maxAge/4),
+	)
+}
+
+func errorIf(bad bool, format string, args ...any) error {
+	if !bad {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("limit: "+format, args...)
 }
 
 func (c *Config) String() string {

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,22 +29,24 @@ var (
 
 // Limiter is this process's part of a limit. Its methods may be called from any number of goroutines.
 type Limiter struct {
-	kv     jetstream.KeyValue
-	name   string
-	cfg    Config
-	ttl    time.Duration // of the bucket; 0: none
-	id     string
-	clock  func() lease.Moment
-	ctx    context.Context // for all writes, and for follow
-	stop   context.CancelFunc
-	tasks  sync.WaitGroup // run of each key, and follow
-	closed chan struct{}
+	kv    jetstream.KeyValue
+	name  string
+	cfg   Config
+	ttl   time.Duration // of the bucket; 0: none
+	id    string
+	clock func() lease.Moment
+	ctx   context.Context // for all requests
+	stop  context.CancelFunc
+	open  context.Context // until Close
+	shut  context.CancelFunc
+	tasks sync.WaitGroup // run of each key, and follow
 
-	mu      sync.Mutex      // guards the fields below, and all keys
-	keys    map[string]*key // by their key in the bucket
-	closing bool
-	warned  time.Duration // when the last warning about the bucket was logged
+	mu     sync.Mutex        // guards the fields below, and all keys
+	keys   map[string]*state // by their key in the bucket
+	warned time.Duration     // when the last warning about the bucket was logged
 }
+
+func (l *Limiter) closing() bool { return l.open.Err() != nil }
 
 // Open opens the limit of a name, 1 to 64 letters, digits, '-' and '_'. All processes that open it in the same bucket share it. Several limits may
 // share a bucket. The bucket's TTL must be 0, or at least twice the sum of Window and TTL. It deletes the records of keys that nobody uses any more.
@@ -61,16 +64,13 @@ func Open(ctx context.Context, kv jetstream.KeyValue, name string, c Config) (*L
 
 // prepare returns a Limiter that does not follow the bucket yet.
 func prepare(ctx context.Context, kv jetstream.KeyValue, name string, c Config) (*Limiter, error) {
-	if err := c.complete(); err != nil {
+	if err := cmp.Or(
+		c.complete(),
+		errorIf(ctx == nil, "the context is nil"),
+		errorIf(kv == nil, "the bucket is nil; give one of jetstream.JetStream"),
+		errorIf(!validName(name), "name %q: use 1 to 64 letters, digits, '-' and '_'", name),
+	); err != nil {
 		return nil, err
-	}
-	switch {
-	case ctx == nil:
-		return nil, errors.New("limit: the context is nil")
-	case kv == nil:
-		return nil, errors.New("limit: the bucket is nil; give one of jetstream.JetStream")
-	case !validName(name):
-		return nil, fmt.Errorf("limit: name %q: use 1 to 64 letters, digits, '-' and '_'", name)
 	}
 	status, err := kv.Status(ctx)
 	if err != nil {
@@ -80,14 +80,12 @@ func prepare(ctx context.Context, kv jetstream.KeyValue, name string, c Config) 
 		return nil, fmt.Errorf("limit: bucket %q has a TTL of %v, so records go before their time; give it %v or more, or none",
 			kv.Bucket(), status.TTL(), least)
 	}
-	l := &Limiter{
-		kv: kv, name: name, cfg: c, ttl: status.TTL(), id: nuid.Next(), clock: lease.Now, closed: make(chan struct{}),
-		keys: map[string]*key{},
-	}
+	l := &Limiter{kv: kv, name: name, cfg: c, ttl: status.TTL(), id: nuid.Next(), clock: lease.Now, keys: map[string]*state{}}
 	if err := l.configure(ctx); err != nil {
 		return nil, err
 	}
 	l.ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx))
+	l.open, l.shut = context.WithCancel(l.ctx)
 	return l, nil
 }
 
@@ -127,56 +125,47 @@ func wrap(err error, what string) error {
 // Further calls of release do nothing. Acquire returns the cause of ctx if ctx ends first, and [ErrClosed] after Close. While the bucket cannot be
 // reached, only the handlers that this process has already reserved may begin.
 func (l *Limiter) Acquire(ctx context.Context, key string) (release func(), err error) {
-	if l == nil || l.kv == nil {
-		return nil, ErrClosed
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closing {
-		return nil, ErrClosed
-	}
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	k := l.keyOf(key)
-	if now := l.clock(); len(k.waiters) == 0 && l.ready(k, now) {
-		return l.begin(k, now), nil
-	}
-	err = l.await(ctx, k, func(now lease.Moment) { release = l.begin(k, now) })
+	err = l.use(key, func(k *state) error {
+		if now := l.clock().Mono; ctx.Err() == nil && len(k.waiters) == 0 && l.ready(k, now) {
+			release = l.begin(k, now)
+			return nil
+		}
+		return l.await(ctx, k, func(now time.Duration) { release = l.begin(k, now) })
+	})
 	return release, err
 }
 
 // TryAcquire is Acquire for a caller that cannot wait. A nil release means that no handler of the key may begin now: try again after [Limiter.Await].
 func (l *Limiter) TryAcquire(key string) (release func(), err error) {
-	if l == nil || l.kv == nil {
-		return nil, ErrClosed
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closing {
-		return nil, ErrClosed
-	}
-	k, now := l.keyOf(key), l.clock()
-	if (k.offer != nil || k.free(&l.cfg) > len(k.waiters)) && l.ready(k, now) {
-		release = l.begin(k, now)
-	}
-	k.accepted()
-	return release, nil
+	err = l.use(key, func(k *state) error {
+		if now := l.clock().Mono; (k.offer > 0 || k.free(&l.cfg) > len(k.waiters)) && l.ready(k, now) {
+			release = l.begin(k, now)
+		}
+		k.endOffer(never)
+		return nil
+	})
+	return release, err
 }
 
 // Await waits until TryAcquire can succeed for one more caller. Callers that wait for a key get their turns one after the other. Await returns the
 // errors of Acquire.
 func (l *Limiter) Await(ctx context.Context, key string) error {
+	return l.use(key, func(k *state) error {
+		return l.await(ctx, k, func(now time.Duration) { k.offer = now + offerLasts })
+	})
+}
+
+// use calls f, which holds l.mu, with the state of a key. It returns [ErrClosed] after Close.
+func (l *Limiter) use(key string, f func(*state) error) error {
 	if l == nil || l.kv == nil {
 		return ErrClosed
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closing {
+	if l.closing() {
 		return ErrClosed
 	}
-	k := l.keyOf(key)
-	return l.await(ctx, k, func(lease.Moment) { l.offered(k) })
+	return f(l.stateOf(key))
 }
 
 // Context returns a copy of ctx for a handler that has begun after Acquire. The copy also ends, with the cause [ErrLost], when other processes may
@@ -190,16 +179,15 @@ func (l *Limiter) Context(ctx context.Context, key string) (context.Context, con
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	done := func() { cancel(nil) }
+	lost := func() { cancel(ErrLost) }
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	k := l.keys[bucketKey(l.name, key)]
-	if k == nil || !k.valid() {
-		cancel(ErrLost)
-		return ctx, done
+	if k := l.keys[bucketKey(l.name, key)]; k != nil && k.valid() {
+		unlink := context.AfterFunc(k.lease, lost)
+		return ctx, func() { unlink(); cancel(nil) }
 	}
-	unlink := context.AfterFunc(k.lease, func() { cancel(ErrLost) })
-	return ctx, func() { unlink(); done() }
+	lost()
+	return ctx, lost
 }
 
 // Close ends all calls of Acquire and Await, waits until all handlers that have begun are released, and gives back what this process has reserved. If
@@ -212,43 +200,29 @@ func (l *Limiter) Close(ctx context.Context) error {
 		ctx = context.Background()
 	}
 	l.mu.Lock()
-	if !l.closing {
-		l.closing = true
-		close(l.closed)
-	}
+	l.shut()
 	for _, k := range l.keys {
-		k.notify()
+		wake(k.woken)
 	}
 	l.mu.Unlock()
-	ended := make(chan struct{})
-	go func() {
-		l.tasks.Wait()
-		close(ended)
-	}()
-	defer func() {
-		l.stop()
-		<-ended
-	}()
-	select {
-	case <-ended:
-		return nil
-	case <-ctx.Done():
+	defer l.stop()
+	inTime := context.AfterFunc(ctx, l.stop)
+	l.tasks.Wait()
+	if !inTime() {
 		return context.Cause(ctx)
 	}
+	return nil
 }
 
 // follow watches the records that other processes write, so that a process that waits need not poll, and renews the configuration. If the watcher
 // misses a record, the next renewal of the key reads it.
 func (l *Limiter) follow() {
-	look, renewed := time.NewTicker(l.cfg.TTL), time.Now()
-	defer look.Stop()
+	look, renewed := time.Tick(l.cfg.TTL), time.Now()
 	updates, end := l.watch()
-	defer func() { end() }()
 	for {
 		select {
-		case <-l.closed:
-			return
-		case <-l.ctx.Done():
+		case <-l.open.Done():
+			end()
 			return
 		case entry, ok := <-updates:
 			if !ok {
@@ -256,7 +230,7 @@ func (l *Limiter) follow() {
 			} else if entry != nil {
 				l.seen(entry)
 			}
-		case <-look.C:
+		case <-look:
 			if updates == nil {
 				end()
 				updates, end = l.watch()

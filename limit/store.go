@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/lease"
 )
 
 const (
@@ -18,60 +20,92 @@ const (
 	requestTime  = 2 * time.Second
 )
 
-// write stores the planned record by compare-and-swap. If the newest record is not known, write reads it instead.
-func (l *Limiter) write(k *key) {
-	ctx, cancel := context.WithTimeout(l.ctx, min(requestTime, l.cfg.TTL/renewals))
-	defer cancel()
-	if !k.isKnown(l) {
-		if err := l.read(ctx, k); err != nil {
+// run writes the record of a key whenever a write is due, until this process has nothing of the key and nobody waits.
+func (l *Limiter) run(k *state) {
+	for l.ctx.Err() == nil {
+		l.mu.Lock()
+		now := l.clock()
+		k.endOffer(now.Mono)
+		p, known := l.plan(k, now), k.known
+		look := l.due(k, &p)
+		switch {
+		case look == never:
+			delete(l.keys, k.bucketKey)
+		case look <= 0 && known:
+			k.giveUp(&p)
+		}
+		l.mu.Unlock()
+		var err error
+		switch {
+		case look == never:
+			return
+		case look > 0:
+			select {
+			case <-k.woken:
+			case <-time.After(look):
+			case <-l.ctx.Done():
+			}
+		case known:
+			err = l.write(k, &p)
+		default: // with the new record, a write may be unnecessary
+			err = l.read(k)
+		}
+		if err != nil {
 			l.failed(k, err)
 		}
-		return // with the new record, a write may be unnecessary
 	}
-	l.mu.Lock()
-	sent, used, revision := l.clock(), k.used, k.revision
-	p := l.plan(k, sent)
-	more := p.mine.Open - min(k.hand, p.mine.Open)
-	k.hand, k.slots = min(k.hand, p.mine.Open), min(k.slots, p.mine.Run)
-	k.held = k.held && p.mine.ID != ""
-	l.mu.Unlock()
-
-	value, _ := json.Marshal(p.record) // all its values have a form in JSON
-	var err error
-	if revision == 0 {
-		revision, err = l.kv.Create(ctx, k.bucketKey, value)
-	} else {
-		revision, err = l.kv.Update(ctx, k.bucketKey, value, revision)
-	}
-	if err != nil {
-		l.failed(k, err)
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	k.held, k.wrote, k.refused = p.mine.ID != "", sent.Mono, 0
-	if k.lease.Err() != nil {
-		k.lease = l.newLease()
-	}
-	k.lease.Extend(sent)
-	k.used, k.hand, k.slots, k.peak = k.used-used, k.hand+more, p.mine.Run, k.running
-	if p.mine.Lacks == "" {
-		k.waiting = sent.Mono
-	}
-	if revision > k.revision {
-		l.know(k, p.record, revision, sent.Mono)
-	}
-	k.signal()
 }
 
-func (k *key) isKnown(l *Limiter) bool {
+// giveUp ends the use of rights that a planned record no longer has.
+func (k *state) giveUp(p *plan) {
+	k.hand, k.slots = min(k.hand, p.mine.Open), min(k.slots, p.mine.Run)
+	if p.mine.ID == "" && k.lease != nil {
+		k.lease.End(nil)
+		k.lease = nil
+	}
+}
+
+func (l *Limiter) request() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(l.ctx, min(requestTime, l.cfg.TTL/renewals))
+}
+
+// write stores a planned record by compare-and-swap.
+func (l *Limiter) write(k *state, p *plan) error {
+	ctx, cancel := l.request()
+	defer cancel()
+	value, _ := json.Marshal(p.record) // all its values have a form in JSON
+	var revision uint64
+	var err error
+	if p.revision == 0 {
+		revision, err = l.kv.Create(ctx, k.bucketKey, value)
+	} else {
+		revision, err = l.kv.Update(ctx, k.bucketKey, value, p.revision)
+	}
+	if err != nil {
+		return err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return k.known
+	if p.mine.ID != "" {
+		if k.lease == nil || k.lease.Err() != nil {
+			k.lease = lease.New(context.Background(), l.clock, l.cfg.TTL, ErrLost)
+		}
+		k.lease.Extend(p.at)
+	}
+	k.wrote, k.refused = p.at.Mono, 0
+	k.used, k.hand, k.slots, k.peak = k.used-p.used, k.hand+p.more, p.mine.Run, k.running
+	if p.mine.Lacks == "" {
+		k.waiting = p.at.Mono
+	}
+	if revision > k.revision {
+		l.know(k, p.record, revision, p.at.Mono)
+	}
+	k.signal()
+	return nil
 }
 
 // failed schedules another attempt. The failed write may have been stored, so the record is read before the next one.
-func (l *Limiter) failed(k *key, err error) {
+func (l *Limiter) failed(k *state, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.clock().Mono
@@ -89,7 +123,9 @@ func (l *Limiter) failed(k *key, err error) {
 }
 
 // read reads the record of a key. A replica that is behind may answer, so a record older than the last known one is an error.
-func (l *Limiter) read(ctx context.Context, k *key) error {
+func (l *Limiter) read(k *state) error {
+	ctx, cancel := l.request()
+	defer cancel()
 	entry, err := l.kv.Get(ctx, k.bucketKey)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		l.mu.Lock()
@@ -124,18 +160,18 @@ func (l *Limiter) seen(entry jetstream.KeyValueEntry) bool {
 }
 
 // know makes r the known record.
-func (l *Limiter) know(k *key, r record, revision uint64, at time.Duration) {
-	if k.held && r.of(l.id).ID == "" {
+func (l *Limiter) know(k *state, r record, revision uint64, at time.Duration) {
+	if k.lease != nil && r.of(l.id).ID == "" {
 		if k.valid() { // No process removes this one while its lease is valid.
 			slog.Warn("limit: another hand has changed or deleted the record of a key, so its handlers wait for TTL and Window", "key", k.bucketKey)
 			r.Holders = append(r.Holders, l.cfg.unknown())
 		} else {
 			k.used = 0 // The process that removed this one has counted these begins.
 		}
-		k.held, k.hand, k.slots = false, 0, k.running
 		k.lease.End(ErrLost)
+		k.lease, k.hand, k.slots = nil, 0, k.running
 	}
 	k.known, k.rec, k.revision, k.read = true, r, revision, at
 	k.contended = slices.ContainsFunc(r.Holders, func(h holder) bool { return h.ID != l.id && h.Lacks == lacksRun })
-	k.notify()
+	wake(k.woken)
 }

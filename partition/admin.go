@@ -34,73 +34,85 @@ type Partition struct {
 // Status returns the states of all partitions, ordered by number. It reads the bucket and lists the stream's consumers. It fails if a consumer was
 // deleted.
 func (s *Set) Status(ctx context.Context) ([]Partition, error) {
-	r, err := s.look(ctx)
-	if err != nil {
+	v, err := s.look(ctx)
+	if err = cmp.Or(err, v.incomplete); err != nil {
 		return nil, err
 	}
-	_, infos, err := s.infos(ctx)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]Partition, s.cfg.Partitions)
-	for n, o := range r.Owners {
-		info := infos[n]
-		if info == nil {
-			return nil, fmt.Errorf("partition: consumer %q on stream %q: %w; open the set again to create it",
-				s.consumer(n), s.stream, jetstream.ErrConsumerNotFound)
-		}
-		all[n] = Partition{Number: n, Member: nameOf(r.owner(n)), Pending: info.NumPending, AckPending: uint64(max(0, info.NumAckPending))}
-		if all[n].Member != "" {
-			all[n].Since = time.UnixMilli(o.Since)
-		}
-	}
-	return all, nil
+	return v.partitions, nil
 }
 
-// look reads the record, and leaves out members whose last heartbeat was removed or overwritten.
-func (s *Set) look(ctx context.Context) (*record, error) {
-	if _, err := s.made(ctx); err != nil {
-		return nil, err
+// view is what the server knows of a set.
+type view struct {
+	stream     jetstream.Stream
+	infos      infos
+	members    []string // the names of those whose last heartbeat was neither removed nor overwritten
+	partitions []Partition
+	incomplete error // a consumer was deleted
+}
+
+func (s *Set) look(ctx context.Context) (v view, err error) {
+	if _, err = s.made(ctx); err != nil {
+		return v, err
 	}
 	r, err := load(ctx, s, s.cfg.Partitions)
 	if err != nil {
-		return nil, err
+		return v, err
 	}
-	for id := range r.Members {
+	for _, id := range slices.Sorted(maps.Keys(r.Members)) {
 		last, err := s.read(ctx, memberKey+id)
 		if err != nil {
-			return nil, fmt.Errorf("partition: read the bucket: %w", err)
+			return v, fmt.Errorf("partition: read the bucket: %w", err)
 		}
 		if beat := string(last.Data); beat == "" || beat == overwritten {
 			delete(r.Members, id)
+		} else {
+			v.members = append(v.members, nameOf(id))
 		}
 	}
-	return r, nil
+	if v.stream, v.infos, err = s.infos(ctx); err != nil {
+		return v, err
+	}
+	for n, o := range r.Owners {
+		info, p := v.infos[n], Partition{Number: n, Member: nameOf(r.owner(n))}
+		if p.Member != "" {
+			p.Since = time.UnixMilli(o.Since)
+		}
+		if info != nil {
+			p.Pending, p.AckPending = info.NumPending, uint64(max(0, info.NumAckPending))
+		} else {
+			v.incomplete = fmt.Errorf("partition: consumer %q on stream %q: %w; open the set again to create it",
+				s.consumer(n), s.stream, jetstream.ErrConsumerNotFound)
+		}
+		v.partitions = append(v.partitions, p)
+	}
+	return v, nil
 }
 
-func (s *Set) refuseMembers(ctx context.Context) error {
-	r, err := s.look(ctx)
-	if err == nil && len(r.Members) > 0 {
-		names := slices.Sorted(maps.Keys(r.Members))
-		for i, id := range names {
-			names[i] = nameOf(id)
-		}
-		err = fmt.Errorf("%w: %q; stop them first", ErrHasMembers, names)
+// refuse returns an error if the set has members, and if empty, also if it has messages that were not handled.
+func (v *view) refuse(empty bool) error {
+	if len(v.members) > 0 {
+		return fmt.Errorf("%w: %q; stop them first", ErrHasMembers, v.members)
 	}
-	return err
+	if !empty {
+		return nil
+	}
+	for _, p := range v.partitions {
+		if p.Pending+p.AckPending > 0 {
+			return fmt.Errorf("%w: partition %d has %d messages pending and %d not acknowledged; stop the publishers, and let members handle them",
+				ErrNotEmpty, p.Number, p.Pending, p.AckPending)
+		}
+	}
+	return v.incomplete
 }
 
 // Delete deletes the consumers and the bucket of the set. It deletes no message. It returns [ErrHasMembers] while the set has members. A member that
 // crashed counts for up to twice the TTL. If a Delete fails, it can be repeated.
 func (s *Set) Delete(ctx context.Context) error {
-	if err := s.refuseMembers(ctx); err != nil {
+	v, err := s.look(ctx)
+	if err = cmp.Or(err, v.refuse(false)); err != nil {
 		return err
 	}
-	_, infos, err := s.infos(ctx)
-	if err == nil {
-		err = s.remove(ctx, infos)
-	}
-	if err == nil {
+	if err = s.remove(ctx, v.infos); err == nil {
 		err = s.js.DeleteKeyValue(ctx, s.bucketName())
 	}
 	if err != nil {
@@ -117,14 +129,11 @@ func (s *Set) Delete(ctx context.Context) error {
 func (s *Set) Resize(ctx context.Context, partitions int) error {
 	to := &Set{js: s.js, stream: s.stream, cfg: s.cfg}
 	to.cfg.Partitions = partitions
-	if err := cmp.Or(to.cfg.complete(), s.refuseWork(ctx)); err != nil {
+	v, err := s.look(ctx)
+	if err = cmp.Or(to.cfg.complete(), err, v.refuse(true)); err != nil {
 		return err
 	}
-	stream, infos, err := s.infos(ctx)
-	if err != nil {
-		return err
-	}
-	info, start := stream.CachedInfo(), uint64(0)
+	info, start := v.stream.CachedInfo(), uint64(0)
 	config := info.Config
 	if config.Retention == jetstream.LimitsPolicy { // streams with other policies keep no handled messages
 		start = info.State.LastSeq + 1
@@ -135,11 +144,12 @@ func (s *Set) Resize(ctx context.Context, partitions int) error {
 		config.SubjectTransform = &transform
 	}
 	if err = to.cfg.checkSubjects(&config); err == nil {
-		err = to.create(ctx, infos, start)
+		err = to.create(ctx, v.infos, start)
 	}
 	if err == nil && change {
 		if _, err = s.js.UpdateStream(ctx, config); err == nil {
-			err = s.refuseWork(ctx) // a message may have been published before the transform changed
+			v, err = s.look(ctx)
+			err = cmp.Or(err, v.refuse(true)) // a message may have been published before the transform changed
 		}
 	}
 	if err == nil {
@@ -148,20 +158,6 @@ func (s *Set) Resize(ctx context.Context, partitions int) error {
 	if err != nil {
 		return fmt.Errorf("partition: resize set %q: %w", s.cfg.Name, err)
 	}
-	maps.DeleteFunc(infos, func(n int, _ *jetstream.ConsumerInfo) bool { return n < partitions })
-	return s.remove(ctx, infos)
-}
-
-func (s *Set) refuseWork(ctx context.Context) error {
-	if err := s.refuseMembers(ctx); err != nil {
-		return err
-	}
-	all, err := s.Status(ctx)
-	for _, p := range all {
-		if p.Pending+p.AckPending > 0 {
-			return fmt.Errorf("%w: partition %d has %d messages pending and %d not acknowledged; stop the publishers, and let members handle them",
-				ErrNotEmpty, p.Number, p.Pending, p.AckPending)
-		}
-	}
-	return err
+	maps.DeleteFunc(v.infos, func(n int, _ *jetstream.ConsumerInfo) bool { return n < partitions })
+	return s.remove(ctx, v.infos)
 }

@@ -116,11 +116,13 @@ func (r *record) targets() []string {
 			share[id]--
 		}
 	}
+	var rest []string // a member for each partition that has none yet
+	for _, id := range members {
+		rest = append(rest, slices.Repeat([]string{id}, share[id])...)
+	}
 	for n := range target {
-		members = slices.DeleteFunc(members, func(id string) bool { return share[id] == 0 })
-		if target[n] == "" && len(members) > 0 {
-			target[n] = members[0]
-			share[members[0]]--
+		if target[n] == "" && len(rest) > 0 {
+			target[n], rest = rest[0], rest[1:]
 		}
 	}
 	return target

@@ -43,28 +43,29 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("partition: %w: %s", jetpull.ErrInvalidOption, fmt.Sprintf(format, args...))
 }
 
+func invalidIf(bad bool, format string, args ...any) error {
+	if !bad {
+		return nil
+	}
+	return invalid(format, args...)
+}
+
 // complete sets the defaults and refuses invalid values.
 func (c *Config) complete() error {
 	c.MaxAckPending = cmp.Or(c.MaxAckPending, 256)
 	c.AckWait = cmp.Or(c.AckWait, 30*time.Second)
 	c.TTL = cmp.Or(c.TTL, 10*time.Second)
 	tokens := strings.Split(c.Subject, ".")
-	switch {
-	case !validName(c.Name):
-		return invalid("Name %q: use 1 to 64 letters, digits, '-' and '_'", c.Name)
-	case c.Partitions < 1 || c.Partitions > 1024:
-		return invalid("Partitions %d is not in 1..1024", c.Partitions)
-	case strings.Count(c.Subject, placeholder) != 1 || !slices.Contains(tokens, placeholder) || slices.Contains(tokens, "") ||
-		strings.ContainsAny(c.Subject, " \t\r\n"):
-		return invalid("Subject %q: give a subject with one token %s, as in %q", c.Subject, placeholder, "orders.{partition}.>")
-	case c.MaxAckPending < 1:
-		return invalid("MaxAckPending %d is below 1; leave it out for 256", c.MaxAckPending)
-	case c.AckWait < 100*time.Millisecond:
-		return invalid("AckWait %v is below 100ms; leave it out for 30s", c.AckWait)
-	case c.TTL < time.Second:
-		return invalid("TTL %v is below 1s; leave it out for 10s", c.TTL)
-	}
-	return nil
+	oneToken := strings.Count(c.Subject, placeholder) == 1 && slices.Contains(tokens, placeholder)
+	return cmp.Or(
+		invalidIf(!validName(c.Name), "Name %q: use 1 to 64 letters, digits, '-' and '_'", c.Name),
+		invalidIf(c.Partitions < 1 || c.Partitions > 1024, "Partitions %d is not in 1..1024", c.Partitions),
+		invalidIf(!oneToken || slices.Contains(tokens, "") || strings.ContainsAny(c.Subject, " \t\r\n"),
+			"Subject %q: give a subject with one token %s, as in %q", c.Subject, placeholder, "orders.{partition}.>"),
+		invalidIf(c.MaxAckPending < 1, "MaxAckPending %d is below 1; leave it out for 256", c.MaxAckPending),
+		invalidIf(c.AckWait < 100*time.Millisecond, "AckWait %v is below 100ms; leave it out for 30s", c.AckWait),
+		invalidIf(c.TTL < time.Second, "TTL %v is below 1s; leave it out for 10s", c.TTL),
+	)
 }
 
 // validName reports whether a name can be part of the names of consumers and buckets, and of keys.

@@ -54,7 +54,6 @@ type run struct {
 	ctx      context.Context // for pulling; ended by stop and by the lease
 	stop     context.CancelCauseFunc
 	handlers sync.WaitGroup
-	answered time.Time // when a session last began or ended
 
 	missed bool // the consumer may not deliver in order, and must be reset
 
@@ -65,7 +64,7 @@ type run struct {
 func (m *member) start(n int) {
 	before := m.before[n]
 	m.before[n] = owner{ID: m.id, Released: true} // in case the partition moves away and back before its release is stored
-	r, why := &run{member: m, partition: n, lease: m.lease, answered: time.Now()}, "it had no owner"
+	r, why := &run{member: m, partition: n, lease: m.lease}, "it had no owner"
 	switch {
 	case before.Released:
 		why = fmt.Sprintf("member %s released it", nameOf(before.ID))
@@ -84,13 +83,16 @@ func (r *run) own(why string) {
 	m.set.counts.assigned.Add(1)
 	log.Info("partition: this member owns a partition", "why", why)
 	m.options.onAssign(r.partition, why)
-	for r.ctx.Err() == nil {
-		err := r.consume()
+	for answered := time.Now(); r.ctx.Err() == nil; {
+		began, err := r.consume()
 		if r.ctx.Err() != nil { // the run was stopped, so err does not matter
 			break
 		}
+		if began {
+			answered = time.Now()
+		}
 		r.missed = r.missed || errors.Is(err, errMissed)
-		late := time.Since(r.answered) > m.set.cfg.TTL // a server that has just started may not know the consumer yet
+		late := time.Since(answered) > m.set.cfg.TTL // a server that has just started may not know the consumer yet
 		missing := errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) ||
 			errors.Is(err, jetpull.ErrConsumerDeleted)
 		switch {
@@ -99,7 +101,7 @@ func (r *run) own(why string) {
 			r.stop(r.err)
 		case late:
 			log.Warn("partition: this member cannot consume, and tries again", "error", err)
-			r.answered = time.Now()
+			answered = time.Now()
 		}
 		log.Debug("partition: consuming again", "error", err)
 		_ = watch.Sleep(r.ctx, retryPause)
@@ -113,22 +115,20 @@ func (r *run) own(why string) {
 
 // consume handles messages in order until the run is stopped or a delivery is missed. It waits for all handlers, even those that ignore the end of
 // DrainTimeout. A stop does not interrupt begin: messages delivered in begin would not be handed back in order.
-func (r *run) consume() error {
+func (r *run) consume() (began bool, err error) {
 	c := r.member.consumer(r.partition)
 	defer c.close()
 	if err := r.begin(r.lease, c); err != nil {
-		return err
+		return false, err
 	}
-	r.answered = time.Now()
 	ctx, stop := context.WithCancel(r.ctx)
 	defer stop()
-	err := c.consume(ctx, r.member.handler, r.guard(stop, c))
+	err = c.consume(ctx, r.member.handler, r.guard(stop, c))
 	r.handlers.Wait()
-	r.answered = time.Now()
 	if err != nil || c.missed() {
-		return errors.Join(err, errMissed)
+		err = errors.Join(err, errMissed)
 	}
-	return nil
+	return true, err
 }
 
 // guard wraps the handler and all middleware. A handler's context ends with the lease. If the handler then fails, that is not an attempt, and its

@@ -120,13 +120,10 @@ func newSet(ctx context.Context, js jetstream.JetStream, stream string, cfg Conf
 
 // check returns an error for a Set or ctx that no method can use.
 func (s *Set) check(ctx context.Context) error {
-	switch {
-	case ctx == nil:
-		return invalid("ctx is nil; use context.Background()")
-	case s.js == nil:
-		return invalid("js is nil, or the Set was not returned by Open or Load")
-	}
-	return nil
+	return cmp.Or(
+		invalidIf(ctx == nil, "ctx is nil; use context.Background()"),
+		invalidIf(s.js == nil, "js is nil, or the Set was not returned by Open or Load"),
+	)
 }
 
 // checkServer refuses a server that is too old, and reports whether it can reset consumers.
@@ -149,11 +146,8 @@ func checkServer(version string) (resets bool, err error) {
 // handler's partition. It returns an error if the bucket or a consumer was deleted, the set was resized, or an option is not valid. A lost membership
 // does not end Consume: the member joins again.
 func (s *Set) Consume(ctx context.Context, h jetpull.Handler, opts ...Option) error {
-	if h == nil {
-		return invalid("handler is nil; give the function that handles a message")
-	}
 	o, err := newOptions(opts)
-	if err := cmp.Or(s.check(ctx), err); err != nil {
+	if err := cmp.Or(s.check(ctx), invalidIf(h == nil, "handler is nil; give the function that handles a message"), err); err != nil {
 		return err
 	}
 	for err := s.probe(ctx); err != nil && ctx.Err() == nil; err = s.probe(ctx) {
@@ -226,13 +220,9 @@ func newOptions(opts []Option) (o options, err error) {
 		}
 		f(&o)
 	}
-	switch {
-	case !validName(o.name):
-		return o, invalid("Member %q: use 1 to 64 letters, digits, '-' and '_'", o.name)
-	case o.logger == nil:
-		return o, invalid("Logger: the logger is nil; use slog.New(slog.DiscardHandler) to discard the log")
-	case o.onAssign == nil || o.onRevoke == nil:
-		return o, invalid("OnAssign and OnRevoke: the function is nil; leave the option out")
-	}
-	return o, nil
+	return o, cmp.Or(
+		invalidIf(!validName(o.name), "Member %q: use 1 to 64 letters, digits, '-' and '_'", o.name),
+		invalidIf(o.logger == nil, "Logger: the logger is nil; use slog.New(slog.DiscardHandler) to discard the log"),
+		invalidIf(o.onAssign == nil || o.onRevoke == nil, "OnAssign and OnRevoke: the function is nil; leave the option out"),
+	)
 }

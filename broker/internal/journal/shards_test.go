@@ -10,12 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/natstest"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
@@ -62,9 +64,11 @@ func (m *member) shards() (held []int) {
 
 var allShards = []int{0, 1, 2, 3, 4, 5, 6, 7}
 
-func shared(t *testing.T, srv *servertest.Server) *Store {
+func shared(t *testing.T, srv *servertest.Server) *Store { return sharedOver(t, srv, srv.Connect(t)) }
+
+func sharedOver(t *testing.T, srv *servertest.Server, nc *nats.Conn) *Store {
 	t.Helper()
-	s, err := openAs(t.Context(), srv.JetStream(t, srv.Connect(t)), Config{Shared: true})
+	s, err := openAs(t.Context(), srv.JetStream(t, nc), Config{Shared: true})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	return s
@@ -94,16 +98,56 @@ func TestShardsHaveOneOwner(t *testing.T) {
 // of a node that takes over.
 func TestForgedTakeOver(t *testing.T) {
 	srv := servertest.RunServer(t, servertest.WithAttackers("broker.x.dispatch"))
-	s := shared(t, srv)
-	var lost atomic.Int64
+	owned, lost := ownAll(t, shared(t, srv))
+	attacker := srv.Attacker(t, "broker.x.dispatch")
+	for range 300 {
+		for shard := -1; shard <= 8; shard++ {
+			require.NoError(t, attacker.Publish("broker.x.dispatch", fmt.Appendf(nil, `{"Node":"forged","Shard":%d}`, shard)))
+		}
+		require.NoError(t, attacker.FlushTimeout(10*time.Second))
+		require.Zero(t, lost(), "a shard was given up")
+	}
+	require.Equal(t, 8, owned())
+}
+
+// A link on which an answer takes longer than a hand-over does not make a node give up a shard.
+func TestForgedTakeOverOnASlowLink(t *testing.T) {
+	srv := servertest.RunServer(t, servertest.WithAttackers("broker.x.dispatch"))
+	proxy := natstest.NewProxy(t, srv.URL())
+	owned, lost := ownAll(t, sharedOver(t, srv, natstest.Connect(t, proxy.URL())))
+	asked := make([]atomic.Int64, 8)
+	observer := srv.Connect(t)
+	for shard := range asked {
+		_, err := observer.Subscribe(fmt.Sprintf("$JS.API.CONSUMER.INFO.*.shard_%d", shard), func(*nats.Msg) { asked[shard].Add(1) })
+		require.NoError(t, err)
+	}
+	require.NoError(t, observer.Flush())
+	proxy.Delay(200 * time.Millisecond)
+	attacker := srv.Attacker(t, "broker.x.dispatch")
+	for round := range int64(3) { // a node asks again only after an answer
+		for shard := range asked {
+			require.NoError(t, attacker.Publish("broker.x.dispatch", fmt.Appendf(nil, `{"Node":"forged","Shard":%d}`, shard)))
+		}
+		for shard := range asked {
+			require.Eventually(t, func() bool { return asked[shard].Load() > round || lost() > 0 }, time.Minute, time.Millisecond)
+		}
+		require.Zero(t, lost(), "a shard was given up")
+	}
+	require.Equal(t, 8, owned())
+}
+
+// ownAll returns when a node owns all shards. It returns functions that count the shards that the node owns, and those that it has lost.
+func ownAll(t *testing.T, s *Store) (owned func() int, lost func() int64) {
+	t.Helper()
+	var losses atomic.Int64
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		s.Shards.Own(ctx, func(int) {}, func(int) { lost.Add(1) })
+		s.Shards.Own(ctx, func(int) {}, func(int) { losses.Add(1) })
 	}()
 	t.Cleanup(func() { cancel(); <-ended })
-	owned := func() (n int) {
+	owned = func() (n int) {
 		for shard := range s.Shards.Shards() {
 			if s.Shards.Owns(shard) {
 				n++
@@ -112,15 +156,7 @@ func TestForgedTakeOver(t *testing.T) {
 		return n
 	}
 	require.Eventually(t, func() bool { return owned() == 8 }, 20*time.Second, time.Millisecond)
-	attacker := srv.Attacker(t, "broker.x.dispatch")
-	for range 300 {
-		for shard := -1; shard <= 8; shard++ {
-			require.NoError(t, attacker.Publish("broker.x.dispatch", fmt.Appendf(nil, `{"Node":"forged","Shard":%d}`, shard)))
-		}
-		require.NoError(t, attacker.FlushTimeout(10*time.Second))
-		require.Zero(t, lost.Load(), "a shard was given up")
-	}
-	require.Equal(t, 8, owned())
+	return owned, losses.Load
 }
 
 // The next owner of a shard knows the records that its predecessor writes when it hands over.

@@ -241,10 +241,10 @@ func (h *holder) lose() {
 	}
 }
 
-// pinned reports whether, according to the server, this node still has the pin. If the server does not answer, pinned returns false: this node could
-// not renew its lease either, and the next owner would repeat the callbacks in progress.
+// pinned reports whether, according to the server, this node still has the pin. A slow answer does not cost the shard, because any client can send a
+// notice. If the server does not answer in half of a lease, pinned returns false: this node could hardly renew its lease either.
 func (h *holder) pinned(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, handOver)
+	ctx, cancel := context.WithTimeout(ctx, shardLease/2)
 	defer cancel()
 	sub := h.sub.Load()
 	if sub == nil {
