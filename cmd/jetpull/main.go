@@ -23,16 +23,13 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consolecmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/dlqcmd"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/exportercmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/fetchcmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/infocmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/licenses"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/partitioncmd"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/pscmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/publish"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/servercmd"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/serve"
 )
 
 func main() {
@@ -114,10 +111,9 @@ broker, a webhook relay, a feed of work on a database, and a web console.
 		Version: version(),
 	}
 	root.SetVersionTemplate("jetpull {{.Version}}\n")
-	for _, cmd := range []*cobra.Command{
-		fetchcmd.New(g), consumecmd.New(g), publish.New(g), infocmd.New(g), infocmd.NewUnpin(g), infocmd.NewConsumers(g), infocmd.NewStreams(g),
-		pscmd.New(g), pscmd.NewCancel(g), dlqcmd.New(g), partitioncmd.New(g), consolecmd.New(g), exportercmd.New(g),
-	} {
+	for _, cmd := range append([]*cobra.Command{
+		pulling.NewFetch(g), consumecmd.New(g), publish.New(g), dlqcmd.New(g), consolecmd.New(g), consolecmd.NewExporter(g),
+	}, infocmd.Commands(g)...) {
 		for _, sub := range append(cmd.Commands(), cmd) {
 			if !sub.HasSubCommands() {
 				g.Register(sub)
@@ -125,7 +121,7 @@ broker, a webhook relay, a feed of work on a database, and a web console.
 		}
 		root.AddCommand(cmd)
 	}
-	root.AddCommand(servercmd.New(), brokercmd.New(&g.JSON), relaycmd.New(&g.JSON), feedcmd.New(), licenses.New(), &cobra.Command{
+	root.AddCommand(serve.NewServer(), brokercmd.New(&g.JSON), relaycmd.New(&g.JSON), feedcmd.New(), licenses.New(), &cobra.Command{
 		Use: "version", Short: "Print the version",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), "jetpull", version())

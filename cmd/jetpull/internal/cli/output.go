@@ -85,29 +85,36 @@ func Plain(err error) string {
 	return text
 }
 
-// Watch calls look at once and then after each interval, until look returns an error or the command is interrupted, which is not an error. After
-// each look, it calls show unless that is nil. On a terminal, the output of show replaces the previous output.
-func Watch(cmd *cobra.Command, asJSON bool, interval time.Duration, look func() (show func() error, err error)) error {
-	var s screen
-	var picture bytes.Buffer
-	out := cmd.OutOrStdout()
+// Watch calls look at once and then after each interval, until look returns an error or the command is interrupted, which is not an error. On a
+// terminal, the output of look replaces the previous output, unless it is empty or JSON.
+func Watch(cmd *cobra.Command, asJSON bool, interval time.Duration, look func() error) error {
+	out, rows := cmd.OutOrStdout(), 0
 	inPlace := !asJSON && progress.IsTerminal(out)
-	if inPlace {
-		cmd.SetOut(&picture)
-	}
 	for ctx := cmd.Context(); ctx.Err() == nil; _ = watch.Sleep(ctx, interval) {
-		show, err := look()
-		if err == nil && show != nil {
-			if err = show(); err == nil && inPlace {
-				_, err = io.WriteString(out, s.over(progress.Fit(out, picture.String())))
-				picture.Reset()
+		var text bytes.Buffer
+		cmd.SetOut(&text)
+		err := look()
+		if picture := text.String(); err == nil && picture != "" {
+			if inPlace {
+				picture = progress.Fit(out, picture)
+				picture, rows = over(rows, picture), strings.Count(picture, "\n")
 			}
+			_, err = io.WriteString(out, picture)
 		}
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// over returns a picture with the control sequences that make it replace the previous picture, whose rows are above the cursor.
+func over(rows int, picture string) string {
+	up := ""
+	if rows > 0 {
+		up = fmt.Sprintf("\x1b[%dA", rows)
+	}
+	return up + strings.ReplaceAll(picture, "\n", "\x1b[K\n") + "\x1b[J"
 }
 
 // Log returns a log of warnings and errors, as text or as JSON. In JSON, durations are in seconds.
@@ -132,21 +139,6 @@ func Warn(errOut io.Writer, asJSON bool, text string) {
 		return
 	}
 	Notice(errOut, "jetpull: %s\n", text)
-}
-
-// screen redraws a view in place on a terminal.
-type screen struct {
-	rows int // of the last drawing, above the cursor
-}
-
-// over returns a picture with the control sequences that make it replace the previous picture.
-func (s *screen) over(picture string) string {
-	text := ""
-	if s.rows > 0 {
-		text = fmt.Sprintf("\x1b[%dA", s.rows)
-	}
-	s.rows = strings.Count(picture, "\n")
-	return text + strings.ReplaceAll(picture, "\n", "\x1b[K\n") + "\x1b[J"
 }
 
 // ArgumentOrInput returns args[n], or the content of standard input if there are fewer arguments.

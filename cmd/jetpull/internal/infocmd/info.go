@@ -1,4 +1,5 @@
-// Package infocmd implements the commands that show streams and consumers, and that change the delivery of a consumer.
+// Package infocmd implements the commands that show streams, consumers, their workers and sets of partitions, and that change the delivery of a
+// consumer.
 package infocmd
 
 import (
@@ -18,8 +19,12 @@ import (
 	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
-// New returns the command info.
-func New(g *client.Globals) *cobra.Command {
+// Commands returns the commands.
+func Commands(g *client.Globals) []*cobra.Command {
+	return []*cobra.Command{newInfo(g), newUnpin(g), newConsumers(g), newStreams(g), newPs(g), newCancel(g), newPartition(g)}
+}
+
+func newInfo(g *client.Globals) *cobra.Command {
 	var watching bool
 	var interval time.Duration
 	once := g.With(func(ctx context.Context, l *client.Link, cmd *cobra.Command, args []string) error {
@@ -65,16 +70,16 @@ func look(ctx context.Context, l *client.Link, args []string) (*state, error) {
 // watch shows a consumer at each interval until interrupted, with its rates since the previous look.
 func watch(cmd *cobra.Command, g *client.Globals, interval time.Duration, args []string) error {
 	var before *state
-	return g.Watch(cmd, interval, func(ctx context.Context, l *client.Link) (show func() error, err error) {
+	return g.Watch(cmd, interval, func(ctx context.Context, l *client.Link) error {
 		s, err := look(ctx, l, args)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if before != nil {
 			s.Rates = between(*before, *s)
 		}
 		before = s
-		return func() error { return cli.Answer(cmd, g.JSON, s, "%s", s.view()) }, nil
+		return cli.Answer(cmd, g.JSON, s, "%s", s.view())
 	})
 }
 
@@ -231,8 +236,7 @@ func shownStream(info *jetstream.StreamInfo) stream {
 	}
 }
 
-// NewStreams returns the command streams.
-func NewStreams(g *client.Globals) *cobra.Command {
+func newStreams(g *client.Globals) *cobra.Command {
 	cmd := &cobra.Command{Use: "streams", Short: "List the streams, or show one"}
 	cmd.AddCommand(&cobra.Command{
 		Use: "ls", Short: "List the streams", Example: `  jetpull streams ls`,
