@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -88,41 +87,13 @@ func rm(use, short string, check func(*remote.Call) error, flags func(*pflag.Fla
 			}
 		}
 		r := remote.Request{Method: http.MethodDelete, Path: c.To(c.Path), Header: http.Header{"If-Match": {"*"}}}
-		if c.Is("force") && check == nil {
-			return deleteAll(c, r)
+		if c.Is("force") && check == nil { // a channel with its consumers, of which the broker deletes some hundreds per second
+			r.Path, r.Wait = r.Path+"?force=true", service.Century
 		}
 		_, _, err := c.Ask(c.Cmd.Context(), r, nil)
 		return err
 	}}
 }
-
-// deleteAll deletes a channel with its consumers. The broker deletes some hundreds of consumers per second, so there is no timeout. A bar
-// shows how many are deleted.
-func deleteAll(c *remote.Call, r remote.Request) error {
-	r.Path, r.Wait = r.Path+"?force=true", service.Century
-	consumers, err := c.Items(c.Cmd.Context(), "/consumers", 0)
-	if err != nil {
-		return err
-	}
-	bar := progress.New(c.Cmd.ErrOrStderr(), "consumers deleted", int64(len(consumers)))
-	defer bar.Clear()
-	end := make(chan error, 1)
-	go func() { _, _, err := c.Ask(c.Cmd.Context(), r, nil); end <- err }()
-	for left := len(consumers); ; {
-		select {
-		case err := <-end:
-			return err
-		case <-time.After(lookEvery):
-		}
-		if now, err := c.Items(c.Cmd.Context(), "/consumers", 0); err == nil {
-			bar.Add(left - len(now))
-			left = len(now)
-		}
-	}
-}
-
-// lookEvery is the interval at which a deletion is checked. Each check reads the states of all consumers.
-const lookEvery = time.Second
 
 // force adds the flag --force to verbs that would delete more than the named object.
 func force(flags *pflag.FlagSet) {
