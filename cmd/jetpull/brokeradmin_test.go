@@ -26,7 +26,7 @@ import (
 // newBrokerShell types commands at a broker with the channel orders, of which all tokens are "t".
 func newBrokerShell(t *testing.T, args ...string) *shell {
 	t.Helper()
-	url, stop := listen(t, brokercmd.New(new(bool)), args...)
+	url, stop := listen(t, brokercmd.New(), args...)
 	t.Cleanup(func() { require.NoError(t, stop()) })
 	s := &shell{t: t, url: url, command: "broker"}
 	s.file(`{"token":"t"}`, "channels", "put", "orders")

@@ -53,13 +53,12 @@ func main() {
 
 // execute runs one command line and returns its exit code.
 func execute(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
-	g := &client.Globals{}
-	root := newRootCommand(g)
+	root := newRootCommand()
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errOut)
 	explain := func(cmd *cobra.Command, err error) string { return cli.Plain(err) + advice(cmd, err) }
-	return cli.Execute(ctx, root, brokercmd.WithOriginalFlags(root, args), &g.JSON, explain)
+	return cli.Execute(ctx, root, brokercmd.WithOriginalFlags(root, args), explain)
 }
 
 // advice returns what to do about an error of a command on a consumer, or "".
@@ -98,8 +97,8 @@ func version() string {
 	return info.Main.Version
 }
 
-func newRootCommand(g *client.Globals) *cobra.Command {
-	root := &cobra.Command{
+func newRootCommand() *cobra.Command {
+	g, root := &client.Globals{}, &cobra.Command{
 		Use:   "jetpull",
 		Short: "Handle messages of JetStream pull consumers, and run the broker, the relay, the feed and the console",
 		Long: `jetpull handles messages of NATS JetStream pull consumers. It also runs a webhook
@@ -121,7 +120,7 @@ broker, a webhook relay, a feed of work on a database, and a web console.
 		}
 		root.AddCommand(cmd)
 	}
-	root.AddCommand(serve.NewServer(), brokercmd.New(&g.JSON), relaycmd.New(&g.JSON), feedcmd.New(), licenses.New(), &cobra.Command{
+	root.AddCommand(serve.NewServer(), brokercmd.New(), relaycmd.New(), feedcmd.New(), licenses.New(), &cobra.Command{
 		Use: "version", Short: "Print the version",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), "jetpull", version())

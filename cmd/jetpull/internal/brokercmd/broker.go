@@ -45,8 +45,8 @@ a shell does not determine where messages are stored.
 
 ` + serve.ConfigHelp
 
-// New returns the command broker. Its subcommands set *asJSON if they print JSON.
-func New(asJSON *bool) *cobra.Command {
+// New returns the command broker.
+func New() *cobra.Command {
 	var withConsole bool
 	cmd := serve.Command(&cobra.Command{
 		Use:   "broker",
@@ -62,7 +62,7 @@ func New(asJSON *bool) *cobra.Command {
 	flags.BoolFunc("open", "the same as --http-open true", func(on string) error { return flags.Set("http-open", on) })
 	flags.BoolVar(&withConsole, "console", true, "serve the console at /console/")
 	addOriginalFlags(flags)
-	api := admin.API(asJSON)
+	api := admin.API()
 	cmd.AddCommand(restoreCommand())
 	for _, v := range []remote.Verb{backupVerb, healthVerb, admin.Broadcast(), admin.Claim()} {
 		cmd.AddCommand(api.Command(v))
@@ -149,7 +149,7 @@ the copy in DIR is not complete, and restore refuses it.`,
 		if err != nil {
 			return err
 		}
-		return cli.Answer(c.Cmd, *c.JSON, answer, "backup of %s in %s\n", progress.Plural(len(list.Streams), "stream"), c.Args[0])
+		return cli.Answer(c.Cmd, answer, "backup of %s in %s\n", progress.Plural(len(list.Streams), "stream"), c.Args[0])
 	},
 }
 

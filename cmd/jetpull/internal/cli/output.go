@@ -50,9 +50,15 @@ func WriteJSON(out io.Writer, v any) error {
 	return err
 }
 
-// Answer prints the outcome of a command: value as JSON, or else a text.
-func Answer(cmd *cobra.Command, asJSON bool, value any, format string, args ...any) error {
-	if asJSON {
+// JSON reports whether the flag --json of a command is given. It returns false for a command without the flag.
+func JSON(cmd *cobra.Command) bool {
+	on, _ := cmd.Flags().GetBool("json")
+	return on
+}
+
+// Answer prints the outcome of a command: with --json value, or else a text.
+func Answer(cmd *cobra.Command, value any, format string, args ...any) error {
+	if JSON(cmd) {
 		return WriteJSON(cmd.OutOrStdout(), value)
 	}
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), format, args...)
@@ -87,9 +93,9 @@ func Plain(err error) string {
 
 // Watch calls look at once and then after each interval, until look returns an error or the command is interrupted, which is not an error. On a
 // terminal, the output of look replaces the previous output, unless it is empty or JSON.
-func Watch(cmd *cobra.Command, asJSON bool, interval time.Duration, look func() error) error {
+func Watch(cmd *cobra.Command, interval time.Duration, look func() error) error {
 	out, rows := cmd.OutOrStdout(), 0
-	inPlace := !asJSON && progress.IsTerminal(out)
+	inPlace := !JSON(cmd) && progress.IsTerminal(out)
 	for ctx := cmd.Context(); ctx.Err() == nil; _ = watch.Sleep(ctx, interval) {
 		var text bytes.Buffer
 		cmd.SetOut(&text)
@@ -176,15 +182,15 @@ const (
 	widest = 80
 )
 
-// List prints objects: each as JSON on a line, or as a table of some of their JSON fields. A column is the name of a field, or a path with dots to a
+// List prints objects: with --json each on a line, or else as a table of some of their JSON fields. A column is the name of a field, or a path with dots to a
 // nested field. The prefix ">" marks a column of numbers, and the suffix ":N" shows only the first N characters.
-func List[V any](cmd *cobra.Command, asJSON bool, columns []string, objects iter.Seq2[V, error]) error {
-	return ListOr(cmd, asJSON, columns, objects, "nothing found")
+func List[V any](cmd *cobra.Command, columns []string, objects iter.Seq2[V, error]) error {
+	return ListOr(cmd, columns, objects, "nothing found")
 }
 
-// ListOr is like List. If there are no objects, it prints the text none, unless asJSON is true.
-func ListOr[V any](cmd *cobra.Command, asJSON bool, columns []string, objects iter.Seq2[V, error], none string) error {
-	out, n := cmd.OutOrStdout(), 0
+// ListOr is like List. If there are no objects, it prints the text none, except with --json.
+func ListOr[V any](cmd *cobra.Command, columns []string, objects iter.Seq2[V, error], none string) error {
+	out, asJSON, n := cmd.OutOrStdout(), JSON(cmd), 0
 	header, paths, widths := make([]string, len(columns)), make([]string, len(columns)), make([]int, len(columns))
 	for i, column := range columns {
 		name, width, cut := strings.Cut(column, ":")
@@ -257,9 +263,10 @@ func Map[V, W any](values iter.Seq2[V, error], f func(V) W) iter.Seq2[W, error] 
 	}
 }
 
-// Show prints an object: as JSON on one line, or else with one field per line.
-func Show(out io.Writer, asJSON bool, object any) error {
-	if asJSON {
+// Show prints an object: with --json on one line, or else with one field per line.
+func Show(cmd *cobra.Command, object any) error {
+	out := cmd.OutOrStdout()
+	if JSON(cmd) {
 		return WriteJSON(out, object)
 	}
 	line, err := httpserve.Encode(object)

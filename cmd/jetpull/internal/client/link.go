@@ -136,14 +136,14 @@ func (g *Globals) Watch(cmd *cobra.Command, interval time.Duration, look func(co
 	}
 	defer l.Close()
 	first := true
-	return cli.Watch(cmd, g.JSON, interval, func() error {
+	return cli.Watch(cmd, interval, func() error {
 		err := l.Within(cmd.Context(), func(ctx context.Context) error { return look(ctx, l) })
 		gone := errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound)
 		if err == nil || first || gone || cmd.Context().Err() != nil {
 			first = false
 			return err
 		}
-		cli.Warn(cmd.ErrOrStderr(), g.JSON, cli.Plain(err))
+		cli.Warn(cmd.ErrOrStderr(), cli.JSON(cmd), cli.Plain(err))
 		return nil
 	})
 }

@@ -230,7 +230,7 @@ func (f *consume) run(cmd *cobra.Command, args []string) (err error) {
 	if err := f.check(cmd); err != nil {
 		return err
 	}
-	ctx := cmd.Context()
+	ctx, asJSON := cmd.Context(), cli.JSON(cmd)
 	p, err := f.Open(cmd, f.Globals, args)
 	if err != nil {
 		return err
@@ -254,18 +254,18 @@ func (f *consume) run(cmd *cobra.Command, args []string) (err error) {
 	switch {
 	case len(f.argv) == 0:
 		pulling.BoundPipe(cmd.OutOrStdout())
-		out.JSON, out.Raw, out.Null = f.JSON, f.Raw, f.Null
+		out.JSON, out.Raw, out.Null = asJSON, f.Raw, f.Null
 		r.Handle = func(_ context.Context, m *jetpull.Msg) error { return out.Print(m) }
 	case f.worker:
-		w := &perform.Worker{Argv: f.argv, InFlight: f.inFlight, Drain: f.Drain, Stderr: errOut, Log: cli.Log(errOut, f.JSON), Crashes: crashes}
+		w := &perform.Worker{Argv: f.argv, InFlight: f.inFlight, Drain: f.Drain, Stderr: errOut, Log: cli.Log(errOut, asJSON), Crashes: crashes}
 		r.Handle, start = w.Handle, func() { w.Start(f.concurrency) }
 		defer w.Close()
-	case f.JSON:
+	case asJSON:
 		r.Handle = (&perform.Command{Argv: f.argv, Stdout: errOut, Stderr: errOut}).Handle
 	default:
 		r.Handle = (&perform.Command{Argv: f.argv, Stdout: out, Stderr: errOut}).Handle
 	}
-	if f.JSON && len(f.argv) > 0 {
+	if asJSON && len(f.argv) > 0 {
 		results := &perform.Results{Out: out, Exits: !f.worker, AckNone: info.Config.AckPolicy == jetstream.AckNonePolicy}
 		r.Handle = results.Of(r.Handle)
 		opts = append(opts, jetpull.OnEvent(results.Event))
@@ -274,7 +274,7 @@ func (f *consume) run(cmd *cobra.Command, args []string) (err error) {
 	opts = append(opts, jetpull.OnStart(func() {
 		start()
 		if !f.Quiet {
-			p.Listens(r.Over(cmd.ErrOrStderr()), f.JSON)
+			p.Listens(r.Over(cmd.ErrOrStderr()), asJSON)
 		}
 	}))
 	return p.Explain(ctx, r.Consume(ctx, p.Sub, opts))

@@ -60,7 +60,7 @@ func (d *dlq) change(cmd *cobra.Command, args []string, publishes bool) error {
 		if result.Gone > 0 {
 			gone = fmt.Sprintf("; %s had been deleted before", progress.Plural(result.Gone, "other"))
 		}
-		return errors.Join(err, cli.Answer(cmd, d.JSON, result, "%s %s%s\n", did, progress.Plural(result.Done, "dead letter"), gone))
+		return errors.Join(err, cli.Answer(cmd, result, "%s %s%s\n", did, progress.Plural(result.Done, "dead letter"), gone))
 	})
 }
 
@@ -135,7 +135,7 @@ func (d *dlq) announce(cmd *cobra.Command) (map[string]int, error) {
 		}
 		tally.Add(cmp.Or(d.to, l.Subject), err)
 	}
-	if !d.JSON && !d.Quiet {
+	if !cli.JSON(cmd) && !d.Quiet {
 		cli.Notice(cmd.ErrOrStderr(), "%s to %s\n", cmd.Name(), &tally)
 	}
 	return tally.Subjects, nil
@@ -161,7 +161,7 @@ func (d *dlq) changeEach(cmd *cobra.Command) (result result, err error) {
 			result.Gone++
 		case cmd.Context().Err() == nil:
 			result.Failed++
-			cli.Warn(bar.Over(cmd.ErrOrStderr()), d.JSON, cli.Plain(err))
+			cli.Warn(bar.Over(cmd.ErrOrStderr()), cli.JSON(cmd), cli.Plain(err))
 		}
 	}
 	var work errgroup.Group

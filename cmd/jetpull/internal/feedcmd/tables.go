@@ -18,16 +18,13 @@ import (
 	"github.com/jetpull/jetpull/feed"
 )
 
-// db is the database of a command, and its output format.
-type db struct {
-	dsn  string
-	json bool
-}
+// db is the database of a command.
+type db struct{ dsn string }
 
 // register adds the flags to a command and its subcommands.
 func (t *db) register(cmd *cobra.Command) {
 	cmd.PersistentFlags().StringVar(&t.dsn, "db", "sqlite:feed.db", "`DSN` of the database: sqlite:FILE, postgres://… or sqlserver://…")
-	cmd.PersistentFlags().BoolVar(&t.json, "json", false, "print JSON, an object a line")
+	cmd.PersistentFlags().Bool("json", false, "print JSON, one value per line; errors too")
 }
 
 // with opens the database and calls f.
@@ -88,7 +85,7 @@ func newList(t *db) *cobra.Command {
 					return cli.Usage(errors.New("--gate and --data are for the items of a partition: name one"))
 				}
 				all := pages(ctx, q, s.Partitions, func(p feed.Partition) string { return p.ID })
-				return cli.List(cmd, t.json, []string{"id", "status", ">gate", "sealed", "owner"}, all)
+				return cli.List(cmd, []string{"id", "status", ">gate", "sealed", "owner"}, all)
 			}
 			q.Partition = args[0]
 			if _, err := s.Partition(ctx, q.Partition); err != nil {
@@ -96,7 +93,7 @@ func newList(t *db) *cobra.Command {
 			}
 			all := pages(ctx, q, s.Items, func(it feed.Item) string { return it.ID })
 			if !data {
-				return cli.List(cmd, t.json, []string{"id", "status", ">gate", ">attempt", "data"}, cli.Map(all, shownItem))
+				return cli.List(cmd, []string{"id", "status", ">gate", ">attempt", "data"}, cli.Map(all, shownItem))
 			}
 			for it, err := range all {
 				if err != nil {
@@ -145,13 +142,13 @@ func pages[T any](ctx context.Context, q feed.Query, list func(context.Context, 
 func newShow(t *db) *cobra.Command {
 	const short = "Show a partition with its counts by gate, or an item with its failed attempts"
 	return t.command("show PARTITION [ITEM]", short, func(cmd *cobra.Command, s *feed.Store, args []string) error {
-		ctx, out := cmd.Context(), cmd.OutOrStdout()
+		ctx := cmd.Context()
 		if len(args) == 2 {
 			it, err := s.Item(ctx, args[0], args[1])
 			if err != nil {
 				return err
 			}
-			return cli.Show(out, t.json, shownItem(it))
+			return cli.Show(cmd, shownItem(it))
 		}
 		p, err := s.Partition(ctx, args[0])
 		if err != nil {
@@ -168,7 +165,7 @@ func newShow(t *db) *cobra.Command {
 		for _, n := range slices.Sorted(maps.Keys(counts)) {
 			shown.Gates = append(shown.Gates, gate{n, counts[n].Available, counts[n].Complete, counts[n].Failed})
 		}
-		return cli.Show(out, t.json, shown)
+		return cli.Show(cmd, shown)
 	})
 }
 
@@ -186,7 +183,7 @@ func newPs(t *db) *cobra.Command {
 			return err
 		}
 		columns := []string{"partition", "item", ">gate", ">attempt", "since", "host", ">pid", "watcher:8"}
-		return cli.ListOr(cmd, t.json, columns, cli.All(found), "no running items")
+		return cli.ListOr(cmd, columns, cli.All(found), "no running items")
 	})
 	cmd.Long = `List the items that watchers process, those that have run longest first. A watcher
 reports them three times in the length of --lease. jetpull feed cancel cancels one.`
@@ -213,17 +210,17 @@ func newWatch(t *db) *cobra.Command {
 	var every time.Duration
 	cmd := t.command("watch", "Show the progress of partitions, until interrupted", func(cmd *cobra.Command, s *feed.Store, _ []string) error {
 		before, at := map[string]int64{}, time.Now()
-		return cli.Watch(cmd, t.json, every, func() error {
+		return cli.Watch(cmd, every, func() error {
 			lines, now, err := progressOf(cmd.Context(), s, before, time.Since(at))
 			if err != nil {
 				return err
 			}
 			before, at = now, time.Now()
-			if len(lines) == 0 && !t.json {
+			if len(lines) == 0 && !cli.JSON(cmd) {
 				_, err := fmt.Fprintln(cmd.OutOrStdout(), "every partition is complete")
 				return err
 			}
-			return cli.List(cmd, t.json, watched, cli.All(lines))
+			return cli.List(cmd, watched, cli.All(lines))
 		})
 	})
 	cmd.Long = fmt.Sprintf(`Show the first %d partitions that are not complete, and what the last ones came to.

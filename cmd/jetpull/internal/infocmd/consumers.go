@@ -236,12 +236,12 @@ func (c *workers) list(cmd *cobra.Command, args []string) error {
 		}
 		more, waiting = more+w.More, waiting+w.Waiting
 	}
-	if c.JSON {
-		return cli.List(cmd, true, nil, cli.All(answers))
+	if cli.JSON(cmd) {
+		return cli.List(cmd, nil, cli.All(answers))
 	}
 	slices.SortStableFunc(rows, func(a, b row) int { return a.Since.Compare(b.Since) })
 	columns := []string{"Worker", "Host", ">PID", ">sequence", "subject", "since", ">attempt"}
-	err = cli.ListOr(cmd, false, columns, cli.All(rows), "no message is being handled")
+	err = cli.ListOr(cmd, columns, cli.All(rows), "no message is being handled")
 	if !c.Quiet {
 		cli.Notice(cmd.ErrOrStderr(), "%s answered within %v: %s more running, %s read ahead\n", progress.Plural(len(answers), "worker"), c.wait,
 			progress.Count(more), progress.Count(waiting))
@@ -263,7 +263,10 @@ func (c *workers) cancel(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("no handler has message %d: %s of consumer %s on stream %s answered within %v. It may be handled already, may wait, or "+
 			"may be with a worker without a name", seq, progress.Plural(len(answers), "worker"), args[1], args[0], c.wait)
 	}
-	return cli.List(cmd, true, nil, cli.All(had))
+	for _, w := range had {
+		err = errors.Join(err, cli.WriteJSON(cmd.OutOrStdout(), w))
+	}
+	return err
 }
 
 // ask returns the responses of the workers of the consumer that args name. It returns an error if there are none.

@@ -32,7 +32,7 @@ func newInfo(g *client.Globals) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return cli.Show(cmd.OutOrStdout(), g.JSON, s)
+		return cli.Show(cmd, s)
 	})
 	cmd := &cobra.Command{
 		Use:   "info STREAM CONSUMER",
@@ -79,7 +79,7 @@ func watch(cmd *cobra.Command, g *client.Globals, interval time.Duration, args [
 			s.Rates = between(*before, *s)
 		}
 		before = s
-		return cli.Answer(cmd, g.JSON, s, "%s", s.view())
+		return cli.Answer(cmd, s, "%s", s.view())
 	})
 }
 
@@ -242,7 +242,7 @@ func newStreams(g *client.Globals) *cobra.Command {
 		Use: "ls", Short: "List the streams", Example: `  jetpull streams ls`,
 		RunE: g.With(func(ctx context.Context, l *client.Link, cmd *cobra.Command, _ []string) error {
 			list := l.JS.ListStreams(ctx)
-			return cli.List(cmd, g.JSON, []string{"stream", "subjects", ">messages", ">bytes", ">consumers", "last_time"},
+			return cli.List(cmd, []string{"stream", "subjects", ">messages", ">bytes", ">consumers", "last_time"},
 				cli.Map(listed(list.Info(), list.Err), shownStream))
 		}),
 	}, &cobra.Command{
@@ -252,7 +252,7 @@ func newStreams(g *client.Globals) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("stream %q: %w", args[0], err)
 			}
-			return cli.Show(cmd.OutOrStdout(), g.JSON, shownStream(s.CachedInfo()))
+			return cli.Show(cmd, shownStream(s.CachedInfo()))
 		}),
 	})
 	return cmd
@@ -267,7 +267,7 @@ func newList(g *client.Globals) *cobra.Command {
 				return fmt.Errorf("stream %q: %w", args[0], err)
 			}
 			list, now := s.ListConsumers(ctx), time.Now()
-			return cli.List(cmd, g.JSON, []string{"consumer", "filter", ">pending", ">ack_pending", ">redelivered", ">waiting_pulls", "paused"},
+			return cli.List(cmd, []string{"consumer", "filter", ">pending", ">ack_pending", ">redelivered", ">waiting_pulls", "paused"},
 				cli.Map(listed(list.Info(), list.Err), func(info *jetstream.ConsumerInfo) state { return observe(info, now) }))
 		}),
 	}

@@ -28,7 +28,7 @@ func newPartition(g *client.Globals) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return cli.List(cmd, g.JSON, setColumns, cli.All(rows))
+			return cli.List(cmd, setColumns, cli.All(rows))
 		}),
 	}, newWatchSet(g), &cobra.Command{
 		Use:   "rm SET",
@@ -56,7 +56,7 @@ func newWatchSet(g *client.Globals) *cobra.Command {
 		Example: `  jetpull partition watch billing --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var set *partition.Set
-			inPlace := !g.JSON && progress.IsTerminal(cmd.OutOrStdout())
+			inPlace := !cli.JSON(cmd) && progress.IsTerminal(cmd.OutOrStdout())
 			owners := map[int]string{}
 			return g.Watch(cmd, interval, func(ctx context.Context, l *client.Link) (err error) {
 				if set == nil {
@@ -76,7 +76,7 @@ func newWatchSet(g *client.Globals) *cobra.Command {
 				if len(rows) == 0 {
 					return nil
 				}
-				return cli.List(cmd, g.JSON, setColumns, cli.All(rows))
+				return cli.List(cmd, setColumns, cli.All(rows))
 			})
 		},
 	}

@@ -74,7 +74,7 @@ func (f *Flags) Open(cmd *cobra.Command, g *client.Globals, args []string) (*Pul
 	p := &Pull{Link: l}
 	err = l.Within(cmd.Context(), func(ctx context.Context) (err error) {
 		if len(f.subjects) > 0 {
-			err = f.create(ctx, cmd, g, l, args[0], args[1])
+			err = f.create(ctx, cmd, l, args[0], args[1])
 		}
 		if err != nil {
 			return err
@@ -104,7 +104,7 @@ func (p *Pull) Close(ctx context.Context) error {
 
 // create creates a missing stream, on disk, and a missing consumer, with the server's defaults. It does not change existing ones. With a group,
 // it returns an error for a missing consumer, because the new consumer would not have the group.
-func (f *Flags) create(ctx context.Context, cmd *cobra.Command, g *client.Globals, l *client.Link, stream, consumer string) error {
+func (f *Flags) create(ctx context.Context, cmd *cobra.Command, l *client.Link, stream, consumer string) error {
 	_, err := l.JS.Consumer(ctx, stream, consumer)
 	noConsumer := errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound)
 	if noConsumer && f.group != "" {
@@ -118,7 +118,8 @@ func (f *Flags) create(ctx context.Context, cmd *cobra.Command, g *client.Global
 	slices.Sort(over)
 	slices.Sort(f.subjects)
 	if over != nil && !slices.Equal(over, f.subjects) {
-		cli.Warn(cmd.ErrOrStderr(), g.JSON, fmt.Sprintf("stream %q exists and is not changed: it has the subjects %q, not %q", stream, over, f.subjects))
+		cli.Warn(cmd.ErrOrStderr(), cli.JSON(cmd),
+			fmt.Sprintf("stream %q exists and is not changed: it has the subjects %q, not %q", stream, over, f.subjects))
 	}
 	if noConsumer {
 		_, err = l.JS.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{Durable: consumer, AckPolicy: jetstream.AckExplicitPolicy})
@@ -283,7 +284,7 @@ func (f *fetch) run(cmd *cobra.Command, args []string) (err error) {
 	}
 	BoundPipe(cmd.OutOrStdout())
 	printer := NewPrinter(cmd.OutOrStdout())
-	printer.JSON, printer.Raw, printer.Null = f.JSON, f.Raw, f.Null
+	printer.JSON, printer.Raw, printer.Null = cli.JSON(cmd), f.Raw, f.Null
 	for i, m := range msgs {
 		if err := printer.Print(m); err != nil {
 			return errors.Join(err, f.settleAll(ctx, p, msgs[:i]), each(msgs[i:], (*jetpull.Msg).Nak))

@@ -39,7 +39,6 @@ type API struct {
 	Send func(ctx context.Context, base, token string, r Request, answer any) (http.Header, error)
 	// More adds further flags for the server. It may be nil.
 	More func(*pflag.FlagSet)
-	JSON *bool // set by the flag --json
 
 	// Words describes the words in capitals of usage lines.
 	Words map[string]Word
@@ -72,7 +71,7 @@ func (a *API) register(cmd *cobra.Command) {
 	flags.StringVar(&a.url, "url", "", "`URL` of the "+a.System+"; by default $"+a.EnvURL+", or else "+defaultURL)
 	flags.StringVar(&a.token, a.TokenFlag, "", "`TOKEN` of "+a.TokenOf+"; prefer $"+a.EnvToken+": other users of this machine can see the command line")
 	flags.DurationVar(&a.timeout, "timeout", 10*time.Second, "time limit of a request; the time of --wait is added to it")
-	flags.BoolVar(a.JSON, "json", false, "print JSON, one value per line; errors too")
+	flags.Bool("json", false, "print JSON, one value per line; errors too")
 	if a.More != nil {
 		a.More(flags)
 	}

@@ -54,7 +54,7 @@ func (c *Call) Operate(path string, body map[string]any) (matched int, err error
 		}
 	}
 	if dry {
-		matched, err = o.Matched, cli.Answer(c.Cmd, *c.JSON, answer, "%s %s\n", progress.Count(o.Matched), c.Units)
+		matched, err = o.Matched, cli.Answer(c.Cmd, answer, "%s %s\n", progress.Count(o.Matched), c.Units)
 	} else {
 		at := header.Get("Location")
 		c.Names[c.OperationWord] = cmp.Or(o.ID, at[strings.LastIndexByte(at, '/')+1:])
@@ -120,6 +120,6 @@ func (c *Call) follow(answer json.RawMessage, wait bool) (matched int, err error
 		}
 		bar.Clear()
 	}
-	return o.Matched, cli.Answer(c.Cmd, *c.JSON, answer, "%s %s: %s, %s of %s %s\n", o.Verb, o.ID, o.State, progress.Count(o.Done),
+	return o.Matched, cli.Answer(c.Cmd, answer, "%s %s: %s, %s of %s %s\n", o.Verb, o.ID, o.State, progress.Count(o.Done),
 		progress.Count(o.Matched), c.Units)
 }

@@ -37,12 +37,12 @@ var words = map[string]remote.Word{
 const envSecret = "JETPULL_BROKER_GATEWAY_AUTH_HMAC_SHARED_SECRET"
 
 // API returns the client of the broker that the flags name.
-func API(asJSON *bool) *remote.API {
+func API() *remote.API {
 	var secret, ca string
 	return &remote.API{
 		System: "broker", EnvURL: remote.BrokerURL, EnvToken: remote.BrokerToken, TokenFlag: "admin-token",
 		TokenOf: "the administration, or of access to a channel",
-		Denied:  client.ErrDenied, Unavailable: client.ErrUnavailable, NotFound: client.ErrNotFound, JSON: asJSON,
+		Denied:  client.ErrDenied, Unavailable: client.ErrUnavailable, NotFound: client.ErrNotFound,
 		More: func(flags *pflag.FlagSet) {
 			flags.StringVar(&secret, "gateway-auth-hmac-shared-secret", "", "`SECRET` to sign requests with, if it wants that; better $"+envSecret)
 			flags.StringVar(&ca, "tlsca", "", "`FILE` with the certificates of authorities, beside the system's")

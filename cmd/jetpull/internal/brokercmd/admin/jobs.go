@@ -43,7 +43,7 @@ func showJob(c *remote.Call) error {
 	if err != nil {
 		return err
 	}
-	return cli.Show(c.Cmd.OutOrStdout(), *c.JSON, answer)
+	return cli.Show(c.Cmd, answer)
 }
 
 func attempts(c *remote.Call) error {
@@ -115,7 +115,7 @@ func purge(c *remote.Call) error {
 		if err != nil {
 			return err
 		}
-		return cli.Answer(c.Cmd, *c.JSON, answer, "%s deleted\n", progress.Plural(purged.DeletedCount, "dead job"))
+		return cli.Answer(c.Cmd, answer, "%s deleted\n", progress.Plural(purged.DeletedCount, "dead job"))
 	}
 	for _, c.Names["MESSAGE"] = range messages {
 		id, view, err := job(c, c.Names["MESSAGE"])
@@ -190,7 +190,7 @@ Otherwise they are read from the broker, which does not show tokens that it stor
 				return err
 			}
 			at := answer.Get("Location")
-			return cli.Answer(c.Cmd, *c.JSON, map[string]string{"location": at}, "%s\n", at)
+			return cli.Answer(c.Cmd, map[string]string{"location": at}, "%s\n", at)
 		},
 	}
 }
@@ -234,7 +234,7 @@ $JETPULL_BROKER_CONSUMER_TOKEN, or are read from the broker, which needs the adm
 				return fmt.Errorf("no job was queued within %s: %w", wait, cli.ErrShort)
 			}
 			columns := []string{"Message.MessageID", ">Priority", "Message.EventType", "Message.ContentType", "Message.Payload"}
-			if err := cli.List(c.Cmd, *c.JSON, columns, cli.All(claimed.Result)); err != nil || settle == "none" {
+			if err := cli.List(c.Cmd, columns, cli.All(claimed.Result)); err != nil || settle == "none" {
 				return err
 			}
 			return settleAll(c, header, claimed.Result, strings.ToUpper(settle))

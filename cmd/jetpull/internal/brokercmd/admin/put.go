@@ -53,7 +53,7 @@ func put(use, one string, secret []string, flags func(*pflag.FlagSet)) remote.Ve
 			if err != nil {
 				return err
 			}
-			return cli.Show(c.Cmd.OutOrStdout(), *c.JSON, answer)
+			return cli.Show(c.Cmd, answer)
 		},
 	}
 }

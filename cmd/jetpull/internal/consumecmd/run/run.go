@@ -34,6 +34,7 @@ type Run struct {
 	Handle func(context.Context, *jetpull.Msg) error
 
 	*client.Globals
+	json   bool
 	bar    *progress.Bar
 	errOut io.Writer
 	stop   context.CancelFunc
@@ -60,7 +61,7 @@ type Tally struct {
 
 // New prepares a run on a consumer with pending messages. If prints is true and standard output is a terminal, the run shows no progress bar.
 func New(cmd *cobra.Command, g *client.Globals, terms Terms, pending uint64, prints bool) *Run {
-	r := &Run{Terms: terms, Globals: g, open: map[uint64]bool{}, errOut: cmd.ErrOrStderr()}
+	r := &Run{Terms: terms, Globals: g, json: cli.JSON(cmd), open: map[uint64]bool{}, errOut: cmd.ErrOrStderr()}
 	switch {
 	case prints && progress.IsTerminal(cmd.OutOrStdout()):
 	case r.Count > 0:
@@ -86,7 +87,7 @@ func (r *Run) Consume(ctx context.Context, sub *jetpull.Subscription, opts []jet
 		defer r.idle.Stop()
 	}
 	defer context.AfterFunc(ctx, r.stopping)()
-	opts = append(opts, jetpull.Logger(cli.Log(r.errOut, r.JSON)))
+	opts = append(opts, jetpull.Logger(cli.Log(r.errOut, r.json)))
 	err := sub.Consume(runCtx, r.one, opts...)
 	stop()
 	r.bar.Clear() // the summary replaces it
@@ -165,7 +166,7 @@ func (r *Run) summary(t *Tally) {
 	switch {
 	case r.Quiet:
 		return
-	case r.JSON:
+	case r.json:
 		_ = cli.WriteJSON(r.errOut, t)
 		return
 	}
@@ -209,7 +210,7 @@ func (r *Run) stopping() {
 	r.mu.Lock()
 	running := r.running
 	r.mu.Unlock()
-	if running == 0 || r.Quiet || r.JSON {
+	if running == 0 || r.Quiet || r.json {
 		return
 	}
 	cli.Notice(r.errOut, "Stopping: %s in progress, with up to %v to end; interrupt again to end at once\n", progress.Plural(running, "message"),
