@@ -3,7 +3,10 @@
 package main
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +28,6 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/dlqcmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/infocmd"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/licenses"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/publish"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd"
@@ -97,6 +99,11 @@ func version() string {
 	return info.Main.Version
 }
 
+// licenses has the licence notices of all modules in the command. "make licenses" generates it.
+//
+//go:embed internal/licenses/licenses.txt.gz
+var licenses []byte
+
 func newRootCommand() *cobra.Command {
 	g, root := &client.Globals{}, &cobra.Command{
 		Use:   "jetpull",
@@ -120,7 +127,17 @@ broker, a webhook relay, a feed of work on a database, and a web console.
 		}
 		root.AddCommand(cmd)
 	}
-	root.AddCommand(serve.NewServer(), brokercmd.New(), relaycmd.New(), feedcmd.New(), licenses.New(), &cobra.Command{
+	root.AddCommand(serve.NewServer(), brokercmd.New(), relaycmd.New(), feedcmd.New(), &cobra.Command{
+		Use: "licenses", Short: "Print the licences of the software that jetpull contains",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			text, err := gzip.NewReader(bytes.NewReader(licenses))
+			if err != nil {
+				return err
+			}
+			_, err = io.Copy(cmd.OutOrStdout(), text)
+			return err
+		},
+	}, &cobra.Command{
 		Use: "version", Short: "Print the version",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), "jetpull", version())

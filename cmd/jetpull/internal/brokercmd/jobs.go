@@ -1,4 +1,4 @@
-package admin
+package brokercmd
 
 import (
 	"encoding/json"
@@ -55,13 +55,13 @@ func attempts(c *remote.Call) error {
 	return c.List()
 }
 
-// TokenVariables are the environment variables for the tokens of a channel, a producer and a consumer.
-var TokenVariables = []string{"JETPULL_BROKER_CHANNEL_TOKEN", "JETPULL_BROKER_PRODUCER_TOKEN", "JETPULL_BROKER_CONSUMER_TOKEN"}
+// tokenVariables are the environment variables for the tokens of a channel, a producer and a consumer.
+var tokenVariables = []string{"JETPULL_BROKER_CHANNEL_TOKEN", "JETPULL_BROKER_PRODUCER_TOKEN", "JETPULL_BROKER_CONSUMER_TOKEN"}
 
 // tokens returns headers with the tokens that the broker requires without an admin token: from the environment, or as far as the broker shows them.
 func tokens(c *remote.Call) (header http.Header, err error) {
 	header = http.Header{}
-	for _, variable := range TokenVariables {
+	for _, variable := range tokenVariables {
 		word := strings.TrimSuffix(strings.TrimPrefix(variable, "JETPULL_BROKER_"), "_TOKEN")
 		name, known := "X-Broker-"+word+"-Token", os.Getenv(variable)
 		if known != "" {
@@ -139,8 +139,8 @@ func operate(c *remote.Call) error {
 	return err
 }
 
-// Broadcast returns the verb that stores a message.
-func Broadcast() remote.Verb {
+// broadcastVerb returns the verb that stores a message.
+func broadcastVerb() remote.Verb {
 	header, names := http.Header{}, []string{}
 	return remote.Verb{
 		Use: "broadcast CHANNEL PRODUCER [PAYLOAD]", Short: "Broadcast a message to a channel", Path: words["CHANNEL"].Item + "/broadcast",
@@ -195,8 +195,8 @@ Otherwise they are read from the broker, which does not show tokens that it stor
 	}
 }
 
-// Claim returns the verb that claims jobs of a pull consumer.
-func Claim() remote.Verb {
+// claimVerb returns the verb that claims jobs of a pull consumer.
+func claimVerb() remote.Verb {
 	var count int
 	var wait time.Duration
 	var settle string
