@@ -103,7 +103,7 @@ func outage(t *testing.T, n *Node, happen func()) {
 func TestReadinessFollowsTheServer(t *testing.T) {
 	srv := servertest.RunServer(t)
 	var log servertest.Log
-	n, err := Start(t.Context(), externalConfig(t, srv.URL(), 1), slog.New(slog.NewTextHandler(&log, nil)))
+	n, err := Start(t.Context(), externalConfig(t, srv.URL(), 1), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	require.NoError(t, err)
 	t.Cleanup(func() { stopNode(t, n) })
 	status := func(path string) int { code, _, _ := call(t, n, "GET", path, nil, ""); return code }
@@ -118,7 +118,7 @@ func TestReadinessFollowsTheServer(t *testing.T) {
 		code, body, answer := call(t, n, "POST", "/channel/ch/broadcast", headers, "x")
 		require.Equal(t, 503, code, body)
 		require.Equal(t, "1", answer.Get("Retry-After"))
-		require.Equal(t, i+1, strings.Count(log.String(), "nothing was sent"), "the connection is known to be down")
+		require.Equal(t, i+1, strings.Count(log.String(), "nothing was sent"), "the connection is known to be down: %s", &log)
 	}
 	srv.Start()
 	waitUntil(t, func() bool { return status("/readyz") == 200 }, "not ready with its server back")
