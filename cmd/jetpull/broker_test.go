@@ -13,7 +13,6 @@ import (
 
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 )
 
 func brokerRequest(t *testing.T, method, url string, header map[string]string, body string) (int, string) {
@@ -35,7 +34,7 @@ func brokerRequest(t *testing.T, method, url string, header map[string]string, b
 func TestBrokerCommandWithTheSampleFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "broker.cfg")
 	require.NoError(t, os.WriteFile(file, []byte(broker.SampleConfig()), 0o600))
-	url, stop := listen(t, brokercmd.New(new(bool)), "--config", file)
+	url, stop := listen(t, brokercmd.New(), "--config", file)
 	code, body := brokerRequest(t, http.MethodPost, url+"/channel/sample-channel/broadcast", map[string]string{
 		"X-Broker-Channel-Token": "sample-channel-token", "X-Broker-Producer-ID": "sample-producer",
 		"X-Broker-Producer-Token": "sample-producer-token", "Content-Type": "text/plain",
@@ -53,7 +52,7 @@ func TestBrokerCommandWithTheSampleFile(t *testing.T) {
 func TestBrokerCommandInPlaceOfTheOriginal(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "webhook-broker.cfg")
 	require.NoError(t, os.WriteFile(file, []byte("[rdbms]\ndialect=mysql\n[broker]\nmax-workers=250\n"), 0o600))
-	root := newRootCommand(&client.Globals{})
+	root := newRootCommand()
 	args := brokercmd.WithOriginalFlags(root, []string{"broker", "-config", file, "-migrate=./migration/sqls/", "-do-not-watch-conf-change"})
 	require.Equal(t, []string{"--log-level", "error", "--config=f", "broker", "--command", "broker"},
 		brokercmd.WithOriginalFlags(root, []string{"--log-level", "error", "-config=f", "broker", "-command", "broker"}), "the command can be behind flags")
@@ -61,7 +60,7 @@ func TestBrokerCommandInPlaceOfTheOriginal(t *testing.T) {
 		require.Equal(t, others, brokercmd.WithOriginalFlags(root, others), "not of a broker")
 	}
 	var printed buffer
-	cmd := brokercmd.New(new(bool))
+	cmd := brokercmd.New()
 	cmd.SetErr(&printed)
 	url, stop := listen(t, cmd, args[1:]...)
 	code, body := brokerRequest(t, http.MethodPost, url+"/channel/sample-channel/broadcast", map[string]string{
@@ -92,7 +91,7 @@ func TestBrokerCommandRefusesByName(t *testing.T) {
 		{[]string{"--config", "/does/not/exist"}, "read the configuration"},
 		{[]string{"stray"}, "stray"},
 	} {
-		cmd := brokercmd.New(new(bool))
+		cmd := brokercmd.New()
 		cmd.SetArgs(tt.args)
 		cmd.SetOut(io.Discard)
 		cmd.SetErr(io.Discard)
@@ -106,7 +105,7 @@ func TestBrokerCommandSaysWhatTheLogDoesNot(t *testing.T) {
 	retention := "finished messages are deleted 7 days after their broadcast; [prune] message-retention-days changes that"
 	for level, plain := range map[string][]string{"error": {clamped, retention}, "warn": {retention}, "info": nil} {
 		var printed buffer
-		cmd := brokercmd.New(new(bool))
+		cmd := brokercmd.New()
 		cmd.SetErr(&printed)
 		_, stop := listen(t, cmd, "--log-level", level, "--broker-max-workers", "70000")
 		require.NoError(t, stop())
@@ -119,7 +118,7 @@ func TestBrokerCommandSaysWhatTheLogDoesNot(t *testing.T) {
 
 func TestBrokerCommandPrintsTheSample(t *testing.T) {
 	var out strings.Builder
-	cmd := brokercmd.New(new(bool))
+	cmd := brokercmd.New()
 	cmd.SetArgs([]string{"--print-config"})
 	cmd.SetOut(&out)
 	require.NoError(t, cmd.ExecuteContext(t.Context()))

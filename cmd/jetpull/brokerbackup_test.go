@@ -26,7 +26,7 @@ import (
 // brokerRun runs a command of jetpull broker that ends by itself.
 func brokerRun(t *testing.T, args ...string) error {
 	t.Helper()
-	cmd := brokercmd.New(new(bool))
+	cmd := brokercmd.New()
 	cmd.SetArgs(args)
 	cmd.SetOut(io.Discard)
 	cmd.SetErr(io.Discard)
@@ -47,7 +47,7 @@ func TestBrokerBackupAndRestore(t *testing.T) {
 		}
 	}))
 	defer receiver.Close()
-	url, stop := listen(t, brokercmd.New(new(bool)), "--admin-token", "secret", "--broker-retry-backoff-delays-in-seconds", "0")
+	url, stop := listen(t, brokercmd.New(), "--admin-token", "secret", "--broker-retry-backoff-delays-in-seconds", "0")
 	admin := map[string]string{"X-Broker-Admin-Token": "secret"}
 	form := map[string]string{"X-Broker-Admin-Token": "secret", "Content-Type": "application/x-www-form-urlencoded"}
 	put := func(path, body string) {
@@ -104,7 +104,7 @@ func TestBrokerBackupAndRestore(t *testing.T) {
 	mu.Lock()
 	calls = map[string]int{}
 	mu.Unlock()
-	url, stop = listen(t, brokercmd.New(new(bool)), "--admin-token", "secret", "--store-dir", store)
+	url, stop = listen(t, brokercmd.New(), "--admin-token", "secret", "--store-dir", store)
 	for i := range before {
 		require.True(t, delivered(url, fmt.Sprintf("before-%d", i)), i)
 	}
@@ -130,7 +130,7 @@ func TestBrokerBackupAndRestore(t *testing.T) {
 	changeCopy(t, dir, file, bytes.Replace(complete, []byte(`"max_bytes":-1`), []byte(`"max_bytes":1125899906842624`), 1))
 	large := filepath.Join(t.TempDir(), "large")
 	require.NoError(t, brokerRun(t, "restore", dir, "--store-dir", large))
-	url, stop = listen(t, brokercmd.New(new(bool)), "--admin-token", "secret", "--store-dir", large, "--store-max", "1KB")
+	url, stop = listen(t, brokercmd.New(), "--admin-token", "secret", "--store-dir", large, "--store-max", "1KB")
 	require.Eventually(t, func() bool { return broadcast(url, "over") == 503 }, 20*time.Second, 5*time.Millisecond)
 	require.NoError(t, stop())
 	changeCopy(t, dir, file, complete)
@@ -177,7 +177,7 @@ func TestBrokerBackupSignsAndChecksTheCertificate(t *testing.T) {
 	require.NoError(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secretKey}), 0o600))
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	const secret = "a2V5" // "key"
-	url, stop := listen(t, brokercmd.New(new(bool)), "--admin-token", "admin", "--tls-cert", cert, "--tls-key", key,
+	url, stop := listen(t, brokercmd.New(), "--admin-token", "admin", "--tls-cert", cert, "--tls-key", key,
 		"--gateway-auth-mode", "hmac", "--gateway-auth-hmac-shared-secret", secret, "--gateway-auth-auth-exempt-paths", "/_status")
 	run := func(args ...string) error { return brokerRun(t, append(args, "--url", url)...) }
 	t.Setenv("JETPULL_BROKER_ADMIN_TOKEN", "admin")
@@ -220,7 +220,7 @@ func TestBrokerHelpShowsNoSecret(t *testing.T) {
 	t.Setenv("JETPULL_BROKER_GATEWAY_AUTH_HMAC_SHARED_SECRET", "very-secret")
 	for _, name := range []string{"backup", "health"} {
 		var help strings.Builder
-		cmd := brokercmd.New(new(bool))
+		cmd := brokercmd.New()
 		cmd.SetArgs([]string{name, "--help"})
 		cmd.SetOut(&help)
 		require.NoError(t, cmd.ExecuteContext(t.Context()))

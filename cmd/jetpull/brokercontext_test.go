@@ -21,7 +21,7 @@ func TestBrokerCommandUsesAContext(t *testing.T) {
 	ownContexts(t)
 	srv := servertest.RunServer(t, servertest.WithDomain("hub"), servertest.WithConfig(`authorization { user: ann, password: pw }`))
 	writeContext(t, "mine", map[string]any{"url": srv.URL(), "user": "ann", "password": "pw", "jetstream_domain": "hub"})
-	url, stop := listen(t, brokercmd.New(new(bool)), "--context", "mine")
+	url, stop := listen(t, brokercmd.New(), "--context", "mine")
 	form := map[string]string{"Content-Type": "application/x-www-form-urlencoded"}
 	for path, fields := range map[string]string{"/producer/pr": "token=pt", "/channel/ch": "token=ct"} {
 		code, body := brokerRequest(t, http.MethodPut, url+path, form, fields)
@@ -52,7 +52,7 @@ func TestRelayCommandUsesAContext(t *testing.T) {
 	srv := servertest.RunServer(t, servertest.WithConfig(`authorization { users: [ { nkey: `+public+` } ] }`))
 	writeContext(t, "mine", map[string]any{"url": srv.URL(), "nkey": writeFile(t, seed)})
 	writeContext(t, "domain", map[string]any{"url": srv.URL(), "jetstream_domain": "hub"})
-	_, stop := listen(t, relaycmd.New(new(bool)), "--context", "mine")
+	_, stop := listen(t, relaycmd.New(), "--context", "mine")
 	require.NoError(t, stop())
 	js, err := jetstream.New(srv.Connect(t, nats.Nkey(public, user.Sign)))
 	require.NoError(t, err)

@@ -15,7 +15,7 @@ func TestOpen(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	run := func(args ...string) error {
-		cmd := brokercmd.New(new(bool))
+		cmd := brokercmd.New()
 		cmd.SetArgs(append(args, "--listen", ":0", "--store-dir", file))
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		return cmd.ExecuteContext(t.Context())

@@ -21,7 +21,7 @@ func TestTutorialOfTheBroker(t *testing.T) {
 			t.Skipf("the tutorial's commands need %s: %v", tool, err)
 		}
 	}
-	url, stop := listen(t, brokercmd.New(new(bool)))
+	url, stop := listen(t, brokercmd.New())
 	receiver, got, stopEcho := startEcho(t)
 	var claimed struct {
 		Result []struct{ ID, ClaimToken string }

@@ -99,7 +99,7 @@ func TestComposeNATSNeedsCredentials(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, info, `"auth_required":true`, "a server that joins the cluster needs a password")
 
-	for i, start := range []*cobra.Command{brokercmd.New(new(bool)), relaycmd.New(new(bool))} {
+	for i, start := range []*cobra.Command{brokercmd.New(), relaycmd.New()} {
 		file := filepath.Join(t.TempDir(), "system.cfg")
 		require.NoError(t, os.WriteFile(file, []byte(cfgs[i]), 0o600))
 		url, stop := listen(t, start, "--config", file)

@@ -66,8 +66,8 @@ func configurationTables(title, sample string, cmd *cobra.Command) string {
 
 // docs/configuration.md is what the code has.
 func TestConfigurationPage(t *testing.T) {
-	want := configurationIntro + configurationTables("Broker", broker.SampleConfig(), brokercmd.New(new(bool))) +
-		configurationTables("Relay", relay.SampleConfig(), relaycmd.New(new(bool)))
+	want := configurationIntro + configurationTables("Broker", broker.SampleConfig(), brokercmd.New()) +
+		configurationTables("Relay", relay.SampleConfig(), relaycmd.New())
 	if *update {
 		require.NoError(t, os.WriteFile(configurationPage, []byte(want), 0o600))
 	}

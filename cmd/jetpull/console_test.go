@@ -54,8 +54,8 @@ func TestConsoleBesideASystem(t *testing.T) {
 		page    string
 		want    string
 	}{
-		"relay":  {func() *cobra.Command { return relaycmd.New(new(bool)) }, "relay", "This list shows the receivers of the relay."},
-		"broker": {func() *cobra.Command { return brokercmd.New(new(bool)) }, "broker", "This list shows the channels of the broker"},
+		"relay":  {func() *cobra.Command { return relaycmd.New() }, "relay", "This list shows the receivers of the relay."},
+		"broker": {func() *cobra.Command { return brokercmd.New() }, "broker", "This list shows the channels of the broker"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			base, stop := listen(t, tt.command(), "--store-dir", filepath.Join(t.TempDir(), "store"), "--listen", "127.0.0.1:0", "--admin-token", "secret")
@@ -92,7 +92,7 @@ func TestConsoleBesideASystem(t *testing.T) {
 
 // The console makes requests with the broker's token, of which it has no more than a hash here.
 func TestNoConsoleWithAHashedToken(t *testing.T) {
-	base, stop := listen(t, brokercmd.New(new(bool)), "--store-dir", filepath.Join(t.TempDir(), "store"), "--listen", "127.0.0.1:0", "--admin-token",
+	base, stop := listen(t, brokercmd.New(), "--store-dir", filepath.Join(t.TempDir(), "store"), "--listen", "127.0.0.1:0", "--admin-token",
 		"sha256:"+strings.Repeat("0", 64))
 	status, _ := page(t, newBrowser(t), base+"/console/broker")
 	require.NotEqual(t, http.StatusOK, status)
@@ -103,7 +103,7 @@ func TestNoConsoleWithAHashedToken(t *testing.T) {
 func TestNoConsoleBehindSignedRequests(t *testing.T) {
 	t.Setenv("JETPULL_BROKER_GATEWAY_AUTH_HMAC_SHARED_SECRET", strings.Repeat("s", 32))
 	for token, want := range map[string]int{"": http.StatusNotFound, "secret": http.StatusUnauthorized} {
-		base, stop := listen(t, brokercmd.New(new(bool)), "--store-dir", filepath.Join(t.TempDir(), "store"), "--listen", "127.0.0.1:0",
+		base, stop := listen(t, brokercmd.New(), "--store-dir", filepath.Join(t.TempDir(), "store"), "--listen", "127.0.0.1:0",
 			"--gateway-auth-mode", "hmac", "--admin-token", token)
 		for _, path := range []string{"/console/", "/console/broker", "/console/static/app.js"} {
 			status, text := page(t, newBrowser(t), base+path)

@@ -11,8 +11,8 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/child"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd/perform"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd/run"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
 )
 
@@ -75,7 +75,7 @@ func TestConsumeUntilInterrupted(t *testing.T) {
 	require.Equal(t, cli.ExitDone, stop(), "a worker that is stopped has done its work")
 	all := jsonLines[pulling.Message](t, out.String())
 	require.Equal(t, "one", *all[0].Data)
-	require.Equal(t, 2, jsonLines[run.Tally](t, errOut.String())[0].Acknowledged)
+	require.Equal(t, 2, jsonLines[consumecmd.Tally](t, errOut.String())[0].Acknowledged)
 }
 
 func TestConsumeBoundedAndInterrupted(t *testing.T) {
@@ -261,13 +261,13 @@ func TestConsumeOutcomes(t *testing.T) {
 		flags    string
 		outcomes []string
 		logged   string
-		tally    run.Tally
+		tally    consumecmd.Tally
 	}{
-		"one attempt":   {flags: "--max-attempts 1", outcomes: []string{"terminated"}, logged: "terminated", tally: run.Tally{Terminated: 1}},
-		"two attempts":  {flags: "--max-attempts 2", outcomes: []string{"retried", "terminated"}, logged: "terminated", tally: run.Tally{Retried: 1, Terminated: 1}},
-		"a dead letter": {flags: "--max-attempts 1 --dead-letter dead", outcomes: []string{"dead_lettered"}, logged: "dead_lettered", tally: run.Tally{DeadLettered: 1}},
-		"in order":      {flags: "--max-attempts 2 --ordered-by subject", outcomes: []string{"retried", "terminated"}, tally: run.Tally{Retried: 1, Terminated: 1}},
-		"last delivery": {consumer: jetstream.ConsumerConfig{MaxDeliver: 1}, outcomes: []string{"handed_back"}, logged: "handed_back", tally: run.Tally{HandedBack: 1}},
+		"one attempt":   {flags: "--max-attempts 1", outcomes: []string{"terminated"}, logged: "terminated", tally: consumecmd.Tally{Terminated: 1}},
+		"two attempts":  {flags: "--max-attempts 2", outcomes: []string{"retried", "terminated"}, logged: "terminated", tally: consumecmd.Tally{Retried: 1, Terminated: 1}},
+		"a dead letter": {flags: "--max-attempts 1 --dead-letter dead", outcomes: []string{"dead_lettered"}, logged: "dead_lettered", tally: consumecmd.Tally{DeadLettered: 1}},
+		"in order":      {flags: "--max-attempts 2 --ordered-by subject", outcomes: []string{"retried", "terminated"}, tally: consumecmd.Tally{Retried: 1, Terminated: 1}},
+		"last delivery": {consumer: jetstream.ConsumerConfig{MaxDeliver: 1}, outcomes: []string{"handed_back"}, logged: "handed_back", tally: consumecmd.Tally{HandedBack: 1}},
 		"no acks":       {consumer: jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}, outcomes: []string{"failed"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -295,7 +295,7 @@ func TestConsumeOutcomes(t *testing.T) {
 			}
 			for line := range strings.Lines(r.err) {
 				if strings.HasPrefix(line, `{"acknowledged"`) {
-					got := jsonLines[run.Tally](t, line)[0]
+					got := jsonLines[consumecmd.Tally](t, line)[0]
 					got.Seconds = 0
 					require.Equal(t, tt.tally, got)
 				}

@@ -16,7 +16,6 @@ import (
 
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/relay"
 )
@@ -31,7 +30,7 @@ func readDeploy(t *testing.T, name string) string {
 // parses holds arguments of the command against its flags, and against what configurations of broker and relay may be.
 func parses(t *testing.T, args []string) {
 	t.Helper()
-	cmd, rest, err := newRootCommand(&client.Globals{}).Find(args)
+	cmd, rest, err := newRootCommand().Find(args)
 	require.NoError(t, err, args)
 	require.NoError(t, cmd.ParseFlags(rest), args)
 	require.NoError(t, cmd.ValidateArgs(cmd.Flags().Args()), args)
@@ -243,7 +242,7 @@ func TestDeployedCommandRuns(t *testing.T) {
 		args = slices.Clone(args[1:])
 		args[slices.Index(args, "--store-dir")+1] = store
 		args[slices.Index(args, "--listen")+1] = "127.0.0.1:0"
-		url, stop := listen(t, brokercmd.New(new(bool)), args...)
+		url, stop := listen(t, brokercmd.New(), args...)
 		check := slices.Clone(health[2:])
 		check[slices.Index(check, "--url")+1] = url
 		require.NoError(t, brokerRun(t, check...))

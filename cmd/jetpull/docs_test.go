@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 )
 
 // jetpullLine is a line of a document that runs the command, perhaps behind a pipe or a variable.
@@ -58,7 +57,7 @@ func commandLines(text string) (lines []string) {
 // unknown says what is wrong with a command line of a document: a command or a flag that there is not. Arguments are not checked.
 func unknown(line string) string {
 	words, _, _ := strings.Cut(line+" ", " -- ")
-	cmd, rest, err := newRootCommand(&client.Globals{}).Find(strings.Fields(words))
+	cmd, rest, err := newRootCommand().Find(strings.Fields(words))
 	if err != nil {
 		return err.Error()
 	}
@@ -120,5 +119,5 @@ func TestWidthOfHelps(t *testing.T) {
 			check(sub, append(slices.Clone(path), sub.Name())...)
 		}
 	}
-	check(newRootCommand(&client.Globals{}))
+	check(newRootCommand())
 }

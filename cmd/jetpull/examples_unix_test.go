@@ -22,7 +22,6 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
 	"github.com/jetpull/jetpull/internal/natstest"
@@ -145,7 +144,7 @@ func TestExamplesOfHelps(t *testing.T) {
 			collect(sub)
 		}
 	}
-	collect(newRootCommand(&client.Globals{}))
+	collect(newRootCommand())
 	for _, e := range helpExamples {
 		run = append(run, e.line)
 	}
@@ -219,9 +218,9 @@ func examplesReader(t *testing.T) *feedReader {
 		_, _ = io.WriteString(w, `{"done":true}`)
 	}))
 	t.Cleanup(receiver.Close)
-	relay, stopRelay := listen(t, relaycmd.New(new(bool)))
+	relay, stopRelay := listen(t, relaycmd.New())
 	t.Cleanup(func() { require.NoError(t, stopRelay()) })
-	broker, stopBroker := listen(t, brokercmd.New(new(bool)))
+	broker, stopBroker := listen(t, brokercmd.New())
 	t.Cleanup(func() { require.NoError(t, stopBroker()) })
 	s := &shell{t: t, url: broker, command: "broker"}
 	s.want(0, "channels", "put", "orders")

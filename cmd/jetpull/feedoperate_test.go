@@ -126,6 +126,9 @@ func TestListsHaveAHeader(t *testing.T) {
 	r := jetpullFeed(t, db, "", "ls", "--status", "done")
 	require.Equal(t, cli.ExitUsage, r.code)
 	require.Contains(t, r.err, `--status "done": give Available, Complete or Failed`)
+	r = jetpullFeed(t, db, "", "show", "nobody", "--json")
+	require.Equal(t, cli.ExitError, r.code)
+	require.Regexp(t, `^\{"error":".*nobody.*","code":1\}\n$`, r.err)
 
 	items := itemLines(t, db, "ls", "p")
 	require.Len(t, items, 4)

@@ -3,7 +3,10 @@
 package main
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -23,16 +26,12 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consolecmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/dlqcmd"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/exportercmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/fetchcmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/infocmd"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/licenses"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/partitioncmd"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/pscmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/publish"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/servercmd"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/serve"
 )
 
 func main() {
@@ -56,13 +55,12 @@ func main() {
 
 // execute runs one command line and returns its exit code.
 func execute(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
-	g := &client.Globals{}
-	root := newRootCommand(g)
+	root := newRootCommand()
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errOut)
 	explain := func(cmd *cobra.Command, err error) string { return cli.Plain(err) + advice(cmd, err) }
-	return cli.Execute(ctx, root, brokercmd.WithOriginalFlags(root, args), &g.JSON, explain)
+	return cli.Execute(ctx, root, brokercmd.WithOriginalFlags(root, args), explain)
 }
 
 // advice returns what to do about an error of a command on a consumer, or "".
@@ -101,8 +99,13 @@ func version() string {
 	return info.Main.Version
 }
 
-func newRootCommand(g *client.Globals) *cobra.Command {
-	root := &cobra.Command{
+// licenses has the licence notices of all modules in the command. "make licenses" generates it.
+//
+//go:embed internal/licenses/licenses.txt.gz
+var licenses []byte
+
+func newRootCommand() *cobra.Command {
+	g, root := &client.Globals{}, &cobra.Command{
 		Use:   "jetpull",
 		Short: "Handle messages of JetStream pull consumers, and run the broker, the relay, the feed and the console",
 		Long: `jetpull handles messages of NATS JetStream pull consumers. It also runs a webhook
@@ -114,10 +117,9 @@ broker, a webhook relay, a feed of work on a database, and a web console.
 		Version: version(),
 	}
 	root.SetVersionTemplate("jetpull {{.Version}}\n")
-	for _, cmd := range []*cobra.Command{
-		fetchcmd.New(g), consumecmd.New(g), publish.New(g), infocmd.New(g), infocmd.NewUnpin(g), infocmd.NewConsumers(g), infocmd.NewStreams(g),
-		pscmd.New(g), pscmd.NewCancel(g), dlqcmd.New(g), partitioncmd.New(g), consolecmd.New(g), exportercmd.New(g),
-	} {
+	for _, cmd := range append([]*cobra.Command{
+		pulling.NewFetch(g), consumecmd.New(g), publish.New(g), dlqcmd.New(g), consolecmd.New(g), consolecmd.NewExporter(g),
+	}, infocmd.Commands(g)...) {
 		for _, sub := range append(cmd.Commands(), cmd) {
 			if !sub.HasSubCommands() {
 				g.Register(sub)
@@ -125,7 +127,17 @@ broker, a webhook relay, a feed of work on a database, and a web console.
 		}
 		root.AddCommand(cmd)
 	}
-	root.AddCommand(servercmd.New(), brokercmd.New(&g.JSON), relaycmd.New(&g.JSON), feedcmd.New(), licenses.New(), &cobra.Command{
+	root.AddCommand(serve.NewServer(), brokercmd.New(), relaycmd.New(), feedcmd.New(), &cobra.Command{
+		Use: "licenses", Short: "Print the licences of the software that jetpull contains",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			text, err := gzip.NewReader(bytes.NewReader(licenses))
+			if err != nil {
+				return err
+			}
+			_, err = io.Copy(cmd.OutOrStdout(), text)
+			return err
+		},
+	}, &cobra.Command{
 		Use: "version", Short: "Print the version",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), "jetpull", version())

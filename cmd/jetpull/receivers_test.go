@@ -101,8 +101,8 @@ func TestReceiversOfTheGuide(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/receivers.md")
 	require.NoError(t, err)
-	brokerURL, stopBroker := listen(t, brokercmd.New(new(bool)))
-	relayURL, stopRelay := listen(t, relaycmd.New(new(bool)))
+	brokerURL, stopBroker := listen(t, brokercmd.New())
+	relayURL, stopRelay := listen(t, relaycmd.New())
 	for _, l := range receiverLanguages {
 		blocks := regexp.MustCompile("(?s)```"+l.fence+"\n(.*?)```").FindAllSubmatch(page, -1)
 		require.Len(t, blocks, 1, l.fence)

@@ -19,9 +19,9 @@ import (
 // A request that is refused is answered before its body is there, and its connection is closed, so that nobody waits for the rest.
 func TestRefusedRequestsDoNotWaitForTheBody(t *testing.T) {
 	t.Parallel()
-	broker, stopBroker := listen(t, brokercmd.New(new(bool)), "--admin-token", "secret", "--http-max-body-bytes", "1000")
+	broker, stopBroker := listen(t, brokercmd.New(), "--admin-token", "secret", "--http-max-body-bytes", "1000")
 	defer func() { require.NoError(t, stopBroker()) }()
-	relay, stopRelay := listen(t, relaycmd.New(new(bool)), "--admin-token", "secret", "--http-max-body-bytes", "1000")
+	relay, stopRelay := listen(t, relaycmd.New(), "--admin-token", "secret", "--http-max-body-bytes", "1000")
 	defer func() { require.NoError(t, stopRelay()) }()
 	const (
 		form  = "Content-Type: application/x-www-form-urlencoded\r\n"

@@ -24,7 +24,7 @@ import (
 func TestRelayCommandWithTheSampleFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "relay.cfg")
 	require.NoError(t, os.WriteFile(file, []byte(relay.SampleConfig()), 0o600))
-	url, stop := listen(t, relaycmd.New(new(bool)), "--config", file)
+	url, stop := listen(t, relaycmd.New(), "--config", file)
 	resp, err := http.Get(url + "/readyz")
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
@@ -35,7 +35,7 @@ func TestRelayCommandWithTheSampleFile(t *testing.T) {
 // With --nats everything is kept at that server, and nothing in a store of the process.
 func TestRelayCommandOnAServer(t *testing.T) {
 	srv, dir := servertest.RunServer(t), filepath.Join(t.TempDir(), "store")
-	_, stop := listen(t, relaycmd.New(new(bool)), "--nats", srv.URL(), "--store-dir", dir, "--name", "other")
+	_, stop := listen(t, relaycmd.New(), "--nats", srv.URL(), "--store-dir", dir, "--name", "other")
 	js, err := jetstream.New(srv.Connect(t))
 	require.NoError(t, err)
 	_, err = js.Stream(t.Context(), "other_from_sender")
@@ -62,7 +62,7 @@ func TestRelayCommandRefusesByName(t *testing.T) {
 		{[]string{"--config", bad}, "[nosuch]: no such section"},
 		{[]string{"stray"}, "stray"},
 	} {
-		cmd := relaycmd.New(new(bool))
+		cmd := relaycmd.New()
 		cmd.SetArgs(tt.args)
 		cmd.SetOut(io.Discard)
 		cmd.SetErr(io.Discard)
@@ -72,7 +72,7 @@ func TestRelayCommandRefusesByName(t *testing.T) {
 
 func TestRelayCommandPrintsTheSample(t *testing.T) {
 	var out strings.Builder
-	cmd := relaycmd.New(new(bool))
+	cmd := relaycmd.New()
 	cmd.SetArgs([]string{"--print-config"})
 	cmd.SetOut(&out)
 	require.NoError(t, cmd.ExecuteContext(t.Context()))
@@ -86,7 +86,7 @@ func TestTutorialOfTheRelay(t *testing.T) {
 			t.Skipf("the tutorial's commands need %s: %v", tool, err)
 		}
 	}
-	url, stop := listen(t, relaycmd.New(new(bool)))
+	url, stop := listen(t, relaycmd.New())
 	first, got, stopFirst := startEcho(t)
 	second, _, stopSecond := startEcho(t, "--status", "422")
 	commands, err := commandsOf("../../docs/tutorial-relay.md", "")

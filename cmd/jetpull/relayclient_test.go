@@ -62,7 +62,7 @@ func (s *shell) await(text string, args ...string) {
 }
 
 func newShell(t *testing.T, args ...string) *shell {
-	url, stop := listen(t, relaycmd.New(new(bool)), args...)
+	url, stop := listen(t, relaycmd.New(), args...)
 	t.Cleanup(func() { require.NoError(t, stop()) })
 	return &shell{t: t, url: url}
 }
@@ -265,7 +265,7 @@ func TestTokenFromTheEnvironment(t *testing.T) {
 	s.want(0, "receivers", "ls")
 	for adminToken, warned := range map[string]bool{"": true, "sesame": false} { // the token of clients protects nothing
 		var log buffer
-		cmd := relaycmd.New(new(bool))
+		cmd := relaycmd.New()
 		cmd.SetErr(&log)
 		_, stop := listen(t, cmd, "--log-level", "warn", "--admin-token", adminToken)
 		require.NoError(t, stop())

@@ -106,9 +106,9 @@ func TestSDKs(t *testing.T) {
 		t.Run(l.tool, func(t *testing.T) {
 			needTool(t, l.tool, l.debian)
 			t.Parallel()
-			broker, stopBroker := listen(t, brokercmd.New(new(bool)), "--admin-token", admin, "--consumer-connection-connection-timeout-in-seconds", "1",
+			broker, stopBroker := listen(t, brokercmd.New(), "--admin-token", admin, "--consumer-connection-connection-timeout-in-seconds", "1",
 				"--broker-rational-delay-in-seconds", "1")
-			relay, stopRelay := listen(t, relaycmd.New(new(bool)), "--admin-token", admin)
+			relay, stopRelay := listen(t, relaycmd.New(), "--admin-token", admin)
 			config, err := json.Marshal(map[string]any{
 				"flakyBroker": loses(t, broker, "/broadcast"), "flakyRelay": loses(t, relay, "/v1/messages"), "admin": admin,
 				"receiver": receiver.URL, "secrets": []string{webhook.NewSecret(), secret}, "signed": requests,

@@ -17,20 +17,18 @@ var opens = regexp.MustCompile(`\bnet\.(Listen|ListenTCP|ListenUDP|ListenConfig)
 
 // listeners are the files of the product that do, with the headings of docs/listeners.md that are about them.
 var listeners = map[string][]string{
-	"internal/service/httpserve/server.go":         {"Broker", "Relay"},
-	"broker/node.go":                               {"Broker"},
-	"broker/nats.go":                               {"NATS in broker and relay"},
-	"relay/relay.go":                               {"Relay", "NATS in broker and relay"},
-	"cmd/jetpull/internal/brokercmd/broker.go":     {"NATS in broker and relay"},
-	"cmd/jetpull/internal/client/link.go":          {"NATS of --embedded"},
-	"cmd/jetpull/internal/consolecmd/console.go":   {"Console"},
-	"cmd/jetpull/internal/exportercmd/exporter.go": {"Exporter"},
-	"cmd/jetpull/internal/feedcmd/feed.go":         {"Feed --metrics"},
-	"cmd/jetpull/internal/relaycmd/relay.go":       {"Relay echo"},
-	"cmd/jetpull/internal/serve/serve.go":          {"Console", "Exporter", "Relay echo"},
-	"cmd/jetpull/internal/servercmd/server.go":     {"NATS of --embedded"},
-	"natsembed/server.go":                          {"NATS of natsembed"},
-	"natsembed/embedtest/embedtest.go":             {"NATS of natsembed"},
+	"internal/service/httpserve/server.go":       {"Broker", "Relay"},
+	"broker/node.go":                             {"Broker"},
+	"broker/nats.go":                             {"NATS in broker and relay"},
+	"relay/relay.go":                             {"Relay", "NATS in broker and relay"},
+	"cmd/jetpull/internal/brokercmd/broker.go":   {"NATS in broker and relay"},
+	"cmd/jetpull/internal/client/link.go":        {"NATS of --embedded"},
+	"cmd/jetpull/internal/consolecmd/console.go": {"Console", "Exporter"},
+	"cmd/jetpull/internal/feedcmd/feed.go":       {"Feed --metrics"},
+	"cmd/jetpull/internal/relaycmd/relay.go":     {"Relay echo"},
+	"cmd/jetpull/internal/serve/serve.go":        {"Console", "Exporter", "Relay echo", "NATS of --embedded"},
+	"natsembed/server.go":                        {"NATS of natsembed"},
+	"natsembed/embedtest/embedtest.go":           {"NATS of natsembed"},
 }
 
 // docs/listeners.md has each listener: a file that opens one is in the list above, and its heading on the page.

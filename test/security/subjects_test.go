@@ -391,7 +391,7 @@ var natsFiles = map[string]string{
 	"console/internal/page/deadletter.go":      "streams of the application",
 	"console/internal/source/jetstream.go":     "streams of the application",
 	"console/internal/source/server.go":        "$SYS.REQ.USER.INFO",
-	"cmd/jetpull/internal/dlqcmd/change.go":    "streams of the application",
+	"cmd/jetpull/internal/dlqcmd/letters.go":   "streams of the application",
 	"cmd/jetpull/internal/publish/publish.go":  "streams of the application",
 	"cmd/jetpull/internal/publish/schedule.go": "streams of the application",
 	"cmd/jetpull/internal/pulling/pulling.go":  "streams of the application",

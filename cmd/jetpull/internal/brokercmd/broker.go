@@ -1,4 +1,4 @@
-// Package brokercmd implements jetpull broker.
+// Package brokercmd implements jetpull broker: a broker process, and the commands that are clients of one.
 package brokercmd
 
 import (
@@ -22,7 +22,6 @@ import (
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/broker/backup"
 	"github.com/jetpull/jetpull/broker/client"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd/admin"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consolecmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
@@ -45,8 +44,8 @@ a shell does not determine where messages are stored.
 
 ` + serve.ConfigHelp
 
-// New returns the command broker. Its subcommands set *asJSON if they print JSON.
-func New(asJSON *bool) *cobra.Command {
+// New returns the command broker.
+func New() *cobra.Command {
 	var withConsole bool
 	cmd := serve.Command(&cobra.Command{
 		Use:   "broker",
@@ -62,12 +61,12 @@ func New(asJSON *bool) *cobra.Command {
 	flags.BoolFunc("open", "the same as --http-open true", func(on string) error { return flags.Set("http-open", on) })
 	flags.BoolVar(&withConsole, "console", true, "serve the console at /console/")
 	addOriginalFlags(flags)
-	api := admin.API(asJSON)
+	api := newAPI()
 	cmd.AddCommand(restoreCommand())
-	for _, v := range []remote.Verb{backupVerb, healthVerb, admin.Broadcast(), admin.Claim()} {
+	for _, v := range []remote.Verb{backupVerb, healthVerb, broadcastVerb(), claimVerb()} {
 		cmd.AddCommand(api.Command(v))
 	}
-	cmd.AddCommand(api.Commands(admin.Nouns)...)
+	cmd.AddCommand(api.Commands(nouns)...)
 	return cmd
 }
 
@@ -76,7 +75,7 @@ func load(cmd *cobra.Command, from broker.Sources, withConsole bool) (serve.Proc
 	if err != nil {
 		return serve.Process{}, cli.Usage(err)
 	}
-	cfg.Warnings = append(cfg.Warnings, broker.StrayVariables(os.Environ(), append(admin.TokenVariables, remote.BrokerURL)...)...)
+	cfg.Warnings = append(cfg.Warnings, broker.StrayVariables(os.Environ(), append(tokenVariables, remote.BrokerURL)...)...)
 	for _, name := range withoutEffect {
 		if cmd.Flags().Changed(name) {
 			cfg.Warnings = append(cfg.Warnings, fmt.Sprintf("--%s has no effect: there is no database, and the configuration is read at the start", name))
@@ -149,7 +148,7 @@ the copy in DIR is not complete, and restore refuses it.`,
 		if err != nil {
 			return err
 		}
-		return cli.Answer(c.Cmd, *c.JSON, answer, "backup of %s in %s\n", progress.Plural(len(list.Streams), "stream"), c.Args[0])
+		return cli.Answer(c.Cmd, answer, "backup of %s in %s\n", progress.Plural(len(list.Streams), "stream"), c.Args[0])
 	},
 }
 

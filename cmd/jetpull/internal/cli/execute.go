@@ -98,8 +98,8 @@ func ExitCode(ctx context.Context, err error) int {
 }
 
 // Execute runs one command line of root, prints its error and returns its exit code. explain returns the error's text for
-// users. If *asJSON is true, the error is printed as JSON.
-func Execute(ctx context.Context, root *cobra.Command, args []string, asJSON *bool, explain func(*cobra.Command, error) string) int {
+// users. With --json, the error is printed as JSON.
+func Execute(ctx context.Context, root *cobra.Command, args []string, explain func(*cobra.Command, error) string) int {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(refused)
 	root.SetArgs(append([]string{}, args...)) // not nil, for which cobra uses the process's arguments
@@ -125,7 +125,7 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, asJSON *bo
 		return code // the output was enough for the user
 	}
 	text, errOut := explain(cmd, err), root.ErrOrStderr()
-	if *asJSON {
+	if JSON(cmd) {
 		_ = WriteJSON(errOut, struct {
 			Error string `json:"error"`
 			Code  int    `json:"code"`

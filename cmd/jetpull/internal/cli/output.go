@@ -50,9 +50,15 @@ func WriteJSON(out io.Writer, v any) error {
 	return err
 }
 
-// Answer prints the outcome of a command: value as JSON, or else a text.
-func Answer(cmd *cobra.Command, asJSON bool, value any, format string, args ...any) error {
-	if asJSON {
+// JSON reports whether the flag --json of a command is given. It returns false for a command without the flag.
+func JSON(cmd *cobra.Command) bool {
+	on, _ := cmd.Flags().GetBool("json")
+	return on
+}
+
+// Answer prints the outcome of a command: with --json value, or else a text.
+func Answer(cmd *cobra.Command, value any, format string, args ...any) error {
+	if JSON(cmd) {
 		return WriteJSON(cmd.OutOrStdout(), value)
 	}
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), format, args...)
@@ -85,29 +91,36 @@ func Plain(err error) string {
 	return text
 }
 
-// Watch calls look at once and then after each interval, until look returns an error or the command is interrupted, which is not an error. After
-// each look, it calls show unless that is nil. On a terminal, the output of show replaces the previous output.
-func Watch(cmd *cobra.Command, asJSON bool, interval time.Duration, look func() (show func() error, err error)) error {
-	var s screen
-	var picture bytes.Buffer
-	out := cmd.OutOrStdout()
-	inPlace := !asJSON && progress.IsTerminal(out)
-	if inPlace {
-		cmd.SetOut(&picture)
-	}
+// Watch calls look at once and then after each interval, until look returns an error or the command is interrupted, which is not an error. On a
+// terminal, the output of look replaces the previous output, unless it is empty or JSON.
+func Watch(cmd *cobra.Command, interval time.Duration, look func() error) error {
+	out, rows := cmd.OutOrStdout(), 0
+	inPlace := !JSON(cmd) && progress.IsTerminal(out)
 	for ctx := cmd.Context(); ctx.Err() == nil; _ = watch.Sleep(ctx, interval) {
-		show, err := look()
-		if err == nil && show != nil {
-			if err = show(); err == nil && inPlace {
-				_, err = io.WriteString(out, s.over(progress.Fit(out, picture.String())))
-				picture.Reset()
+		var text bytes.Buffer
+		cmd.SetOut(&text)
+		err := look()
+		if picture := text.String(); err == nil && picture != "" {
+			if inPlace {
+				picture = progress.Fit(out, picture)
+				picture, rows = over(rows, picture), strings.Count(picture, "\n")
 			}
+			_, err = io.WriteString(out, picture)
 		}
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// over returns a picture with the control sequences that make it replace the previous picture, whose rows are above the cursor.
+func over(rows int, picture string) string {
+	up := ""
+	if rows > 0 {
+		up = fmt.Sprintf("\x1b[%dA", rows)
+	}
+	return up + strings.ReplaceAll(picture, "\n", "\x1b[K\n") + "\x1b[J"
 }
 
 // Log returns a log of warnings and errors, as text or as JSON. In JSON, durations are in seconds.
@@ -132,21 +145,6 @@ func Warn(errOut io.Writer, asJSON bool, text string) {
 		return
 	}
 	Notice(errOut, "jetpull: %s\n", text)
-}
-
-// screen redraws a view in place on a terminal.
-type screen struct {
-	rows int // of the last drawing, above the cursor
-}
-
-// over returns a picture with the control sequences that make it replace the previous picture.
-func (s *screen) over(picture string) string {
-	text := ""
-	if s.rows > 0 {
-		text = fmt.Sprintf("\x1b[%dA", s.rows)
-	}
-	s.rows = strings.Count(picture, "\n")
-	return text + strings.ReplaceAll(picture, "\n", "\x1b[K\n") + "\x1b[J"
 }
 
 // ArgumentOrInput returns args[n], or the content of standard input if there are fewer arguments.
@@ -184,15 +182,15 @@ const (
 	widest = 80
 )
 
-// List prints objects: each as JSON on a line, or as a table of some of their JSON fields. A column is the name of a field, or a path with dots to a
+// List prints objects: with --json each on a line, or else as a table of some of their JSON fields. A column is the name of a field, or a path with dots to a
 // nested field. The prefix ">" marks a column of numbers, and the suffix ":N" shows only the first N characters.
-func List[V any](cmd *cobra.Command, asJSON bool, columns []string, objects iter.Seq2[V, error]) error {
-	return ListOr(cmd, asJSON, columns, objects, "nothing found")
+func List[V any](cmd *cobra.Command, columns []string, objects iter.Seq2[V, error]) error {
+	return ListOr(cmd, columns, objects, "nothing found")
 }
 
-// ListOr is like List. If there are no objects, it prints the text none, unless asJSON is true.
-func ListOr[V any](cmd *cobra.Command, asJSON bool, columns []string, objects iter.Seq2[V, error], none string) error {
-	out, n := cmd.OutOrStdout(), 0
+// ListOr is like List. If there are no objects, it prints the text none, except with --json.
+func ListOr[V any](cmd *cobra.Command, columns []string, objects iter.Seq2[V, error], none string) error {
+	out, asJSON, n := cmd.OutOrStdout(), JSON(cmd), 0
 	header, paths, widths := make([]string, len(columns)), make([]string, len(columns)), make([]int, len(columns))
 	for i, column := range columns {
 		name, width, cut := strings.Cut(column, ":")
@@ -265,9 +263,10 @@ func Map[V, W any](values iter.Seq2[V, error], f func(V) W) iter.Seq2[W, error] 
 	}
 }
 
-// Show prints an object: as JSON on one line, or else with one field per line.
-func Show(out io.Writer, asJSON bool, object any) error {
-	if asJSON {
+// Show prints an object: with --json on one line, or else with one field per line.
+func Show(cmd *cobra.Command, object any) error {
+	out := cmd.OutOrStdout()
+	if JSON(cmd) {
 		return WriteJSON(out, object)
 	}
 	line, err := httpserve.Encode(object)

@@ -41,8 +41,7 @@ func TestFlagOf(t *testing.T) {
 
 // A drawing takes the place of the one before, also if it has fewer lines, and clears no screen.
 func TestScreen(t *testing.T) {
-	var s screen
-	require.Equal(t, "a\x1b[K\nb\x1b[K\n\x1b[J", s.over("a\nb\n"))
-	require.Equal(t, "\x1b[2Ac\x1b[K\n\x1b[J", s.over("c\n"))
-	require.Equal(t, "\x1b[1Ad\x1b[K\ne\x1b[K\n\x1b[J", s.over("d\ne\n"))
+	require.Equal(t, "a\x1b[K\nb\x1b[K\n\x1b[J", over(0, "a\nb\n"))
+	require.Equal(t, "\x1b[2Ac\x1b[K\n\x1b[J", over(2, "c\n"))
+	require.Equal(t, "\x1b[1Ad\x1b[K\ne\x1b[K\n\x1b[J", over(1, "d\ne\n"))
 }

@@ -31,6 +31,7 @@ func newCommand() (cmd *cobra.Command, out, errOut *strings.Builder) {
 	cmd, out, errOut = &cobra.Command{}, &strings.Builder{}, &strings.Builder{}
 	cmd.SetOut(out)
 	cmd.SetErr(errOut)
+	cmd.Flags().Bool("json", false, "")
 	return cmd, out, errOut
 }
 
@@ -41,23 +42,26 @@ func TestList(t *testing.T) {
 	}
 	cmd, out, _ := newCommand()
 	columns := []string{"id", "madeAt", ">item_count", "state.open", "state.note:5", "tags", "none"}
-	require.NoError(t, List(cmd, false, columns, All(values)))
+	require.NoError(t, List(cmd, columns, All(values)))
 	require.Equal(t, `id         made                 item count  open  note   tags     none
 ─────────  ───────────────────  ──────────  ────  ─────  ───────  ────
 "a\x1b[m"                                7  true         ["<x>"]
 long       2026-01-02 03:04:05           0        üüüü…
 `, out.String())
 	out.Reset()
-	require.NoError(t, List(cmd, true, columns, All(values)))
+	require.NoError(t, cmd.Flags().Set("json", "true"))
+	require.NoError(t, List(cmd, columns, All(values)))
 	require.Equal(t, 2, strings.Count(out.String(), "\n"))
 	require.Contains(t, out.String(), `"tags":["<x>"]`)
 }
 
 func TestListOfNothingAndOfMuch(t *testing.T) {
 	cmd, out, errOut := newCommand()
-	require.NoError(t, List(cmd, true, []string{"id"}, All([]part{})))
+	require.NoError(t, cmd.Flags().Set("json", "true"))
+	require.NoError(t, List(cmd, []string{"id"}, All([]part{})))
 	require.Empty(t, errOut.String(), "no line is what JSON has")
-	require.NoError(t, List(cmd, false, []string{"id"}, All([]part{})))
+	require.NoError(t, cmd.Flags().Set("json", "false"))
+	require.NoError(t, List(cmd, []string{"id"}, All([]part{})))
 	require.Equal(t, "nothing found\n", errOut.String())
 	require.Empty(t, out.String())
 
@@ -65,16 +69,16 @@ func TestListOfNothingAndOfMuch(t *testing.T) {
 	for i := range many {
 		many[i].Name = strconv.Itoa(i)
 	}
-	require.NoError(t, List(cmd, false, []string{"name"}, All(many)))
+	require.NoError(t, List(cmd, []string{"name"}, All(many)))
 	require.Equal(t, len(many)+3*2, strings.Count(out.String(), "\n"), "three tables with a header each")
 
 	broken := func(yield func(part, error) bool) { yield(part{}, errors.New("broken")) }
-	require.EqualError(t, List(cmd, false, []string{"name"}, broken), "broken")
+	require.EqualError(t, List(cmd, []string{"name"}, broken), "broken")
 }
 
 func TestShow(t *testing.T) {
-	var out strings.Builder
-	require.NoError(t, Show(&out, false, printed{
+	cmd, out, _ := newCommand()
+	require.NoError(t, Show(cmd, printed{
 		ID: "a", Count: 7, State: map[string]any{"deep": map[string]any{"X-Key": 1.5}}, Tags: []string{"b", "c"}, Parts: []part{{"d", 0}, {"e", 2}},
 	}))
 	require.Equal(t, `{

@@ -37,7 +37,6 @@ those of the nats command. broker and relay run a server of their own, or use th
 // Globals are the common flags of all commands that are clients of a server.
 type Globals struct {
 	Target Target
-	JSON   bool
 	Quiet  bool
 }
 
@@ -63,7 +62,7 @@ func (g *Globals) Register(cmd *cobra.Command) {
 	flags.StringVar(&t.domain, "js-domain", "", "JetStream `DOMAIN` (also --domain)")
 	flags.StringVar(&t.prefix, "js-api-prefix", "", "`PREFIX` of the JetStream API")
 	flags.DurationVar(&t.Timeout, "timeout", defaultTimeout, "limit for connecting and for a request (NATS_TIMEOUT)")
-	flags.BoolVarP(&g.JSON, "json", "j", false, "print JSON, one value per line; errors too")
+	flags.BoolP("json", "j", false, "print JSON, one value per line; errors too")
 	flags.BoolVarP(&g.Quiet, "quiet", "q", false, "print no progress and no summary on stderr, only problems")
 	cli.Exclusive(cmd, "server", "context", "embedded")
 	cli.Exclusive(cmd, "js-domain", "js-api-prefix")
@@ -80,7 +79,7 @@ var otherNames = map[string]string{"nats": "server", "domain": "js-domain"}
 
 // Bar starts a progress bar on standard error for about total steps; 0 means unknown. With --quiet or --json, there is no bar.
 func (g *Globals) Bar(cmd *cobra.Command, total int64) *progress.Bar {
-	if g.Quiet || g.JSON {
+	if g.Quiet || cli.JSON(cmd) {
 		return nil
 	}
 	return progress.New(cmd.ErrOrStderr(), cmd.Name(), total)

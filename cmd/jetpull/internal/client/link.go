@@ -126,27 +126,25 @@ func (l *Link) Within(ctx context.Context, f func(context.Context) error) error 
 	return l.Explain(ctx, f(limited))
 }
 
-// Watch calls look at once and then at each interval until interrupted, and calls show after each. The timeout for requests applies to each look.
-// If look fails, Watch reports the error and continues. It returns the error of the first look, and if the stream or consumer is gone.
-func (g *Globals) Watch(cmd *cobra.Command, interval time.Duration, look func(context.Context, *Link) (show func() error, err error)) error {
+// Watch calls look at once and then at each interval until interrupted. Its output replaces the previous output, as with [cli.Watch]. The timeout for
+// requests applies to each look. If look fails, Watch reports the error and continues. It returns the error of the first look, and if the stream or
+// consumer is gone.
+func (g *Globals) Watch(cmd *cobra.Command, interval time.Duration, look func(context.Context, *Link) error) error {
 	l, err := g.OpenExisting(cmd)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
 	first := true
-	return cli.Watch(cmd, g.JSON, interval, func() (show func() error, err error) {
-		err = l.Within(cmd.Context(), func(ctx context.Context) (err error) {
-			show, err = look(ctx, l)
-			return err
-		})
+	return cli.Watch(cmd, interval, func() error {
+		err := l.Within(cmd.Context(), func(ctx context.Context) error { return look(ctx, l) })
 		gone := errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound)
 		if err == nil || first || gone || cmd.Context().Err() != nil {
 			first = false
-			return show, err
+			return err
 		}
-		cli.Warn(cmd.ErrOrStderr(), g.JSON, cli.Plain(err))
-		return nil, nil
+		cli.Warn(cmd.ErrOrStderr(), cli.JSON(cmd), cli.Plain(err))
+		return nil
 	})
 }
 

@@ -1,4 +1,4 @@
-// Package consolecmd implements jetpull console.
+// Package consolecmd implements jetpull console and jetpull exporter.
 package consolecmd
 
 import (
@@ -26,7 +26,9 @@ import (
 	"github.com/jetpull/jetpull/console"
 	"github.com/jetpull/jetpull/feed"
 	"github.com/jetpull/jetpull/internal/service"
+	"github.com/jetpull/jetpull/internal/service/exporter"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
+	"github.com/jetpull/jetpull/internal/tokens"
 	relayclient "github.com/jetpull/jetpull/relay/client"
 )
 
@@ -309,4 +311,59 @@ func OfFeed(s *feed.Store, w *feed.Watcher, address, token string, log *slog.Log
 		cfg.Access = console.Tokens(token, "")
 	}
 	return console.Handler(cfg), nil
+}
+
+const envExporterToken = "JETPULL_EXPORTER_TOKEN"
+
+const (
+	failedLogins        = 10 // per address and minute
+	exporterConnections = 64 // per address: Prometheus, an autoscaler and probes need few
+	requestTime         = time.Minute
+)
+
+// NewExporter returns the command exporter.
+func NewExporter(g *client.Globals) *cobra.Command {
+	var listen, token string
+	cmd := &cobra.Command{
+		Use:   "exporter",
+		Short: "Serve metrics of consumers for Prometheus, and how many processes each needs for KEDA",
+		Long: `Serve the state of the consumers of an account: /metrics for Prometheus, and
+/v1/scale/STREAM/CONSUMER?per=N&max=M for the scaler metrics-api of KEDA. That divides
+the messages that wait, or are handled, by N: the number of messages that one process
+handles within the time that you want. jetpull console serves the same.`,
+		Example: `  jetpull exporter
+  jetpull exporter --nats nats://n1:4222 --listen 0.0.0.0:9091 --exporter-token secret`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return export(cmd, g, listen, cmp.Or(token, os.Getenv(envExporterToken)))
+		},
+	}
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:9091", "`ADDRESS` to serve on")
+	cmd.Flags().StringVar(&token, "exporter-token", "", "`TOKEN` that requests need, as Authorization: Bearer; $"+envExporterToken)
+	return cmd
+}
+
+func export(cmd *cobra.Command, g *client.Globals, listen, token string) error {
+	loopback, err := service.Loopback(listen)
+	switch {
+	case err != nil:
+		return cli.Usage(fmt.Errorf("--listen %q is not host:port, such as 127.0.0.1:9091", listen))
+	case token == "" && !loopback:
+		return cli.Usage(errors.New("--listen " + listen + " can be reached from other machines, and anybody could read the names and counts of " +
+			"consumers: add --exporter-token or $" + envExporterToken + ", or listen on 127.0.0.1"))
+	}
+	g.Target.NoWait = true
+	l, err := g.Target.Open(cmd.Context(), "exporter", cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	log := service.NewLog(cmd.ErrOrStderr(), slog.LevelInfo)
+	cfg := exporter.Config{JS: l.JS, Loopback: loopback, Log: log}
+	if token != "" {
+		cfg.Valid = func(given string) bool { return tokens.Same(given, token) }
+		cfg.Logins = httpserve.NewLogins(failedLogins, log, func() {})
+	}
+	return serve.HTTP(cmd, "/", drain, httpserve.Config{
+		Address: listen, Handler: exporter.Handler(cfg), Read: requestTime, Write: requestTime, PerAddress: exporterConnections, Log: log,
+	})
 }

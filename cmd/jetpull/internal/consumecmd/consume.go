@@ -17,7 +17,6 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd/perform"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd/run"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
 	"github.com/jetpull/jetpull/internal/crash"
 )
@@ -25,7 +24,8 @@ import (
 type consume struct {
 	*client.Globals
 	pulling.Flags
-	run.Terms
+	count                              int           // messages after which the run ends; 0: no limit
+	idle, drain                        time.Duration // 0: the run does not end when idle; running commands end at once
 	concurrency, prefetch, maxAttempts int
 	inFlight, maxCrashes               int
 	worker                             bool
@@ -82,7 +82,7 @@ consume refuses a consumer with ack policy all: create it with the explicit poli
 			}
 			return cli.Arguments(cmd, args)
 		},
-		RunE: f.run,
+		RunE: f.execute,
 	}
 	f.register(cmd)
 	return cmd
@@ -90,8 +90,8 @@ consume refuses a consumer with ack policy all: create it with the explicit poli
 
 func (f *consume) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.IntVarP(&f.Count, "count", "n", 0, "end after `N` messages; 0 for never")
-	cli.Duration(flags, &f.Idle, "idle", 0, 0, "end when no message has arrived for this `DURATION`, such as 10s; 0 for never")
+	flags.IntVarP(&f.count, "count", "n", 0, "end after `N` messages; 0 for never")
+	cli.Duration(flags, &f.idle, "idle", 0, 0, "end when no message has arrived for this `DURATION`, such as 10s; 0 for never")
 	cli.Int(flags, &f.concurrency, "concurrency", 1, 1, maxHeld, "handle `N` messages at a time")
 	flags.Func("ordered-by", "keep order among messages with the same `KEY`: subject, or header:NAME", f.orderBy)
 	cli.Int(flags, &f.prefetch, "prefetch", 0, 1, maxHeld, "hold at most `N` messages, including those in progress; adapts by default")
@@ -100,11 +100,11 @@ func (f *consume) register(cmd *cobra.Command) {
 	cli.Int(flags, &f.maxCrashes, "max-crashes", 0, 1, math.MaxInt, "give up a message that has ended `N` processes, of consume or --worker")
 	flags.StringVar(&f.deadLetter, "dead-letter", "", "`SUBJECT` for copies of messages that --max-attempts or --max-crashes gives up")
 	flags.StringVar(&f.named, "named", "", "answer jetpull ps and jetpull cancel, with this `NAME` of letters, digits, - and _")
-	cli.Duration(flags, &f.Drain, "drain-timeout", 30*time.Second, 0,
+	cli.Duration(flags, &f.drain, "drain-timeout", 30*time.Second, 0,
 		"how long running commands may continue when consume ends; with 0 they are ended at once")
 	flags.BoolVar(&f.worker, "worker", false, "start the command once, or --concurrency of it, and have each handle many messages")
 	cli.Int(flags, &f.inFlight, "in-flight", 64, 1, maxHeld, "let a --worker have `N` messages at a time; 1 for slow work, or to keep order")
-	cli.Range(flags, "count", &f.Count, 0, math.MaxInt32)
+	cli.Range(flags, "count", &f.count, 0, math.MaxInt32)
 	cli.Checked(flags, "retry-delays", func() error {
 		for _, d := range f.retryDelays {
 			if d < 0 || d > cli.MaxLong {
@@ -119,8 +119,8 @@ func (f *consume) register(cmd *cobra.Command) {
 
 // check returns an error for flags that exclude each other.
 func (f *consume) check(cmd *cobra.Command) error {
-	if f.Count > 0 {
-		f.concurrency = min(f.concurrency, f.Count)
+	if f.count > 0 {
+		f.concurrency = min(f.concurrency, f.count)
 	}
 	switch {
 	case (f.Raw || f.Null) && len(f.argv) > 0:
@@ -180,13 +180,13 @@ func (f *consume) options(cmd *cobra.Command, cfg *jetstream.ConsumerConfig) []j
 		"max-attempts": jetpull.MaxAttempts(f.maxAttempts),
 		"dead-letter":  jetpull.DeadLetter(f.deadLetter),
 		"named":        jetpull.Named(f.named),
-	}), jetpull.Concurrency(f.handlers()), jetpull.DrainTimeout(f.Drain))
+	}), jetpull.Concurrency(f.handlers()), jetpull.DrainTimeout(f.drain))
 	if len(f.argv) > 0 && len(cfg.BackOff) == 0 && cfg.AckPolicy != jetstream.AckNonePolicy && f.maxAttempts != 1 && !flags.Changed("retry-delays") {
 		// Three steps, as --help documents. The library's default doubles from 1 s to 1 min.
 		opts = append(opts, jetpull.RetryDelays(time.Second, 5*time.Second, 30*time.Second))
 	}
-	if f.Count > 0 {
-		opts = append(opts, jetpull.StopAfter(f.Count))
+	if f.count > 0 {
+		opts = append(opts, jetpull.StopAfter(f.count))
 	}
 	if f.key != nil {
 		opts = append(opts, jetpull.OrderedBy(f.key))
@@ -226,11 +226,11 @@ func (f *consume) crashes(ctx context.Context, l *client.Link, stream string) (*
 	return c, nil
 }
 
-func (f *consume) run(cmd *cobra.Command, args []string) (err error) {
+func (f *consume) execute(cmd *cobra.Command, args []string) (err error) {
 	if err := f.check(cmd); err != nil {
 		return err
 	}
-	ctx := cmd.Context()
+	ctx, asJSON := cmd.Context(), cli.JSON(cmd)
 	p, err := f.Open(cmd, f.Globals, args)
 	if err != nil {
 		return err
@@ -248,34 +248,34 @@ func (f *consume) run(cmd *cobra.Command, args []string) (err error) {
 	if crashes != nil {
 		opts = append(opts, jetpull.MaxCrashes(f.maxCrashes, crashes.Marks))
 	}
-	r := run.New(cmd, f.Globals, f.Terms, info.NumPending, len(f.argv) == 0)
-	out, errOut := pulling.NewPrinter(r.Over(cmd.OutOrStdout())), pulling.NewPrinter(r.Over(cmd.ErrOrStderr()))
+	r := f.newRun(cmd, info.NumPending)
+	out, errOut := pulling.NewPrinter(r.over(cmd.OutOrStdout())), pulling.NewPrinter(r.over(cmd.ErrOrStderr()))
 	start := func() {}
 	switch {
 	case len(f.argv) == 0:
 		pulling.BoundPipe(cmd.OutOrStdout())
-		out.JSON, out.Raw, out.Null = f.JSON, f.Raw, f.Null
-		r.Handle = func(_ context.Context, m *jetpull.Msg) error { return out.Print(m) }
+		out.JSON, out.Raw, out.Null = asJSON, f.Raw, f.Null
+		r.handle = func(_ context.Context, m *jetpull.Msg) error { return out.Print(m) }
 	case f.worker:
-		w := &perform.Worker{Argv: f.argv, InFlight: f.inFlight, Drain: f.Drain, Stderr: errOut, Log: cli.Log(errOut, f.JSON), Crashes: crashes}
-		r.Handle, start = w.Handle, func() { w.Start(f.concurrency) }
+		w := &perform.Worker{Argv: f.argv, InFlight: f.inFlight, Drain: f.drain, Stderr: errOut, Log: cli.Log(errOut, asJSON), Crashes: crashes}
+		r.handle, start = w.Handle, func() { w.Start(f.concurrency) }
 		defer w.Close()
-	case f.JSON:
-		r.Handle = (&perform.Command{Argv: f.argv, Stdout: errOut, Stderr: errOut}).Handle
+	case asJSON:
+		r.handle = (&perform.Command{Argv: f.argv, Stdout: errOut, Stderr: errOut}).Handle
 	default:
-		r.Handle = (&perform.Command{Argv: f.argv, Stdout: out, Stderr: errOut}).Handle
+		r.handle = (&perform.Command{Argv: f.argv, Stdout: out, Stderr: errOut}).Handle
 	}
-	if f.JSON && len(f.argv) > 0 {
+	if asJSON && len(f.argv) > 0 {
 		results := &perform.Results{Out: out, Exits: !f.worker, AckNone: info.Config.AckPolicy == jetstream.AckNonePolicy}
-		r.Handle = results.Of(r.Handle)
+		r.handle = results.Of(r.handle)
 		opts = append(opts, jetpull.OnEvent(results.Event))
 		defer func() { err = errors.Join(err, p.Sub.Close(context.WithoutCancel(ctx)), results.Rest()) }() // Close waits for the last event
 	}
 	opts = append(opts, jetpull.OnStart(func() {
 		start()
 		if !f.Quiet {
-			p.Listens(r.Over(cmd.ErrOrStderr()), f.JSON)
+			p.Listens(r.over(cmd.ErrOrStderr()), asJSON)
 		}
 	}))
-	return p.Explain(ctx, r.Consume(ctx, p.Sub, opts))
+	return p.Explain(ctx, r.messages(ctx, p.Sub, opts))
 }

@@ -106,7 +106,7 @@ func newList(g *client.Globals) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			columns := []string{">seq", "time", "subject", "stream", ">stream_seq", "consumer", ">attempts", "reason"}
 			return d.with(cmd, args, func() error {
-				return cli.ListOr(cmd, g.JSON, columns, d.letters(cmd.Context(), false), d.none())
+				return cli.ListOr(cmd, columns, d.letters(cmd.Context(), false), d.none())
 			})
 		},
 	}
@@ -136,7 +136,7 @@ func newShow(g *client.Globals) *cobra.Command {
 					if err != nil {
 						return err
 					}
-					return cli.Show(cmd.OutOrStdout(), g.JSON, struct {
+					return cli.Show(cmd, struct {
 						*requeue.Letter
 						cli.Payload
 					}{l, cli.PayloadOf(l.Data)})
@@ -218,7 +218,7 @@ consumer and its message is dropped, with a line in the log. Nothing is deleted.
 			if err := keep(cmd, g, link, subject, args); err != nil {
 				return err
 			}
-			cfg := deadletters.Config{Stream: args[0], Subject: subject, Idle: idle, Logger: cli.Log(cmd.ErrOrStderr(), g.JSON)}
+			cfg := deadletters.Config{Stream: args[0], Subject: subject, Idle: idle, Logger: cli.Log(cmd.ErrOrStderr(), cli.JSON(cmd))}
 			return link.Explain(cmd.Context(), deadletters.Capture(cmd.Context(), link.JS, cfg))
 		},
 	}
@@ -242,7 +242,7 @@ func keep(cmd *cobra.Command, g *client.Globals, link *client.Link, subject stri
 	switch {
 	case err != nil:
 		return link.Explain(ctx, err)
-	case len(added) > 0 && !g.Quiet && !g.JSON:
+	case len(added) > 0 && !g.Quiet && !cli.JSON(cmd):
 		cli.Notice(cmd.ErrOrStderr(), "%s %s: %s\n", did, stream, strings.Join(added, ", "))
 	}
 	return nil

@@ -25,9 +25,6 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consolecmd"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/operate"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/shell"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/tables"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
 	"github.com/jetpull/jetpull/feed"
 	"github.com/jetpull/jetpull/feed/feedmetrics"
@@ -69,7 +66,7 @@ type flags struct {
 
 // New returns the command feed.
 func New() *cobra.Command {
-	t, f := &tables.DB{}, &flags{}
+	t, f := &db{}, &flags{}
 	cmd := &cobra.Command{
 		Use:   "feed",
 		Short: "Process partitions of items on a database, gate by gate",
@@ -80,7 +77,7 @@ func New() *cobra.Command {
   jetpull feed --db postgres://feed@127.0.0.1/feed --handler http://127.0.0.1:8080/item`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd, t, f) },
 	}
-	t.Flags(cmd)
+	t.register(cmd)
 	fs := cmd.Flags()
 	fs.StringVar(&f.handler, "handler", "", "`URL` that items are posted to")
 	fs.StringVar(&f.exec, "exec", "", "shell `COMMAND` that is run for each item")
@@ -112,12 +109,11 @@ func New() *cobra.Command {
 	fs.Bool("steal", false, "ask other watchers for partitions until each has a fair share")
 	cli.Exclusive(cmd, "handler", "exec", "publish")
 	cli.Range(fs, "lease", &f.lease, 100*time.Millisecond, 24*time.Hour)
-	cmd.AddCommand(tables.NewList(t), tables.NewShow(t), tables.NewWatch(t), tables.NewPs(t))
-	cmd.AddCommand(operate.Commands(t)...)
+	cmd.AddCommand(append(operations(t), newList(t), newShow(t), newWatch(t), newPs(t))...)
 	return cmd
 }
 
-func run(cmd *cobra.Command, t *tables.DB, f *flags) (err error) {
+func run(cmd *cobra.Command, t *db, f *flags) (err error) {
 	if err := f.check(cmd.Context()); err != nil {
 		return cli.Usage(err)
 	}
@@ -144,7 +140,7 @@ func run(cmd *cobra.Command, t *tables.DB, f *flags) (err error) {
 	if c, ok := p.(io.Closer); ok {
 		defer func() { err = errors.Join(err, c.Close()) }()
 	}
-	return t.With(cmd.Context(), func(s *feed.Store) error {
+	return t.with(cmd.Context(), func(s *feed.Store) error {
 		w := feed.NewWatcher(s, p, opts...)
 		if f.metrics == "" {
 			return w.Run(cmd.Context())
@@ -165,7 +161,7 @@ func (f *flags) check(ctx context.Context) error {
 	case f.pollMax < f.pollMin:
 		return fmt.Errorf("--poll-max %v is below --poll-min %v", f.pollMax, f.pollMin)
 	}
-	if err := shell.Check(ctx, f.exec); err != nil {
+	if err := checkProgram(ctx, f.exec); err != nil {
 		return fmt.Errorf("--exec: the command cannot be run: %w", err)
 	}
 	return cmp.Or(cli.CheckURL("--handler", f.handler), cli.CheckURL("--health", f.health))
@@ -175,7 +171,7 @@ func (f *flags) check(ctx context.Context) error {
 func (f *flags) processor(cmd *cobra.Command, nc *nats.Conn, errOut io.Writer) (feed.Processor, error) {
 	switch {
 	case f.exec != "":
-		return &shell.Processor{Command: f.exec, Timeout: f.timeout, Stderr: errOut}, nil
+		return &shell{f.exec, f.timeout, errOut}, nil
 	case f.publish != "":
 		js, err := jetstream.New(nc)
 		if err != nil {

@@ -1,4 +1,5 @@
-// Package infocmd implements the commands that show streams and consumers, and that change the delivery of a consumer.
+// Package infocmd implements the commands that show streams, consumers, their workers and sets of partitions, and that change the delivery of a
+// consumer.
 package infocmd
 
 import (
@@ -18,8 +19,12 @@ import (
 	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
-// New returns the command info.
-func New(g *client.Globals) *cobra.Command {
+// Commands returns the commands.
+func Commands(g *client.Globals) []*cobra.Command {
+	return []*cobra.Command{newInfo(g), newUnpin(g), newConsumers(g), newStreams(g), newPs(g), newCancel(g), newPartition(g)}
+}
+
+func newInfo(g *client.Globals) *cobra.Command {
 	var watching bool
 	var interval time.Duration
 	once := g.With(func(ctx context.Context, l *client.Link, cmd *cobra.Command, args []string) error {
@@ -27,7 +32,7 @@ func New(g *client.Globals) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return cli.Show(cmd.OutOrStdout(), g.JSON, s)
+		return cli.Show(cmd, s)
 	})
 	cmd := &cobra.Command{
 		Use:   "info STREAM CONSUMER",
@@ -65,16 +70,16 @@ func look(ctx context.Context, l *client.Link, args []string) (*state, error) {
 // watch shows a consumer at each interval until interrupted, with its rates since the previous look.
 func watch(cmd *cobra.Command, g *client.Globals, interval time.Duration, args []string) error {
 	var before *state
-	return g.Watch(cmd, interval, func(ctx context.Context, l *client.Link) (show func() error, err error) {
+	return g.Watch(cmd, interval, func(ctx context.Context, l *client.Link) error {
 		s, err := look(ctx, l, args)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if before != nil {
 			s.Rates = between(*before, *s)
 		}
 		before = s
-		return func() error { return cli.Answer(cmd, g.JSON, s, "%s", s.view()) }, nil
+		return cli.Answer(cmd, s, "%s", s.view())
 	})
 }
 
@@ -231,14 +236,13 @@ func shownStream(info *jetstream.StreamInfo) stream {
 	}
 }
 
-// NewStreams returns the command streams.
-func NewStreams(g *client.Globals) *cobra.Command {
+func newStreams(g *client.Globals) *cobra.Command {
 	cmd := &cobra.Command{Use: "streams", Short: "List the streams, or show one"}
 	cmd.AddCommand(&cobra.Command{
 		Use: "ls", Short: "List the streams", Example: `  jetpull streams ls`,
 		RunE: g.With(func(ctx context.Context, l *client.Link, cmd *cobra.Command, _ []string) error {
 			list := l.JS.ListStreams(ctx)
-			return cli.List(cmd, g.JSON, []string{"stream", "subjects", ">messages", ">bytes", ">consumers", "last_time"},
+			return cli.List(cmd, []string{"stream", "subjects", ">messages", ">bytes", ">consumers", "last_time"},
 				cli.Map(listed(list.Info(), list.Err), shownStream))
 		}),
 	}, &cobra.Command{
@@ -248,7 +252,7 @@ func NewStreams(g *client.Globals) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("stream %q: %w", args[0], err)
 			}
-			return cli.Show(cmd.OutOrStdout(), g.JSON, shownStream(s.CachedInfo()))
+			return cli.Show(cmd, shownStream(s.CachedInfo()))
 		}),
 	})
 	return cmd
@@ -263,7 +267,7 @@ func newList(g *client.Globals) *cobra.Command {
 				return fmt.Errorf("stream %q: %w", args[0], err)
 			}
 			list, now := s.ListConsumers(ctx), time.Now()
-			return cli.List(cmd, g.JSON, []string{"consumer", "filter", ">pending", ">ack_pending", ">redelivered", ">waiting_pulls", "paused"},
+			return cli.List(cmd, []string{"consumer", "filter", ">pending", ">ack_pending", ">redelivered", ">waiting_pulls", "paused"},
 				cli.Map(listed(list.Info(), list.Err), func(info *jetstream.ConsumerInfo) state { return observe(info, now) }))
 		}),
 	}

@@ -156,7 +156,7 @@ func (p *plan) report(cmd *cobra.Command, g *client.Globals, n int, took time.Du
 		return fmt.Errorf("no stream stores subject %q; create one with --create NAME: %w", cmd.Flags().Arg(0), err)
 	case err != nil:
 		return err
-	case g.JSON:
+	case cli.JSON(cmd):
 		return cli.WriteJSON(cmd.OutOrStdout(), map[string]any{"published": n, "seconds": took.Seconds()})
 	case g.Quiet || p.count == 0:
 	case p.schedule.given():

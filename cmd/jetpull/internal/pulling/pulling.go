@@ -1,4 +1,4 @@
-// Package pulling contains the shared parts of commands that pull messages: flags, the Subscription, and the output of messages.
+// Package pulling implements jetpull fetch, and contains its parts that other commands use: flags, the Subscription, and the output of messages.
 package pulling
 
 import (
@@ -74,7 +74,7 @@ func (f *Flags) Open(cmd *cobra.Command, g *client.Globals, args []string) (*Pul
 	p := &Pull{Link: l}
 	err = l.Within(cmd.Context(), func(ctx context.Context) (err error) {
 		if len(f.subjects) > 0 {
-			err = f.create(ctx, cmd, g, l, args[0], args[1])
+			err = f.create(ctx, cmd, l, args[0], args[1])
 		}
 		if err != nil {
 			return err
@@ -104,7 +104,7 @@ func (p *Pull) Close(ctx context.Context) error {
 
 // create creates a missing stream, on disk, and a missing consumer, with the server's defaults. It does not change existing ones. With a group,
 // it returns an error for a missing consumer, because the new consumer would not have the group.
-func (f *Flags) create(ctx context.Context, cmd *cobra.Command, g *client.Globals, l *client.Link, stream, consumer string) error {
+func (f *Flags) create(ctx context.Context, cmd *cobra.Command, l *client.Link, stream, consumer string) error {
 	_, err := l.JS.Consumer(ctx, stream, consumer)
 	noConsumer := errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound)
 	if noConsumer && f.group != "" {
@@ -118,7 +118,8 @@ func (f *Flags) create(ctx context.Context, cmd *cobra.Command, g *client.Global
 	slices.Sort(over)
 	slices.Sort(f.subjects)
 	if over != nil && !slices.Equal(over, f.subjects) {
-		cli.Warn(cmd.ErrOrStderr(), g.JSON, fmt.Sprintf("stream %q exists and is not changed: it has the subjects %q, not %q", stream, over, f.subjects))
+		cli.Warn(cmd.ErrOrStderr(), cli.JSON(cmd),
+			fmt.Sprintf("stream %q exists and is not changed: it has the subjects %q, not %q", stream, over, f.subjects))
 	}
 	if noConsumer {
 		_, err = l.JS.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{Durable: consumer, AckPolicy: jetstream.AckExplicitPolicy})
@@ -213,4 +214,110 @@ func writeText(out *bytes.Buffer, m jetstream.Msg, meta *jetstream.MsgMetadata) 
 			fmt.Fprintf(out, "    %s: %s\n", progress.Readable(name), progress.Readable(value))
 		}
 	}
+}
+
+type fetch struct {
+	*client.Globals
+	Flags
+	count        int
+	wait         time.Duration
+	noWait, fill bool
+	settle       string
+}
+
+// NewFetch returns the command fetch.
+func NewFetch(g *client.Globals) *cobra.Command {
+	f := &fetch{Globals: g}
+	cmd := &cobra.Command{
+		Use:   "fetch STREAM CONSUMER",
+		Short: "Fetch messages once, print and acknowledge them",
+		Long: `fetch gets up to --count messages with one pull, prints them, and then settles
+them.
+
+It returns the available messages. If there are none, it waits for the first one, up
+to --wait. With --fill it waits for all --count messages, up to --wait. With --no-wait
+it never waits. It exits with 4 if no message, or with --fill fewer messages than
+--count, arrived in time, and with 3 if --no-wait finds no message.`,
+		Example: `  jetpull fetch ORDERS worker --count 10
+  jetpull fetch ORDERS worker --settle nak --json | jq .data`,
+		RunE: f.run,
+	}
+	flags := cmd.Flags()
+	flags.IntVarP(&f.count, "count", "n", 1, "get `N` messages at most")
+	flags.DurationVarP(&f.wait, "wait", "w", 5*time.Second, "how long to wait for the first message, or with --fill for all messages")
+	flags.BoolVar(&f.noWait, "no-wait", false, "get only messages that are available now")
+	flags.BoolVar(&f.fill, "fill", false, "wait until all --count messages have arrived")
+	cli.OneOf(flags, &f.settle, "settle", "ack", "reply to each printed message: ack, nak, term or none", "ack", "nak", "term", "none")
+	cli.Range(flags, "count", &f.count, 1, math.MaxInt32)
+	cli.Range(flags, "wait", &f.wait, time.Millisecond, cli.MaxLong)
+	f.Flags.Register(cmd)
+	cli.Exclusive(cmd, "wait", "no-wait")
+	cli.Exclusive(cmd, "fill", "no-wait")
+	return cmd
+}
+
+// settlers settle a message, by the values of --settle. For ack there is none, because all messages are acknowledged together, with confirmation.
+var settlers = map[string]func(*jetpull.Msg) error{
+	"ack": nil, "nak": (*jetpull.Msg).Nak, "term": (*jetpull.Msg).Term, "none": func(*jetpull.Msg) error { return nil },
+}
+
+func (f *fetch) run(cmd *cobra.Command, args []string) (err error) {
+	ctx := cmd.Context()
+	p, err := f.Open(cmd, f.Globals, args)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.Close(ctx)) }()
+	wait := []jetpull.FetchOption{jetpull.MaxWait(f.wait)}
+	switch {
+	case f.noWait:
+		wait[0] = jetpull.NoWait()
+	case f.fill:
+		wait = append(wait, jetpull.FillBatch())
+	}
+	msgs, err := p.Sub.Fetch(ctx, f.count, wait...)
+	if ctx.Err() != nil && err != nil {
+		return cli.ErrInterrupted
+	}
+	if err != nil {
+		return p.Explain(ctx, err)
+	}
+	BoundPipe(cmd.OutOrStdout())
+	printer := NewPrinter(cmd.OutOrStdout())
+	printer.JSON, printer.Raw, printer.Null = cli.JSON(cmd), f.Raw, f.Null
+	for i, m := range msgs {
+		if err := printer.Print(m); err != nil {
+			return errors.Join(err, f.settleAll(ctx, p, msgs[:i]), each(msgs[i:], (*jetpull.Msg).Nak))
+		}
+	}
+	if err := f.settleAll(ctx, p, msgs); err != nil {
+		return err
+	}
+	if f.fill && len(msgs) < f.count {
+		return fmt.Errorf("%w: %d of %d came within %v", cli.ErrShort, len(msgs), f.count, f.wait)
+	}
+	return nil
+}
+
+// settleAll settles the printed messages as --settle specifies. When it returns nil, the server has confirmed acknowledgements, so that exit
+// code 0 means done.
+func (f *fetch) settleAll(ctx context.Context, p *Pull, msgs []*jetpull.Msg) error {
+	if settle := settlers[f.settle]; settle != nil {
+		return each(msgs, settle)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.Timeout)
+	defer cancel()
+	info, err := p.Sub.Info(ctx)
+	if err != nil || info.Config.AckPolicy == jetstream.AckNonePolicy {
+		return err
+	}
+	return jetpull.ConfirmAcks(ctx, msgs...)
+}
+
+func each(msgs []*jetpull.Msg, do func(*jetpull.Msg) error) error {
+	var errs []error
+	for _, m := range msgs {
+		errs = append(errs, do(m))
+	}
+	return errors.Join(errs...)
 }

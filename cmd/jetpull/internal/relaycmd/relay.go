@@ -38,8 +38,8 @@ or cluster, and several relay processes on it share the work.
 ` + serve.ConfigHelp + `
 The subcommands are clients of a running relay. echo is a receiver for trying it out.`
 
-// New returns the command relay. Its subcommands set *asJSON if they print JSON.
-func New(asJSON *bool) *cobra.Command {
+// New returns the command relay.
+func New() *cobra.Command {
 	var withConsole bool
 	cmd := serve.Command(&cobra.Command{
 		Use:   "relay",
@@ -50,7 +50,7 @@ func New(asJSON *bool) *cobra.Command {
   jetpull relay --nats nats://n1:4222,nats://n2:4222 --replicas 3`,
 	}, relay.Settings(), relay.SampleConfig(), func(_ *cobra.Command, from relay.Sources) (serve.Process, error) { return load(from, withConsole) })
 	cmd.Flags().BoolVar(&withConsole, "console", true, "serve the console at /console/")
-	cmd.AddCommand(clients(asJSON)...)
+	cmd.AddCommand(clients()...)
 	cmd.AddCommand(newEchoCommand())
 	return cmd
 }

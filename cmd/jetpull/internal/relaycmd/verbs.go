@@ -26,10 +26,10 @@ var words = map[string]remote.Word{
 	"OPERATION": {Kind: "operation", Item: "/v1/operations/OPERATION", Ls: "operations ls"},
 }
 
-func clients(asJSON *bool) []*cobra.Command {
+func clients() []*cobra.Command {
 	api := &remote.API{
 		System: "relay", EnvURL: remote.RelayURL, EnvToken: remote.RelayToken, TokenFlag: "token", TokenOf: "a sender or the administration",
-		Denied: client.ErrUnauthorized, Unavailable: client.ErrUnavailable, NotFound: client.ErrNotFound, JSON: asJSON,
+		Denied: client.ErrUnauthorized, Unavailable: client.ErrUnavailable, NotFound: client.ErrNotFound,
 		Send: func(ctx context.Context, base, token string, r remote.Request, answer any) (http.Header, error) {
 			if text, ok := answer.(*json.RawMessage); ok {
 				answer = (*[]byte)(text) // may be empty
@@ -273,7 +273,7 @@ func respond(c *remote.Call, method, path string, body any) error {
 	if result.Responded() {
 		text += progress.Escape(string(result.Response)) + "\n"
 	}
-	err = cli.Answer(c.Cmd, *c.JSON, answer, "%s", text)
+	err = cli.Answer(c.Cmd, answer, "%s", text)
 	switch {
 	case err != nil:
 		return err

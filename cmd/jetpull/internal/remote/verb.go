@@ -247,7 +247,7 @@ func (c *Call) RequestWith(body any) error {
 	if err != nil || len(answer) == 0 {
 		return err
 	}
-	return cli.Show(c.Cmd.OutOrStdout(), *c.JSON, answer)
+	return cli.Show(c.Cmd, answer)
 }
 
 // Items reads a list up to a limit. 0 means no limit.
@@ -287,7 +287,7 @@ func (c *Call) List() error {
 			return err
 		}
 	}
-	return cli.List(c.Cmd, *c.JSON, c.Columns, cli.All(items))
+	return cli.List(c.Cmd, c.Columns, cli.All(items))
 }
 
 // Exists returns an error if an object that the arguments or a flag name does not exist. A list of its items would only be empty.

@@ -1,5 +1,4 @@
-// Package shell processes the items of a feed with shell commands.
-package shell
+package feedcmd
 
 import (
 	"bytes"
@@ -26,18 +25,18 @@ const (
 	maxStderr   = 1 << 10
 )
 
-// Processor runs a shell command for each attempt.
-type Processor struct {
-	Command string
-	Timeout time.Duration
-	Stderr  io.Writer // shared by all commands
+// shell is a [feed.Processor] that runs a shell command for each attempt.
+type shell struct {
+	command string
+	timeout time.Duration
+	stderr  io.Writer // shared by all commands
 }
 
 // program matches the name of the first program of a command, if it contains no special characters of a shell.
 var program = regexp.MustCompile(`^\s*([\w./+-]+)(\s|$)`)
 
-// Check returns an error if a command's program does not exist. It would fail for every item.
-func Check(ctx context.Context, command string) error {
+// checkProgram returns an error if a command's program does not exist. It would fail for every item.
+func checkProgram(ctx context.Context, command string) error {
 	found := program.FindStringSubmatch(command)
 	if found == nil {
 		return nil // only the shell can find the program
@@ -51,16 +50,16 @@ func Check(ctx context.Context, command string) error {
 }
 
 // Process implements [feed.Processor].
-func (p *Processor) Process(ctx context.Context, it feed.Item) (feed.Response, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, p.Timeout, fmt.Errorf("the command took over %v", p.Timeout))
+func (p *shell) Process(ctx context.Context, it feed.Item) (feed.Response, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.timeout, fmt.Errorf("the command took over %v", p.timeout))
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "sh", "-c", p.Command)
+	cmd := exec.CommandContext(ctx, "sh", "-c", p.command)
 	cmd.Stdin = bytes.NewReader(it.Data)
 	cmd.Env = append(os.Environ(),
 		"FEED_ITEM="+it.ID, "FEED_PARTITION="+it.Partition, "FEED_GATE="+strconv.Itoa(it.Gate), "FEED_ATTEMPT="+strconv.Itoa(it.Attempt),
 		"IDEMPOTENCY_KEY="+it.IdempotencyKey())
 	stdout, tail := &bounded{most: maxResponse + 1}, &bounded{most: maxStderr}
-	cmd.Stdout, cmd.Stderr = stdout, io.MultiWriter(tail, p.Stderr)
+	cmd.Stdout, cmd.Stderr = stdout, io.MultiWriter(tail, p.stderr)
 	err := child.Run(cmd, false)
 	if err != nil && ctx.Err() != nil {
 		return feed.Response{}, context.Cause(ctx)
@@ -100,7 +99,7 @@ func failure(err error, stderr []byte) error {
 	return err
 }
 
-// failed is the error of a command that wrote to stderr. It is logged as the exit code only, because Processor.Stderr, which the user reads beside
+// failed is the error of a command that wrote to stderr. It is logged as the exit code only, because shell.stderr, which the user reads beside
 // the log, has shown the text already.
 type failed struct {
 	exit   error

@@ -1,5 +1,4 @@
-// Package tables opens the database of a feed, and implements the commands that show its contents.
-package tables
+package feedcmd
 
 import (
 	"context"
@@ -19,21 +18,17 @@ import (
 	"github.com/jetpull/jetpull/feed"
 )
 
-// DB is the database of a command, and its output format.
-type DB struct {
-	JSON bool
+// db is the database of a command.
+type db struct{ dsn string }
 
-	dsn string
-}
-
-// Flags adds the flags to a command and its subcommands.
-func (t *DB) Flags(cmd *cobra.Command) {
+// register adds the flags to a command and its subcommands.
+func (t *db) register(cmd *cobra.Command) {
 	cmd.PersistentFlags().StringVar(&t.dsn, "db", "sqlite:feed.db", "`DSN` of the database: sqlite:FILE, postgres://… or sqlserver://…")
-	cmd.PersistentFlags().BoolVar(&t.JSON, "json", false, "print JSON, an object a line")
+	cmd.PersistentFlags().Bool("json", false, "print JSON, one value per line; errors too")
 }
 
-// With opens the database and calls f.
-func (t *DB) With(ctx context.Context, f func(s *feed.Store) error) (err error) {
+// with opens the database and calls f.
+func (t *db) with(ctx context.Context, f func(s *feed.Store) error) (err error) {
 	s, err := feed.Open(ctx, t.dsn)
 	if err != nil {
 		return err
@@ -42,8 +37,8 @@ func (t *DB) With(ctx context.Context, f func(s *feed.Store) error) (err error) 
 	return f(s)
 }
 
-// Command returns a command that calls f with an existing database. It returns an error instead of creating a missing SQLite file.
-func (t *DB) Command(use, short string, f func(cmd *cobra.Command, s *feed.Store, args []string) error) *cobra.Command {
+// command returns a command that calls f with an existing database. It returns an error instead of creating a missing SQLite file.
+func (t *db) command(use, short string, f func(cmd *cobra.Command, s *feed.Store, args []string) error) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, args []string) error {
 		rest, isFile := strings.CutPrefix(t.dsn, "sqlite:")
 		path, _, _ := strings.Cut(strings.TrimPrefix(rest, "//"), "?")
@@ -52,12 +47,12 @@ func (t *DB) Command(use, short string, f func(cmd *cobra.Command, s *feed.Store
 				return fmt.Errorf("no database at %s; jetpull feed add makes it", path)
 			}
 		}
-		return t.With(cmd.Context(), func(s *feed.Store) error { return f(cmd, s, args) })
+		return t.with(cmd.Context(), func(s *feed.Store) error { return f(cmd, s, args) })
 	}}
 }
 
-// Item is an item as JSON, with the names of the columns.
-type Item struct {
+// item is an item as JSON, with the names of the columns.
+type item struct {
 	PartitionID string      `json:"partition_id"`
 	ID          string      `json:"id"`
 	Gate        int         `json:"gate"`
@@ -70,17 +65,16 @@ type Item struct {
 	History   []feed.Attempt `json:"history,omitempty"`
 }
 
-// ShownItem returns an item as it is printed.
-func ShownItem(it feed.Item) Item {
-	return Item{it.Partition, it.ID, it.Gate, it.Status, it.Attempt, it.Errors, cli.PayloadOf(it.Data), it.NotBefore, it.Version, it.History()}
+// shownItem returns an item as it is printed.
+func shownItem(it feed.Item) item {
+	return item{it.Partition, it.ID, it.Gate, it.Status, it.Attempt, it.Errors, cli.PayloadOf(it.Data), it.NotBefore, it.Version, it.History()}
 }
 
-// NewList returns the command feed ls.
-func NewList(t *DB) *cobra.Command {
+func newList(t *db) *cobra.Command {
 	var gate int
 	var data bool
 	var q feed.Query
-	cmd := t.Command("ls [PARTITION]", "List partitions, or the items of one, oldest first",
+	cmd := t.command("ls [PARTITION]", "List partitions, or the items of one, oldest first",
 		func(cmd *cobra.Command, s *feed.Store, args []string) error {
 			ctx := cmd.Context()
 			if cmd.Flags().Changed("gate") {
@@ -91,7 +85,7 @@ func NewList(t *DB) *cobra.Command {
 					return cli.Usage(errors.New("--gate and --data are for the items of a partition: name one"))
 				}
 				all := pages(ctx, q, s.Partitions, func(p feed.Partition) string { return p.ID })
-				return cli.List(cmd, t.JSON, []string{"id", "status", ">gate", "sealed", "owner"}, all)
+				return cli.List(cmd, []string{"id", "status", ">gate", "sealed", "owner"}, all)
 			}
 			q.Partition = args[0]
 			if _, err := s.Partition(ctx, q.Partition); err != nil {
@@ -99,7 +93,7 @@ func NewList(t *DB) *cobra.Command {
 			}
 			all := pages(ctx, q, s.Items, func(it feed.Item) string { return it.ID })
 			if !data {
-				return cli.List(cmd, t.JSON, []string{"id", "status", ">gate", ">attempt", "data"}, cli.Map(all, ShownItem))
+				return cli.List(cmd, []string{"id", "status", ">gate", ">attempt", "data"}, cli.Map(all, shownItem))
 			}
 			for it, err := range all {
 				if err != nil {
@@ -145,17 +139,16 @@ func pages[T any](ctx context.Context, q feed.Query, list func(context.Context, 
 	}
 }
 
-// NewShow returns the command feed show.
-func NewShow(t *DB) *cobra.Command {
+func newShow(t *db) *cobra.Command {
 	const short = "Show a partition with its counts by gate, or an item with its failed attempts"
-	return t.Command("show PARTITION [ITEM]", short, func(cmd *cobra.Command, s *feed.Store, args []string) error {
-		ctx, out := cmd.Context(), cmd.OutOrStdout()
+	return t.command("show PARTITION [ITEM]", short, func(cmd *cobra.Command, s *feed.Store, args []string) error {
+		ctx := cmd.Context()
 		if len(args) == 2 {
 			it, err := s.Item(ctx, args[0], args[1])
 			if err != nil {
 				return err
 			}
-			return cli.Show(out, t.JSON, ShownItem(it))
+			return cli.Show(cmd, shownItem(it))
 		}
 		p, err := s.Partition(ctx, args[0])
 		if err != nil {
@@ -172,7 +165,7 @@ func NewShow(t *DB) *cobra.Command {
 		for _, n := range slices.Sorted(maps.Keys(counts)) {
 			shown.Gates = append(shown.Gates, gate{n, counts[n].Available, counts[n].Complete, counts[n].Failed})
 		}
-		return cli.Show(out, t.JSON, shown)
+		return cli.Show(cmd, shown)
 	})
 }
 
@@ -183,15 +176,14 @@ type gate struct {
 	Failed    int `json:"failed"`
 }
 
-// NewPs returns the command feed ps.
-func NewPs(t *DB) *cobra.Command {
-	cmd := t.Command("ps", "List the items that watchers process, and since when", func(cmd *cobra.Command, s *feed.Store, _ []string) error {
+func newPs(t *db) *cobra.Command {
+	cmd := t.command("ps", "List the items that watchers process, and since when", func(cmd *cobra.Command, s *feed.Store, _ []string) error {
 		found, err := s.Running(cmd.Context())
 		if err != nil {
 			return err
 		}
 		columns := []string{"partition", "item", ">gate", ">attempt", "since", "host", ">pid", "watcher:8"}
-		return cli.ListOr(cmd, t.JSON, columns, cli.All(found), "no running items")
+		return cli.ListOr(cmd, columns, cli.All(found), "no running items")
 	})
 	cmd.Long = `List the items that watchers process, those that have run longest first. A watcher
 reports them three times in the length of --lease. jetpull feed cancel cancels one.`
@@ -214,24 +206,21 @@ type progressJSON struct {
 	Rate      float64 `json:"rate"` // steps per second
 }
 
-// NewWatch returns the command feed watch.
-func NewWatch(t *DB) *cobra.Command {
+func newWatch(t *db) *cobra.Command {
 	var every time.Duration
-	cmd := t.Command("watch", "Show the progress of partitions, until interrupted", func(cmd *cobra.Command, s *feed.Store, _ []string) error {
+	cmd := t.command("watch", "Show the progress of partitions, until interrupted", func(cmd *cobra.Command, s *feed.Store, _ []string) error {
 		before, at := map[string]int64{}, time.Now()
-		return cli.Watch(cmd, t.JSON, every, func() (show func() error, err error) {
+		return cli.Watch(cmd, every, func() error {
 			lines, now, err := progressOf(cmd.Context(), s, before, time.Since(at))
 			if err != nil {
-				return nil, err
+				return err
 			}
 			before, at = now, time.Now()
-			return func() error {
-				if len(lines) == 0 && !t.JSON {
-					_, err := fmt.Fprintln(cmd.OutOrStdout(), "every partition is complete")
-					return err
-				}
-				return cli.List(cmd, t.JSON, watched, cli.All(lines))
-			}, nil
+			if len(lines) == 0 && !cli.JSON(cmd) {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "every partition is complete")
+				return err
+			}
+			return cli.List(cmd, watched, cli.All(lines))
 		})
 	})
 	cmd.Long = fmt.Sprintf(`Show the first %d partitions that are not complete, and what the last ones came to.

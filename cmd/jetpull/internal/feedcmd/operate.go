@@ -1,5 +1,4 @@
-// Package operate implements the commands that change partitions and items in a feed's database.
-package operate
+package feedcmd
 
 import (
 	"bytes"
@@ -15,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/tables"
 	"github.com/jetpull/jetpull/feed"
 	"github.com/jetpull/jetpull/internal/appendfile"
 	"github.com/jetpull/jetpull/internal/service"
@@ -28,10 +26,10 @@ type outcome struct {
 	Within    float64 `json:"within,omitempty"` // how long a cancelled attempt can continue, in seconds
 }
 
-// Commands returns the commands that add items, and that change failed ones.
-func Commands(t *tables.DB) []*cobra.Command {
+// operations returns the commands that add items, and that change partitions and items.
+func operations(t *db) []*cobra.Command {
 	operation := func(use, short string, f func(ctx context.Context, s *feed.Store, args []string, o *outcome) error) *cobra.Command {
-		return t.Command(use, short, func(cmd *cobra.Command, s *feed.Store, args []string) error {
+		return t.command(use, short, func(cmd *cobra.Command, s *feed.Store, args []string) error {
 			o := outcome{Partition: args[0]}
 			if err := f(cmd.Context(), s, args, &o); err != nil {
 				return err
@@ -84,7 +82,7 @@ func Commands(t *tables.DB) []*cobra.Command {
 	}
 }
 
-func newAddCommand(t *tables.DB) *cobra.Command {
+func newAddCommand(t *db) *cobra.Command {
 	var gate int
 	var seal bool
 	var at time.Time
@@ -110,7 +108,7 @@ func newAddCommand(t *tables.DB) *cobra.Command {
 			for line := range bytes.Lines(text) { // an item is a whole line without its line end
 				items = append(items, feed.Item{Gate: gate, Data: bytes.TrimSuffix(line, []byte("\n"))})
 			}
-			if err := t.With(cmd.Context(), func(s *feed.Store) error { return addItems(cmd.Context(), s, args[0], items, seal) }); err != nil {
+			if err := t.with(cmd.Context(), func(s *feed.Store) error { return addItems(cmd.Context(), s, args[0], items, seal) }); err != nil {
 				return err
 			}
 			return cli.WriteJSON(cmd.OutOrStdout(), outcome{Partition: args[0], Items: new(len(items) - opens)})
@@ -123,11 +121,11 @@ func newAddCommand(t *tables.DB) *cobra.Command {
 	return cmd
 }
 
-func newPruneCommand(t *tables.DB) *cobra.Command {
+func newPruneCommand(t *db) *cobra.Command {
 	var age time.Duration
 	var file string
 	const short = "Delete partitions that were closed long ago, with their items"
-	cmd := t.Command("prune", short, func(cmd *cobra.Command, s *feed.Store, _ []string) error {
+	cmd := t.command("prune", short, func(cmd *cobra.Command, s *feed.Store, _ []string) error {
 		var export func(feed.Partition, iter.Seq2[feed.Item, error]) error
 		if file != "" {
 			export = func(_ feed.Partition, items iter.Seq2[feed.Item, error]) error { return exportItems(file, items) }
@@ -148,7 +146,7 @@ func exportItems(file string, items iter.Seq2[feed.Item, error]) error {
 	return service.Named("--export", appendfile.Append(file, 0o600, func(w io.Writer) error {
 		for it, err := range items {
 			if err == nil {
-				err = cli.WriteJSON(w, tables.ShownItem(it))
+				err = cli.WriteJSON(w, shownItem(it))
 			}
 			if err != nil {
 				return err

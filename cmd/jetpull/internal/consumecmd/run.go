@@ -1,5 +1,4 @@
-// Package run implements a run of jetpull consume. It counts the outcomes of messages, and decides when the run ends.
-package run
+package consumecmd
 
 import (
 	"cmp"
@@ -14,30 +13,20 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
 	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
-// Terms specify when a run ends.
-type Terms struct {
-	Count       int           // messages; 0: no limit
-	Idle, Drain time.Duration // 0: the run does not end when idle; running commands end at once
-}
+// run is one run of consume. It counts the outcomes of its messages, and decides when it ends.
+type run struct {
+	*consume
+	handle func(context.Context, *jetpull.Msg) error
 
-// bounded reports whether the run ends by itself.
-func (t *Terms) bounded() bool { return t.Count > 0 || t.Idle > 0 }
-
-// Run is one run of consume: its messages, their outcomes, and when it ends.
-type Run struct {
-	Terms
-	Handle func(context.Context, *jetpull.Msg) error
-
-	*client.Globals
+	json   bool
 	bar    *progress.Bar
 	errOut io.Writer
 	stop   context.CancelFunc
-	idle   *time.Timer // ends the run; restarted when no message is in progress; nil without Idle
+	timer  *time.Timer // ends the run; restarted when no message is in progress; nil without --idle
 
 	mu      sync.Mutex
 	started int
@@ -47,6 +36,9 @@ type Run struct {
 	broken  error           // why the run cannot go on
 	idled   bool
 }
+
+// bounded reports whether the run ends by itself.
+func (r *run) bounded() bool { return r.count > 0 || r.idle > 0 }
 
 // Tally counts the outcomes of messages, as --json prints them.
 type Tally struct {
@@ -58,35 +50,35 @@ type Tally struct {
 	Seconds      float64 `json:"seconds"`
 }
 
-// New prepares a run on a consumer with pending messages. If prints is true and standard output is a terminal, the run shows no progress bar.
-func New(cmd *cobra.Command, g *client.Globals, terms Terms, pending uint64, prints bool) *Run {
-	r := &Run{Terms: terms, Globals: g, open: map[uint64]bool{}, errOut: cmd.ErrOrStderr()}
+// newRun prepares a run on a consumer with pending messages. If it prints messages on a terminal, it shows no progress bar.
+func (f *consume) newRun(cmd *cobra.Command, pending uint64) *run {
+	r := &run{consume: f, json: cli.JSON(cmd), open: map[uint64]bool{}, errOut: cmd.ErrOrStderr()}
 	switch {
-	case prints && progress.IsTerminal(cmd.OutOrStdout()):
-	case r.Count > 0:
-		r.bar = g.Bar(cmd, int64(r.Count))
+	case len(f.argv) == 0 && progress.IsTerminal(cmd.OutOrStdout()):
+	case r.count > 0:
+		r.bar = r.Bar(cmd, int64(r.count))
 	case r.bounded(), progress.IsTerminal(r.errOut): // elsewhere, the bar of an unbounded run would write lines without end
-		r.bar = g.Bar(cmd, int64(pending))
+		r.bar = r.Bar(cmd, int64(pending))
 	}
-	r.errOut = r.Over(r.errOut)
+	r.errOut = r.over(r.errOut)
 	return r
 }
 
-// Over returns a writer to out whose output does not mix with the progress bar.
-func (r *Run) Over(out io.Writer) io.Writer { return r.bar.Over(out) }
+// over returns a writer to out whose output does not mix with the progress bar.
+func (r *run) over(out io.Writer) io.Writer { return r.bar.Over(out) }
 
-// Consume handles messages until the run ends.
-func (r *Run) Consume(ctx context.Context, sub *jetpull.Subscription, opts []jetpull.ConsumeOption) error {
+// messages handles messages until the run ends.
+func (r *run) messages(ctx context.Context, sub *jetpull.Subscription, opts []jetpull.ConsumeOption) error {
 	runCtx, stop := context.WithCancel(ctx)
 	defer stop()
 	begin := time.Now()
 	r.stop = stop
-	if r.Idle > 0 {
-		r.idle = time.AfterFunc(r.Idle, r.endIdle)
-		defer r.idle.Stop()
+	if r.idle > 0 {
+		r.timer = time.AfterFunc(r.idle, r.endIdle)
+		defer r.timer.Stop()
 	}
 	defer context.AfterFunc(ctx, r.stopping)()
-	opts = append(opts, jetpull.Logger(cli.Log(r.errOut, r.JSON)))
+	opts = append(opts, jetpull.Logger(cli.Log(r.errOut, r.json)))
 	err := sub.Consume(runCtx, r.one, opts...)
 	stop()
 	r.bar.Clear() // the summary replaces it
@@ -104,11 +96,11 @@ func (r *Run) Consume(ctx context.Context, sub *jetpull.Subscription, opts []jet
 }
 
 // one handles one message. If the output cannot be written, it hands the message back.
-func (r *Run) one(ctx context.Context, m *jetpull.Msg) error {
+func (r *run) one(ctx context.Context, m *jetpull.Msg) error {
 	if !r.begin() {
 		return m.Nak()
 	}
-	err := r.Handle(ctx, m)
+	err := r.handle(ctx, m)
 	r.done(m.Sequence(), err)
 	if errors.Is(err, pulling.ErrOutput) {
 		return m.Nak()
@@ -116,7 +108,7 @@ func (r *Run) one(ctx context.Context, m *jetpull.Msg) error {
 	return err
 }
 
-func (r *Run) begin() bool {
+func (r *run) begin() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.broken != nil {
@@ -124,17 +116,17 @@ func (r *Run) begin() bool {
 		return false
 	}
 	r.started++
-	if r.running++; r.idle != nil {
-		r.idle.Stop() // it could fire just when the message is done, and end the run
+	if r.running++; r.timer != nil {
+		r.timer.Stop() // it could fire just when the message is done, and end the run
 	}
 	return true
 }
 
-func (r *Run) done(seq uint64, err error) {
+func (r *run) done(seq uint64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.running--; r.running == 0 && r.idle != nil {
-		r.idle.Reset(r.Idle)
+	if r.running--; r.running == 0 && r.timer != nil {
+		r.timer.Reset(r.idle)
 	}
 	if err != nil && r.bounded() {
 		r.open[seq] = true
@@ -152,8 +144,8 @@ func (r *Run) done(seq uint64, err error) {
 	r.bar.Add(1)
 }
 
-// endIdle ends the run if no handler runs. It is called Idle after the start, and Idle after the last running handler has returned.
-func (r *Run) endIdle() {
+// endIdle ends the run if no handler runs. It is called --idle after the start, and --idle after the last running handler has returned.
+func (r *run) endIdle() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.idled = r.running == 0; r.idled {
@@ -161,11 +153,11 @@ func (r *Run) endIdle() {
 	}
 }
 
-func (r *Run) summary(t *Tally) {
+func (r *run) summary(t *Tally) {
 	switch {
 	case r.Quiet:
 		return
-	case r.JSON:
+	case r.json:
 		_ = cli.WriteJSON(r.errOut, t)
 		return
 	}
@@ -185,19 +177,19 @@ func (r *Run) summary(t *Tally) {
 
 // verdict returns the error that determines the exit code. givenUp is the number of messages that were given up, some of them before their handler
 // began. Interrupting an unbounded run is not an error. mu must be held.
-func (r *Run) verdict(ctx context.Context, givenUp int) error {
+func (r *run) verdict(ctx context.Context, givenUp int) error {
 	failed := max(givenUp, len(r.open))
 	switch {
 	case r.broken != nil:
 		return r.broken
 	case !r.bounded():
 		return nil
-	case ctx.Err() != nil && !r.idled && (r.Count == 0 || r.started < r.Count):
+	case ctx.Err() != nil && !r.idled && (r.count == 0 || r.started < r.count):
 		return fmt.Errorf("%w after %s", cli.ErrInterrupted, progress.Plural(r.started, "message"))
 	case r.idled && r.started+givenUp == 0:
-		return fmt.Errorf("%w within %v", jetpull.ErrNoMessages, r.Idle)
-	case r.idled && r.Count > 0 && r.started < r.Count:
-		return fmt.Errorf("%w: %d of %d, then nothing for %v", cli.ErrShort, r.started, r.Count, r.Idle)
+		return fmt.Errorf("%w within %v", jetpull.ErrNoMessages, r.idle)
+	case r.idled && r.count > 0 && r.started < r.count:
+		return fmt.Errorf("%w: %d of %d, then nothing for %v", cli.ErrShort, r.started, r.count, r.idle)
 	case failed > 0:
 		return cli.Failed("not every message was acknowledged: %s failed or were terminated", progress.Count(failed))
 	}
@@ -205,13 +197,13 @@ func (r *Run) verdict(ctx context.Context, givenUp int) error {
 }
 
 // stopping prints what an interrupted run waits for.
-func (r *Run) stopping() {
+func (r *run) stopping() {
 	r.mu.Lock()
 	running := r.running
 	r.mu.Unlock()
-	if running == 0 || r.Quiet || r.JSON {
+	if running == 0 || r.Quiet || r.json {
 		return
 	}
 	cli.Notice(r.errOut, "Stopping: %s in progress, with up to %v to end; interrupt again to end at once\n", progress.Plural(running, "message"),
-		r.Drain)
+		r.drain)
 }

@@ -1,4 +1,4 @@
-package shell
+package feedcmd
 
 import (
 	"testing"
@@ -6,14 +6,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCheck(t *testing.T) {
+func TestCheckProgram(t *testing.T) {
 	for _, command := range []string{
 		"true", "cd /; ls", "\n\tif true\nthen ls; fi", "A=1 ./none", "$HOME/none", `"./no ne"`, "(ls)", "! ls",
 		"ls;./none", "/bin/sh", "",
 	} {
-		require.NoError(t, Check(t.Context(), command), command)
+		require.NoError(t, checkProgram(t.Context(), command), command)
 	}
 	for _, command := range []string{"./none", " no-such-program x", "/etc/passwd", "/none/ls\n"} {
-		require.Error(t, Check(t.Context(), command), command)
+		require.Error(t, checkProgram(t.Context(), command), command)
 	}
 }

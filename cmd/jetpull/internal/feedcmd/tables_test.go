@@ -1,4 +1,4 @@
-package tables
+package feedcmd
 
 import (
 	"strings"
@@ -16,7 +16,7 @@ func TestWatchFitsEightyColumns(t *testing.T) {
 	var out strings.Builder
 	cmd := &cobra.Command{}
 	cmd.SetOut(&out)
-	require.NoError(t, cli.List(cmd, false, watched, cli.All([]progressJSON{{
+	require.NoError(t, cli.List(cmd, watched, cli.All([]progressJSON{{
 		Partition: feed.Partition{ID: strings.Repeat("long-name-", 10), Status: "Available", Gate: 1, Owner: "0af3c0de-8a4e-4c3f-9d4e-2f1b5c7a9e10"},
 		AtGate:    123_456, Above: 1000, Complete: 654_321, Failed: 12, Rate: 12_345.6,
 	}, {Partition: feed.Partition{ID: "short", Status: "Complete"}}})))

@@ -1,4 +1,4 @@
-package admin
+package brokercmd
 
 import (
 	"encoding/json"
@@ -43,7 +43,7 @@ func showJob(c *remote.Call) error {
 	if err != nil {
 		return err
 	}
-	return cli.Show(c.Cmd.OutOrStdout(), *c.JSON, answer)
+	return cli.Show(c.Cmd, answer)
 }
 
 func attempts(c *remote.Call) error {
@@ -55,13 +55,13 @@ func attempts(c *remote.Call) error {
 	return c.List()
 }
 
-// TokenVariables are the environment variables for the tokens of a channel, a producer and a consumer.
-var TokenVariables = []string{"JETPULL_BROKER_CHANNEL_TOKEN", "JETPULL_BROKER_PRODUCER_TOKEN", "JETPULL_BROKER_CONSUMER_TOKEN"}
+// tokenVariables are the environment variables for the tokens of a channel, a producer and a consumer.
+var tokenVariables = []string{"JETPULL_BROKER_CHANNEL_TOKEN", "JETPULL_BROKER_PRODUCER_TOKEN", "JETPULL_BROKER_CONSUMER_TOKEN"}
 
 // tokens returns headers with the tokens that the broker requires without an admin token: from the environment, or as far as the broker shows them.
 func tokens(c *remote.Call) (header http.Header, err error) {
 	header = http.Header{}
-	for _, variable := range TokenVariables {
+	for _, variable := range tokenVariables {
 		word := strings.TrimSuffix(strings.TrimPrefix(variable, "JETPULL_BROKER_"), "_TOKEN")
 		name, known := "X-Broker-"+word+"-Token", os.Getenv(variable)
 		if known != "" {
@@ -115,7 +115,7 @@ func purge(c *remote.Call) error {
 		if err != nil {
 			return err
 		}
-		return cli.Answer(c.Cmd, *c.JSON, answer, "%s deleted\n", progress.Plural(purged.DeletedCount, "dead job"))
+		return cli.Answer(c.Cmd, answer, "%s deleted\n", progress.Plural(purged.DeletedCount, "dead job"))
 	}
 	for _, c.Names["MESSAGE"] = range messages {
 		id, view, err := job(c, c.Names["MESSAGE"])
@@ -139,8 +139,8 @@ func operate(c *remote.Call) error {
 	return err
 }
 
-// Broadcast returns the verb that stores a message.
-func Broadcast() remote.Verb {
+// broadcastVerb returns the verb that stores a message.
+func broadcastVerb() remote.Verb {
 	header, names := http.Header{}, []string{}
 	return remote.Verb{
 		Use: "broadcast CHANNEL PRODUCER [PAYLOAD]", Short: "Broadcast a message to a channel", Path: words["CHANNEL"].Item + "/broadcast",
@@ -190,13 +190,13 @@ Otherwise they are read from the broker, which does not show tokens that it stor
 				return err
 			}
 			at := answer.Get("Location")
-			return cli.Answer(c.Cmd, *c.JSON, map[string]string{"location": at}, "%s\n", at)
+			return cli.Answer(c.Cmd, map[string]string{"location": at}, "%s\n", at)
 		},
 	}
 }
 
-// Claim returns the verb that claims jobs of a pull consumer.
-func Claim() remote.Verb {
+// claimVerb returns the verb that claims jobs of a pull consumer.
+func claimVerb() remote.Verb {
 	var count int
 	var wait time.Duration
 	var settle string
@@ -234,7 +234,7 @@ $JETPULL_BROKER_CONSUMER_TOKEN, or are read from the broker, which needs the adm
 				return fmt.Errorf("no job was queued within %s: %w", wait, cli.ErrShort)
 			}
 			columns := []string{"Message.MessageID", ">Priority", "Message.EventType", "Message.ContentType", "Message.Payload"}
-			if err := cli.List(c.Cmd, *c.JSON, columns, cli.All(claimed.Result)); err != nil || settle == "none" {
+			if err := cli.List(c.Cmd, columns, cli.All(claimed.Result)); err != nil || settle == "none" {
 				return err
 			}
 			return settleAll(c, header, claimed.Result, strings.ToUpper(settle))

@@ -1,4 +1,4 @@
-package run
+package consumecmd
 
 import (
 	"sync/atomic"
@@ -14,14 +14,14 @@ func TestIdleBeginsAgainWhenAMessageIsDone(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
 			var ended atomic.Bool
-			r := &Run{Terms: Terms{Idle: time.Second}, open: map[uint64]bool{}, stop: func() { ended.Store(true) }}
+			r := &run{consume: &consume{idle: time.Second}, open: map[uint64]bool{}, stop: func() { ended.Store(true) }}
 			begun := make(chan struct{})
 			go func() {
 				<-begun
 				time.Sleep(time.Second / 2)
 				r.done(1, nil)
 			}()
-			r.idle = time.AfterFunc(r.Idle, r.endIdle)
+			r.timer = time.AfterFunc(r.idle, r.endIdle)
 			time.Sleep(time.Second / 2)
 			require.True(t, r.begin())
 			close(begun)

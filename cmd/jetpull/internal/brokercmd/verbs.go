@@ -1,4 +1,4 @@
-package admin
+package brokercmd
 
 import (
 	"net/http"
@@ -10,8 +10,8 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
 )
 
-// Nouns are the subcommands of jetpull broker that administer a broker.
-var Nouns = []remote.Noun{
+// nouns are the subcommands that administer a broker.
+var nouns = []remote.Noun{
 	{Name: "channels", Short: "Show, configure and delete channels", Verbs: []remote.Verb{
 		{Use: "ls", Short: "List channels, newest first", Path: "/channels", Columns: []string{"ID", "Name", "ChangedAt"}},
 		show("CHANNEL", "a channel"),

@@ -1,5 +1,4 @@
-// Package partitioncmd implements the commands that show and delete sets of partitions.
-package partitioncmd
+package infocmd
 
 import (
 	"context"
@@ -14,8 +13,8 @@ import (
 	"github.com/jetpull/jetpull/partition"
 )
 
-// New returns the command partition.
-func New(g *client.Globals) *cobra.Command {
+// newPartition returns the command partition, which shows and deletes sets of partitions.
+func newPartition(g *client.Globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "partition",
 		Short: "Show or delete a set of partitions: order per key over several processes",
@@ -29,9 +28,9 @@ func New(g *client.Globals) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return cli.List(cmd, g.JSON, columns, cli.All(rows))
+			return cli.List(cmd, setColumns, cli.All(rows))
 		}),
-	}, newWatch(g), &cobra.Command{
+	}, newWatchSet(g), &cobra.Command{
 		Use:   "rm SET",
 		Short: "Delete a set: its consumers and its bucket, but no messages",
 		Long: `rm deletes the consumers and the bucket of a set, but no messages. It is refused
@@ -48,8 +47,8 @@ set that is opened again begins with the first message of its stream.`,
 	return cmd
 }
 
-// newWatch returns the command watch. It prints all owners, and then each partition whose owner has changed. On a terminal, it shows all, in place.
-func newWatch(g *client.Globals) *cobra.Command {
+// newWatchSet returns the command watch. It prints all owners, and then each partition whose owner has changed. On a terminal, it shows all, in place.
+func newWatchSet(g *client.Globals) *cobra.Command {
 	var interval time.Duration
 	cmd := &cobra.Command{
 		Use:     "watch SET",
@@ -57,17 +56,17 @@ func newWatch(g *client.Globals) *cobra.Command {
 		Example: `  jetpull partition watch billing --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var set *partition.Set
-			inPlace := !g.JSON && progress.IsTerminal(cmd.OutOrStdout())
+			inPlace := !cli.JSON(cmd) && progress.IsTerminal(cmd.OutOrStdout())
 			owners := map[int]string{}
-			return g.Watch(cmd, interval, func(ctx context.Context, l *client.Link) (show func() error, err error) {
+			return g.Watch(cmd, interval, func(ctx context.Context, l *client.Link) (err error) {
 				if set == nil {
 					if set, err = partition.Load(ctx, l.JS, args[0]); err != nil {
-						return nil, err
+						return err
 					}
 				}
 				rows, err := set.Status(ctx)
 				if err != nil {
-					return nil, err
+					return err
 				}
 				rows = slices.DeleteFunc(rows, func(p partition.Partition) bool {
 					before, known := owners[p.Number]
@@ -75,9 +74,9 @@ func newWatch(g *client.Globals) *cobra.Command {
 					return known && before == p.Member && !inPlace
 				})
 				if len(rows) == 0 {
-					return nil, nil
+					return nil
 				}
-				return func() error { return cli.List(cmd, g.JSON, columns, cli.All(rows)) }, nil
+				return cli.List(cmd, setColumns, cli.All(rows))
 			})
 		},
 	}
@@ -96,4 +95,4 @@ func withSet(g *client.Globals, f func(context.Context, *partition.Set, *cobra.C
 	})
 }
 
-var columns = []string{">partition", "member", "since", ">pending", ">ack_pending"}
+var setColumns = []string{">partition", "member", "since", ">pending", ">ack_pending"}
