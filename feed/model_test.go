@@ -331,10 +331,10 @@ func (c *client) Claim(ctx context.Context, t sqlstore.Terms) (done bool, err er
 	err = c.read(ctx, "claim", func() {
 		for _, id := range sortedKeys(c.partitions) {
 			p := c.partitions[id]
-			if p.Status != sqlstore.Available || text(p.Owner) == "" || !p.Until.After(c.clock()) {
+			holder := cmp.Or(text(p.Claimant), text(p.Owner))
+			if p.Status != sqlstore.Available || holder == "" || !p.Until.After(c.clock()) {
 				continue
 			}
-			holder := cmp.Or(text(p.Claimant), *p.Owner)
 			if shares[holder]++; shares[holder] == 1 {
 				owners = append(owners, holder)
 			}

@@ -18,7 +18,7 @@ SELECT SYSUTCDATETIME();
 UPDATE "partitions" SET "owner"=@p1,"until"=CASE WHEN claimant IS NULL OR claimant = '' THEN SYSUTCDATETIME() ELSE @p2 END,"version"=version + 1 WHERE id IN (@p3);
 
 -- claim
-SELECT CASE WHEN p.claimant IS NULL OR p.claimant = '' THEN p.owner ELSE p.claimant END AS owner, COUNT(*) AS n FROM partitions p WHERE p.status = 'Available' AND p.owner <> '' AND NOT p.until <= SYSUTCDATETIME() GROUP BY CASE WHEN p.claimant IS NULL OR p.claimant = '' THEN p.owner ELSE p.claimant END;
+SELECT CASE WHEN p.claimant IS NULL OR p.claimant = '' THEN p.owner ELSE p.claimant END AS owner, COUNT(*) AS n FROM partitions p WHERE p.status = 'Available' AND CASE WHEN p.claimant IS NULL OR p.claimant = '' THEN p.owner ELSE p.claimant END <> '' AND NOT p.until <= SYSUTCDATETIME() GROUP BY CASE WHEN p.claimant IS NULL OR p.claimant = '' THEN p.owner ELSE p.claimant END;
 SELECT * FROM "partitions" WHERE owner = @p1 AND (claimant IS NULL OR claimant = '') AND status = 'Available' ORDER BY id OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
 UPDATE "partitions" SET "claimant"=@p1,"version"=@p2 WHERE id = @p3 AND version = @p4;
 

@@ -246,10 +246,10 @@ func (s *Store) Claim(ctx context.Context, t Terms) (bool, error) {
 		N     int
 	}
 	db := s.DB.WithContext(ctx)
-	// A partition that is claimed already counts for the claimant.
+	// A partition that is claimed counts for the claimant, also while it is released and kept for the claimant.
 	const holder = "CASE WHEN p.claimant IS NULL OR p.claimant = '' THEN p.owner ELSE p.claimant END"
 	err := db.Table("partitions p").Select(holder + " AS owner, COUNT(*) AS n").
-		Where("p.status = 'Available' AND p.owner <> '' AND NOT " + s.Dialect.Past("p.until")).Group(holder).Find(&shares).Error
+		Where("p.status = 'Available' AND " + holder + " <> '' AND NOT " + s.Dialect.Past("p.until")).Group(holder).Find(&shares).Error
 	if err != nil {
 		return false, err
 	}
