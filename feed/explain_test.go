@@ -133,7 +133,7 @@ func fetchSome(t *testing.T, s *Store, partitions, limit int) (items int, r *rec
 	require.NoError(t, err)
 	leases := leasesOf(taken)
 	require.Len(t, leases, n)
-	t.Cleanup(func() { require.NoError(t, s.sql.Release(context.WithoutCancel(t.Context()), theTerms, leases)) })
+	t.Cleanup(func() { require.NoError(t, s.sql.Release(context.WithoutCancel(t.Context()), theTerms, taken)) })
 	wants := make([]sqlstore.Want, 0, n)
 	for _, l := range leases {
 		wants = append(wants, sqlstore.Want{Lease: l, After: 100, Limit: limit, Bytes: 1 << 20})

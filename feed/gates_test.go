@@ -188,7 +188,7 @@ func TestClaims(t *testing.T) {
 		require.Equal(t, map[sqlstore.Lease]sqlstore.Hold{
 			leaseOf("p0", 1): sqlstore.Claimed, leaseOf("p1", 1): sqlstore.Claimed, leaseOf("p2", 1): sqlstore.Renewed, leaseOf("p3", 1): sqlstore.Renewed,
 		}, claimed)
-		require.NoError(t, s.sql.Release(t.Context(), theTerms, []sqlstore.Lease{leaseOf("p0", 1), leaseOf("p1", 1)}))
+		require.NoError(t, s.sql.Release(t.Context(), theTerms, takenOf(leaseOf("p0", 1), leaseOf("p1", 1))))
 		asked, err := s.sql.Claim(t.Context(), other)
 		require.NoError(t, err)
 		require.False(t, asked, "what is kept for it counts as its own")

@@ -30,6 +30,11 @@ func leasesOf(taken []sqlstore.Taken) []sqlstore.Lease {
 	return sqlstore.Map(taken, func(l *sqlstore.Taken) sqlstore.Lease { return l.Lease })
 }
 
+// takenOf are leases to release.
+func takenOf(leases ...sqlstore.Lease) []sqlstore.Taken {
+	return sqlstore.Map(leases, func(l *sqlstore.Lease) sqlstore.Taken { return sqlstore.Taken{Lease: *l} })
+}
+
 // ids are the items' IDs.
 func ids(items []Item) (list []string) {
 	for _, it := range items {

@@ -169,7 +169,7 @@ func (e *Engine) hold(l sqlstore.Taken, begun time.Time) {
 		e.forget(old, errLost) // it had expired, and this is its next epoch
 	}
 	h := &hold{
-		Lease: l.Lease, over: l.Over, since: begun, trusted: begun.Add(e.Lease), lane: e.lanes.of(l.Gate), inFlight: map[string]struct{}{},
+		Taken: l, since: begun, trusted: begun.Add(e.Lease), lane: e.lanes.of(l.Gate), inFlight: map[string]struct{}{},
 		leave: e.stopping,
 	}
 	h.ctx, h.cancel = context.WithCancelCause(e.handlers)

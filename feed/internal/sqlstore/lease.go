@@ -31,7 +31,7 @@ type Lease struct {
 type Taken struct {
 	Lease
 	Gate int
-	// Over: it was taken over from a watcher that did not return it, and may have begun items without ending them.
+	// Over: some watcher has not returned it, and no pass has ended since. So that watcher may have begun any item without ending it.
 	Over bool
 }
 
@@ -120,7 +120,7 @@ func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds []string) (ta
 			"epoch": gorm.Expr("epoch + 1"), "version": gorm.Expr("version + 1"),
 		})
 		taken = Map(rows, func(r *Partition) Taken {
-			return Taken{Lease{r.ID, r.Epoch + 1}, r.Gate, r.Owner != nil && *r.Owner != ""}
+			return Taken{Lease{r.ID, r.Epoch + 1}, r.Gate, r.Owner != nil}
 		})
 		return err
 	})
@@ -137,7 +137,7 @@ func acquireBatch(ctx context.Context, s *Store, t Terms, n int, holds []string)
 	err = s.retry(ctx, func() error {
 		return s.DB.WithContext(ctx).Raw(`UPDATE partitions SET owner = ?, until = ?, claimant = NULL,
 			epoch = epoch + 1, version = version + 1 FROM (?) was WHERE partitions.id = was.id
-			RETURNING partitions.id, epoch, gate, COALESCE(was.owner, '') <> '' AS over`,
+			RETURNING partitions.id, epoch, gate, was.owner IS NOT NULL AS over`,
 			t.Owner, s.Dialect.later(t.Length), free).Find(&taken).Error
 	})
 	return taken, err
@@ -191,17 +191,24 @@ func (s *Store) renew(ctx context.Context, t Terms, leases []Lease, wait time.Du
 
 // Release releases leases, and wakes watchers. A partition that another watcher claims is reserved for that watcher for ClaimWait. If another
 // transaction has locked a partition, its lease expires instead. The epoch is compared: a release whose answer was lost is repeated, and the watcher
-// may have leased the partition again meanwhile.
-func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
+// may have leased the partition again meanwhile. The owner of a partition that is still Over becomes an empty text, not NULL, for the next Acquire.
+func (s *Store) Release(ctx context.Context, t Terms, leases []Taken) error {
 	for part := range slices.Chunk(leases, renewBatch) {
-		these := s.DB
+		these, over := s.DB, []string{}
 		for _, l := range part {
 			these = these.Or("id = ? AND epoch = ?", l.ID, l.Epoch)
+			if l.Over {
+				over = append(over, l.ID)
+			}
+		}
+		set := s.Dialect.freed()
+		if len(over) > 0 {
+			set["owner"] = gorm.Expr("CASE WHEN id IN ? THEN '' END", over)
 		}
 		// One ID is enough: a watcher that does not hold that partition looks for all.
 		err := s.Write(ctx, part[0].ID, func(tx *gorm.DB) error {
-			ids := Map(part, func(l *Lease) string { return l.ID })
-			_, err := s.updateLocked(tx, ids, s.DB.Where("owner = ?", t.Owner).Where(these), 0, s.Dialect.freed())
+			ids := Map(part, func(l *Taken) string { return l.ID })
+			_, err := s.updateLocked(tx, ids, s.DB.Where("owner = ?", t.Owner).Where(these), 0, set)
 			return err
 		})
 		if err != nil {
