@@ -34,6 +34,14 @@ var (
 
 var invalid = sqlstore.Invalid
 
+// check returns ErrInvalid for a field or an option, unless it is ok.
+func check(ok bool, name, format string, args ...any) error {
+	if ok {
+		return nil
+	}
+	return invalid(name, format, args...)
+}
+
 // wrapped adds the operation to an error. It returns nil for nil.
 func wrapped(err error, format string, args ...any) error {
 	if err == nil {
