@@ -196,7 +196,7 @@ func (e *Engine) loop(ctx context.Context) (drained bool) {
 			return false
 		}
 		e.pump(now)
-		timer.Reset(e.timers.next(now, e.stopping))
+		timer.Reset(e.timers.next(now))
 		results := e.results
 		if e.saving > 0 {
 			results = nil
