@@ -81,12 +81,12 @@ func (d *dialect) work(t Terms) (condition string, args []any) {
 		" OR (NOT EXISTS (" + at + " AND i.status = 'Available' AND i.gate = p.gate) AND (" + settle + ")))", args
 }
 
-// candidates returns at most n partitions that may be leased and have work, the longest-waiting first.
+// candidates returns at most n partitions that may be leased and have work, the longest-waiting first: before all others those that nobody has had.
 func (s *Store) candidates(ctx context.Context, t Terms, n int) *gorm.DB {
 	work, args := s.Dialect.work(t)
 	return s.DB.WithContext(ctx).Table("partitions p").Where("p.status = 'Available'").
 		Where(s.Dialect.free(), t.Owner).Where(work, args...).
-		Order(s.Dialect.longest + ", p.id").Limit(n)
+		Order("CASE WHEN p.until IS NULL THEN 0 ELSE 1 END, p.until, p.id").Limit(n)
 }
 
 // Waiting returns how many partitions could be leased now, up to most.
