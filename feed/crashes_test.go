@@ -89,6 +89,50 @@ func TestItemsThatEndTheirProcess(t *testing.T) {
 	}
 }
 
+// A partition that was taken over stays so when its owner returns it before it has looked at all items: the item that ended the process may be one
+// of the others.
+func TestTakenOverUntilAPassEnds(t *testing.T) {
+	t.Parallel()
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
+		create(t, s, Partition{ID: "p"}, Item{ID: "a"}, Item{ID: "b"})
+		over := func(as string) bool {
+			taken, err := s.sql.Acquire(t.Context(), termsOf(as), 1, nil)
+			require.NoError(t, err)
+			require.Len(t, taken, 1)
+			return taken[0].Over
+		}
+		expire := func() {
+			require.NoError(t, s.sql.DB.Exec("UPDATE partitions SET until = ?", time.Now().Add(-time.Hour)).Error)
+		}
+		require.False(t, over("crashed"))
+		expire()
+		begun, stopped := make(chan string, 2), make(chan struct{})
+		w := startWatcher(t, s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
+			begun <- it.ID
+			<-stopped
+			return done()
+		}), Concurrency(1), MaxCrashes(maxCrashes))
+		require.Equal(t, "a", <-begun)
+		w.cancel()
+		close(stopped)
+		require.NoError(t, w.stop(t))
+		require.Empty(t, begun)
+		p, err := s.Partition(t.Context(), "p")
+		require.NoError(t, err)
+		require.Empty(t, p.Owner)
+		require.True(t, over("next"), "nobody has looked at b since the crash")
+		expire()
+		w = startWatcher(t, s, finish, MaxCrashes(maxCrashes))
+		eventually(t, "the pass has ended", func() bool {
+			p, err := s.Partition(t.Context(), "p")
+			return err == nil && p.Owner == "" && counts(t, s, "p")[0].Complete == 2
+		})
+		require.NoError(t, w.stop(t))
+		require.NoError(t, s.Insert(t.Context(), "p", Item{ID: "c"}))
+		require.False(t, over("last"))
+	})
+}
+
 // live runs a process until it ends, or nothing is left to do. It reports which.
 func (h *history) live(t *testing.T, dsn string) (over bool) {
 	t.Helper()

@@ -109,7 +109,9 @@ func (w *twins) step() (what, store, model string) {
 			return fmt.Sprint(claimed, err)
 		})
 	case n == 14:
-		some := []sqlstore.Lease{w.lease(), w.lease()}
+		some := takenOf(w.lease(), w.lease())
+		some[0].Over = w.r.IntN(2) == 0
+		some[1].Over = some[0].Over
 		return both(fmt.Sprint("release ", some), func(s engine.Tables) string { return fmt.Sprint(s.Release(ctx, as, some)) })
 	case n < 17:
 		l := w.lease()

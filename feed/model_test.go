@@ -239,7 +239,7 @@ func (c *client) Acquire(ctx context.Context, t sqlstore.Terms, n int, holds []s
 				continue
 			}
 			until := c.clock().Add(t.Length)
-			over := text(p.Owner) != ""
+			over := p.Owner != nil
 			p.Owner, p.Until, p.Claimant, p.Epoch = &t.Owner, &until, nil, p.Epoch+1
 			tx.setPartition(p)
 			taken = append(taken, sqlstore.Taken{Lease: leaseOf(p.ID, p.Epoch), Gate: p.Gate, Over: over})
@@ -303,13 +303,16 @@ func (c *client) owned(ctx context.Context, name string, t sqlstore.Terms, ids [
 	})
 }
 
-func (c *client) Release(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) error {
-	err := c.owned(ctx, "release", t, sortedIDs(leases), func(p *sqlstore.Partition) bool {
-		given := slices.Contains(leases, leaseOf(p.ID, p.Epoch))
-		if given {
-			c.freed(p)
+func (c *client) Release(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Taken) error {
+	err := c.owned(ctx, "release", t, sortedIDs(leasesOf(leases)), func(p *sqlstore.Partition) bool {
+		i := slices.IndexFunc(leases, func(l sqlstore.Taken) bool { return l.Lease == leaseOf(p.ID, p.Epoch) })
+		if i < 0 {
+			return false
 		}
-		return given
+		if c.freed(p); leases[i].Over {
+			p.Owner = new("")
+		}
+		return true
 	})
 	if err == nil {
 		c.hub.Send(leases[0].ID)
@@ -331,10 +334,10 @@ func (c *client) Claim(ctx context.Context, t sqlstore.Terms) (done bool, err er
 	err = c.read(ctx, "claim", func() {
 		for _, id := range sortedKeys(c.partitions) {
 			p := c.partitions[id]
-			if p.Status != sqlstore.Available || text(p.Owner) == "" || !p.Until.After(c.clock()) {
+			holder := cmp.Or(text(p.Claimant), text(p.Owner))
+			if p.Status != sqlstore.Available || holder == "" || !p.Until.After(c.clock()) {
 				continue
 			}
-			holder := cmp.Or(text(p.Claimant), *p.Owner)
 			if shares[holder]++; shares[holder] == 1 {
 				owners = append(owners, holder)
 			}

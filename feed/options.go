@@ -1,7 +1,7 @@
 package feed
 
 import (
-	"fmt"
+	"cmp"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -16,7 +16,6 @@ import (
 type config struct {
 	engine.Config
 	maxRetries                           int
-	limits                               []Limit
 	requeue                              time.Duration
 	backoff                              func(int) time.Duration
 	onError                              func(Item, error)
@@ -77,7 +76,11 @@ type Limit struct {
 // After a watcher has died, its share of Concurrency stays counted for the time of [Lease], and its attempts for Per. If it waited, one attempt
 // is kept for it for the time of Lease. Running handlers are no longer counted if their watcher was stopped, could not reach the database, or
 // waited for the database's locks, for longer than Lease. The same holds after [ErrDrainTimeout].
-func Limits(l ...Limit) WatcherOption { return func(c *config) { c.limits = l } }
+func Limits(l ...Limit) WatcherOption {
+	return func(c *config) {
+		c.Limits = sqlstore.Map(l, func(l *Limit) sqlstore.Limit { return sqlstore.Limit(*l) })
+	}
+}
 
 // ManualCheckpoint makes the watcher leave partitions at their gates until the program calls [Store.Advance]. Off by default.
 func ManualCheckpoint() WatcherOption { return func(c *config) { c.Manual = true } }
@@ -175,68 +178,47 @@ func newConfig(opts []WatcherOption) *config {
 		}
 		o(c)
 	}
-	c.Limits = sqlstore.Map(c.limits, func(l *Limit) sqlstore.Limit { return sqlstore.Limit(*l) })
 	return c
 }
 
+// check returns the error of the first option that cannot be used.
 func (c *config) check() error {
-	switch {
-	case c.nilOption:
-		return invalid("WatcherOption", "is nil; leave it out")
-	case c.Concurrency < 1 || c.Concurrency > maxConcurrency:
-		return invalid("Concurrency", "%d is not in 1..%d", c.Concurrency, maxConcurrency)
-	case c.Lease < minLease || c.Lease > maxLease:
-		return invalid("Lease", "%v is not in %v..%v", c.Lease, minLease, maxLease)
-	case c.PollMin < time.Millisecond:
-		return invalid("Poll", "%v is below 1ms", c.PollMin)
-	case c.PollMax < c.PollMin:
-		return invalid("Poll", "at most every %v is below at least every %v", c.PollMax, c.PollMin)
-	case c.MaxPartitions < 1:
-		return invalid("MaxPartitions", "%d is below 1", c.MaxPartitions)
-	case c.PartitionConcurrency < 1:
-		return invalid("PartitionConcurrency", "%d is below 1", c.PartitionConcurrency)
-	case c.maxRetries < -1:
-		return invalid("MaxRetries", "%d is below -1", c.maxRetries)
-	case c.timeoutGiven && c.HandlerTimeout < time.Millisecond:
-		return invalid("HandlerTimeout", "%v is below 1ms; leave it out for no limit", c.HandlerTimeout)
-	case c.maxCrashesGiven && c.MaxCrashes < 1:
-		return invalid("MaxCrashes", "%d is below 1; leave it out for no limit", c.MaxCrashes)
-	case c.requeue < 0 || c.requeue > maxDelay:
-		return invalid("Requeue", "%v is not in 0..%v", c.requeue, maxDelay)
-	case c.DrainTimeout < 0:
-		return invalid("DrainTimeout", "%v is negative", c.DrainTimeout)
-	case c.backoff == nil:
-		return invalid("Backoff", "is nil")
-	case c.wakeupsGiven && c.wakeups == nil:
-		return invalid("Wakeups", "the connection is nil")
-	case c.tracerGiven && c.tracers == nil:
-		return invalid("Tracer", "is nil")
-	case c.Log == nil:
-		return invalid("Logger", "is nil")
-	case c.onError == nil:
-		return invalid("OnError", "is nil")
-	}
-	return checkLimits(c.limits)
+	return cmp.Or(
+		check(!c.nilOption, "WatcherOption", "is nil; leave it out"),
+		check(c.Concurrency >= 1 && c.Concurrency <= maxConcurrency, "Concurrency", "%d is not in 1..%d", c.Concurrency, maxConcurrency),
+		check(c.Lease >= minLease && c.Lease <= maxLease, "Lease", "%v is not in %v..%v", c.Lease, minLease, maxLease),
+		check(c.PollMin >= time.Millisecond, "Poll", "%v is below 1ms", c.PollMin),
+		check(c.PollMax >= c.PollMin, "Poll", "at most every %v is below at least every %v", c.PollMax, c.PollMin),
+		check(c.MaxPartitions >= 1, "MaxPartitions", "%d is below 1", c.MaxPartitions),
+		check(c.PartitionConcurrency >= 1, "PartitionConcurrency", "%d is below 1", c.PartitionConcurrency),
+		check(c.maxRetries >= -1, "MaxRetries", "%d is below -1", c.maxRetries),
+		check(!c.timeoutGiven || c.HandlerTimeout >= time.Millisecond, "HandlerTimeout", "%v is below 1ms; leave it out for no limit", c.HandlerTimeout),
+		check(!c.maxCrashesGiven || c.MaxCrashes >= 1, "MaxCrashes", "%d is below 1; leave it out for no limit", c.MaxCrashes),
+		check(c.requeue >= 0 && c.requeue <= maxDelay, "Requeue", "%v is not in 0..%v", c.requeue, maxDelay),
+		check(c.DrainTimeout >= 0, "DrainTimeout", "%v is negative", c.DrainTimeout),
+		check(c.backoff != nil, "Backoff", "is nil"),
+		check(!c.wakeupsGiven || c.wakeups != nil, "Wakeups", "the connection is nil"),
+		check(!c.tracerGiven || c.tracers != nil, "Tracer", "is nil"),
+		check(c.Log != nil, "Logger", "is nil"),
+		check(c.onError != nil, "OnError", "is nil"),
+		checkLimits(c.Limits),
+	)
 }
 
-func checkLimits(limits []Limit) error {
+func checkLimits(limits []sqlstore.Limit) error {
 	gates := map[int]bool{}
 	for _, l := range limits {
-		wrong := ""
-		switch {
-		case gates[l.Gate]:
-			wrong = "is given twice; give one limit for a gate"
-		case l.Concurrency < 0 || l.Rate < 0:
-			wrong = fmt.Sprintf("has a Concurrency of %d and a Rate of %d; neither is negative", l.Concurrency, l.Rate)
-		case l.Concurrency == 0 && l.Rate == 0:
-			wrong = "has neither Concurrency nor Rate; leave it out"
-		case l.Rate == 0 && l.Per != 0:
-			wrong = fmt.Sprintf("has a Per of %v but no Rate", l.Per)
-		case l.Rate > 0 && (l.Per < minPer || l.Per > maxPer):
-			wrong = fmt.Sprintf("has a Per of %v, which is not in %v..%v", l.Per, minPer, maxPer)
-		}
-		if wrong != "" {
-			return invalid("Limits", "gate %d %s", l.Gate, wrong)
+		err := cmp.Or(
+			check(!gates[l.Gate], "Limits", "gate %d is given twice; give one limit for a gate", l.Gate),
+			check(l.Concurrency >= 0 && l.Rate >= 0, "Limits", "gate %d has a Concurrency of %d and a Rate of %d; neither is negative",
+				l.Gate, l.Concurrency, l.Rate),
+			check(l.Concurrency > 0 || l.Rate > 0, "Limits", "gate %d has neither Concurrency nor Rate; leave it out", l.Gate),
+			check(l.Rate > 0 || l.Per == 0, "Limits", "gate %d has a Per of %v but no Rate", l.Gate, l.Per),
+			check(l.Rate == 0 || l.Per >= minPer && l.Per <= maxPer, "Limits", "gate %d has a Per of %v, which is not in %v..%v",
+				l.Gate, l.Per, minPer, maxPer),
+		)
+		if err != nil {
+			return err
 		}
 		gates[l.Gate] = true
 	}

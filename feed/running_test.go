@@ -170,7 +170,7 @@ func TestDelete(t *testing.T) {
 		_, err := s.Item(t.Context(), "p", "c")
 		require.NoError(t, err, "nothing is deleted after an error")
 		require.NoError(t, s.Delete(t.Context(), "p", "c"))
-		require.NoError(t, s.sql.Release(t.Context(), termsOf("w"), []sqlstore.Lease{l}))
+		require.NoError(t, s.sql.Release(t.Context(), termsOf("w"), takenOf(l)))
 		require.NoError(t, s.Delete(t.Context(), "p", "a"), "nobody has the lease")
 
 		again := leaseOne(t, s, termsOf("w"))

@@ -126,7 +126,7 @@ func TestSQLServerParameters(t *testing.T) {
 	leases := sqlstore.Map(make([]struct{}, 2000), func(*struct{}) sqlstore.Lease { return leaseOf(nuid.Next(), 1) })
 	_, err := s.sql.Renew(t.Context(), theTerms, leases)
 	require.NoError(t, err)
-	require.NoError(t, s.sql.Release(t.Context(), theTerms, leases))
+	require.NoError(t, s.sql.Release(t.Context(), theTerms, takenOf(leases...)))
 	_, err = s.sql.Save(t.Context(), theTerms, sqlstore.Map(leases,
 		func(l *sqlstore.Lease) sqlstore.Result { return sqlstore.Result{Lease: *l, Item: "a"} }))
 	require.NoError(t, err)
@@ -148,7 +148,7 @@ func TestSQLServerStatements(t *testing.T) {
 	}{
 		{"acquire", func() { _, err = s.sql.Acquire(ctx, auto, 10, nil) }},
 		{"renew", func() { _, err = s.sql.Renew(ctx, auto, []sqlstore.Lease{leaseOf("p", 1)}) }},
-		{"release", func() { err = s.sql.Release(ctx, auto, []sqlstore.Lease{leaseOf("p", 1)}) }},
+		{"release", func() { err = s.sql.Release(ctx, auto, takenOf(leaseOf("p", 1))) }},
 		{"claim", func() { _, err = s.sql.Claim(ctx, auto) }},
 		{"soonest", func() { _, err = s.sql.Soonest(ctx, auto) }},
 		{"fetch", func() {

@@ -30,6 +30,11 @@ func leasesOf(taken []sqlstore.Taken) []sqlstore.Lease {
 	return sqlstore.Map(taken, func(l *sqlstore.Taken) sqlstore.Lease { return l.Lease })
 }
 
+// takenOf are leases to release.
+func takenOf(leases ...sqlstore.Lease) []sqlstore.Taken {
+	return sqlstore.Map(leases, func(l *sqlstore.Lease) sqlstore.Taken { return sqlstore.Taken{Lease: *l} })
+}
+
 // ids are the items' IDs.
 func ids(items []Item) (list []string) {
 	for _, it := range items {
@@ -264,6 +269,9 @@ func TestPostgresSettings(t *testing.T) {
 		{"&idle_in_transaction_session_timeout=250", "idle_in_transaction_session_timeout", "250ms"},
 		{"", "jit", "off"},
 		{"&jit=on", "jit", "on"},
+		{"", "enable_seqscan", "off"},
+		{"&enable_seqscan=on", "enable_seqscan", "on"},
+		{"&default_query_exec_mode=exec", "enable_seqscan", "on"}, // no plan is kept, and other programs may share the session
 	} {
 		var got string
 		require.NoError(t, openStore(t, dsn+tt.with, NoMigrate()).sql.DB.Raw("SHOW "+tt.name).Row().Scan(&got))

@@ -47,7 +47,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	if err := w.config.check(); err != nil {
 		return err
 	}
-	if w.noLimits && len(w.config.limits) > 0 {
+	if w.noLimits && len(w.config.Limits) > 0 {
 		return invalid("Limits", "need SQLite, PostgreSQL or SQL Server")
 	}
 	if ctx.Err() != nil {

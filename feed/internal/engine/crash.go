@@ -41,7 +41,7 @@ func (a *attempt) as(attempts int, crashes *int64) sqlstore.Result {
 func startAll(e *Engine, items []*attempt) {
 	var later []*attempt
 	for _, a := range items {
-		if e.MaxCrashes > 0 && a.item.Timer == nil && (a.suspected(e) || a.item.Crashes == nil && a.h.over) {
+		if e.MaxCrashes > 0 && a.item.Timer == nil && (a.suspected(e) || a.item.Crashes == nil && a.h.Over) {
 			later = append(later, a)
 		} else {
 			runAttempt(e, a)

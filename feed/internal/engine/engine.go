@@ -46,7 +46,7 @@ type Leases interface {
 	Soonest(ctx context.Context, t sqlstore.Terms) (time.Duration, error)
 	Renew(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) (map[sqlstore.Lease]sqlstore.Hold, error)
 	Report(ctx context.Context, t sqlstore.Terms, r sqlstore.Report) ([]sqlstore.Cancel, error)
-	Release(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) error
+	Release(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Taken) error
 	Claim(ctx context.Context, t sqlstore.Terms) (bool, error)
 }
 
@@ -196,7 +196,7 @@ func (e *Engine) loop(ctx context.Context) (drained bool) {
 			return false
 		}
 		e.pump(now)
-		timer.Reset(e.timers.next(now, e.stopping))
+		timer.Reset(e.timers.next(now))
 		results := e.results
 		if e.saving > 0 {
 			results = nil

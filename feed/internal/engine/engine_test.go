@@ -50,7 +50,7 @@ func (o *oneTable) Grant(context.Context, sqlstore.Terms, []sqlstore.Ask) ([]sql
 	return nil, nil
 }
 
-func (o *oneTable) Release(context.Context, sqlstore.Terms, []sqlstore.Lease) error {
+func (o *oneTable) Release(context.Context, sqlstore.Terms, []sqlstore.Taken) error {
 	o.released++
 	return nil
 }
@@ -247,7 +247,7 @@ func TestItemsNeedTheirLeases(t *testing.T) {
 func TestMissedWakeups(t *testing.T) {
 	e := New(t.Context(), testConfig(), &oneTable{}, newCalls(), &Tally{})
 	defer e.stopDB()
-	h := &hold{Lease: sqlstore.Lease{ID: "p"}, ended: true, lane: e.lanes[0], inFlight: map[string]struct{}{"a": {}}}
+	h := &hold{Taken: sqlstore.Taken{Lease: sqlstore.Lease{ID: "p"}}, ended: true, lane: e.lanes[0], inFlight: map[string]struct{}{"a": {}}}
 	e.held["p"] = h
 	for range wakesMost {
 		e.Wake("other")

@@ -26,8 +26,7 @@ const (
 // hold is a lease of the watcher, with the state of its partition. A list can contain a hold twice, or one whose phase has changed since. Holds in
 // another phase are skipped.
 type hold struct {
-	sqlstore.Lease
-	over    bool // taken over, and no pass has ended yet, so that any item may have begun before
+	sqlstore.Taken
 	since   time.Time
 	trusted time.Time // when the lease ends, by this machine's monotonic clock, early
 	ctx     context.Context
@@ -244,7 +243,7 @@ func (e *Engine) settled(h *hold, result sqlstore.Outcome, gate int, err error) 
 			e.tally.GatesPassed.Add(1)
 			e.Log.Debug("feed: gate passed", "partition", h.ID, "gate", gate)
 		}
-		h.ended, h.redo, h.after, h.over = false, false, 0, false
+		h.ended, h.redo, h.after, h.Over = false, false, 0, false
 		e.consider(h)
 	case result == sqlstore.Lost:
 		e.forget(h, errLost)
@@ -268,11 +267,11 @@ func (e *Engine) settled(h *hold, result sqlstore.Outcome, gate int, err error) 
 func (e *Engine) giveBack() {
 	holds := e.leaving
 	e.leaving = nil
-	var leases []sqlstore.Lease
+	var leases []sqlstore.Taken
 	for _, h := range holds {
 		if h.phase == leaving {
 			h.phase = settling
-			leases = append(leases, h.Lease)
+			leases = append(leases, h.Taken)
 		}
 	}
 	if len(leases) == 0 {

@@ -25,43 +25,18 @@ type lane struct {
 	queue   []*attempt     // fetched, not begun
 	active  int            // begun, not saved
 
-	concurrencyGrant
-	rateGrant
-	satisfied bool      // the last grant met the whole ask
-	next      time.Time // when to ask again
-}
-
-// concurrencyGrant is the share of a limit's concurrency that this watcher has.
-type concurrencyGrant struct {
-	share   int
-	trusted time.Time // until when, by this machine's monotonic clock, early
-	peak    int       // the most that was active since the last ask
-}
-
-// allowed returns how many more items may begin beside the active ones.
-func (g *concurrencyGrant) allowed(active int, now time.Time) int {
-	if now.After(g.trusted) {
-		return 0
-	}
-	return g.share - active
-}
-
-// rateGrant is how many items this watcher may begin within a limit's rate.
-type rateGrant struct {
-	begins int
-	usable time.Time // until when, by this machine's monotonic clock, early
-	at     int64     // names the grant
-	spent  int       // begun since the last ask
+	share  int       // of the limit's concurrency
+	begins int       // within the limit's rate
+	until  time.Time // when the grant ends, by this machine's monotonic clock, early
+	at     int64     // names the grant of begins
 	back   int       // unused begins of the previous grant, which backAt names
 	backAt int64
-	use    time.Duration // how long the next grant may be used
-}
+	use    time.Duration // how long the begins of the next grant may be used
 
-func (g *rateGrant) allowed(now time.Time) int {
-	if now.After(g.usable) {
-		return 0
-	}
-	return g.begins
+	peak      int       // the most that was active since the last ask
+	spent     int       // begun since the last ask
+	satisfied bool      // the last grant met the whole ask
+	next      time.Time // when to ask again
 }
 
 // lanes has the lane of the gates without a limit, followed by one for each limit.
@@ -69,9 +44,9 @@ type lanes []*lane
 
 // newLanes returns the lanes in the order of their gates, so that all watchers lock the rows in the same order.
 func newLanes(limits []sqlstore.Limit) lanes {
-	list := lanes{{}}
+	list := lanes{{until: time.Now().Add(math.MaxInt64)}}
 	for _, limit := range slices.SortedFunc(slices.Values(limits), func(a, b sqlstore.Limit) int { return cmp.Compare(a.Gate, b.Gate) }) {
-		list = append(list, &lane{limit: limit, satisfied: true, rateGrant: rateGrant{use: useOf(&limit, 0)}})
+		list = append(list, &lane{limit: limit, satisfied: true, use: useOf(&limit, 0)})
 	}
 	return list
 }
@@ -102,10 +77,13 @@ func (l *lane) most(concurrency int) int {
 func (l *lane) allowed(now time.Time) int {
 	n := math.MaxInt
 	if l.limit.Concurrency > 0 {
-		n = l.concurrencyGrant.allowed(l.active, now)
+		n = l.share - l.active
 	}
 	if l.limit.Rate > 0 {
-		n = min(n, l.rateGrant.allowed(now))
+		n = min(n, l.begins)
+	}
+	if now.After(l.until) {
+		n = 0
 	}
 	return max(0, n)
 }
@@ -124,7 +102,9 @@ func (l *lane) take(e *Engine, now time.Time, most int) (started []*attempt) {
 			left = append(left, a)
 			continue
 		}
-		a.until = l.until(a.h)
+		if a.until = a.h.trusted; l.until.Before(a.until) {
+			a.until = l.until
+		}
 		a.h.running++
 		started = append(started, a)
 	}
@@ -137,18 +117,6 @@ func (l *lane) take(e *Engine, now time.Time, most int) (started []*attempt) {
 	l.spent += len(started)
 	l.begins -= len(started)
 	return started
-}
-
-// until returns the time until which an item of a partition may begin after it was taken from the queue.
-func (l *lane) until(h *hold) time.Time {
-	at := h.trusted
-	if l.limit.Concurrency > 0 && l.trusted.Before(at) {
-		at = l.trusted
-	}
-	if l.limit.Rate > 0 && l.usable.Before(at) {
-		at = l.usable
-	}
-	return at
 }
 
 // needs reports whether a lane needs a grant, has part of one to return, or is still known to wait for one.
@@ -220,7 +188,10 @@ func (l *lane) ask(concurrency int) sqlstore.Ask {
 func (l *lane) granted(a *sqlstore.Ask, g sqlstore.Grant, begun, now time.Time, lease time.Duration) {
 	l.backAt, l.back = l.at, max(0, l.begins)
 	l.share, l.begins, l.at = g.Share, g.Begins, g.At
-	l.trusted, l.usable = begun.Add(lease), begun.Add(a.Use)
+	l.until = begun.Add(lease)
+	if l.limit.Rate > 0 {
+		l.until = begun.Add(min(lease, a.Use))
+	}
 	l.use = useOf(&l.limit, now.Sub(begun))
 	l.satisfied = g.Share >= a.Demand && g.Begins >= a.Begins
 	pause := sharePause

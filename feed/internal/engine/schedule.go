@@ -72,28 +72,16 @@ func (t *timers) fruitless(now time.Time) {
 	t.hinted = false
 }
 
-// next returns the time until the next timer is due.
-func (t *timers) next(now time.Time, stopping bool) time.Duration {
-	at := t.renew
-	earliest := func(other time.Time) {
-		if other.After(now) && (other.Before(at) || !at.After(now)) {
-			at = other
+// next returns the time until the next timer is due. A timer in the past needs no wait: its statement runs already, or begins after an event.
+func (t *timers) next(now time.Time) time.Duration {
+	due, _ := t.due.Next()
+	wait := slowEvery
+	for _, at := range []time.Time{t.scan, t.renew, t.fetch, t.sweep, t.ask, t.slow, t.cancel, t.abandon, due} {
+		if left := at.Sub(now); left > 0 {
+			wait = min(wait, left)
 		}
 	}
-	earliest(t.ask)
-	earliest(t.slow)
-	if stopping {
-		earliest(t.cancel)
-		earliest(t.abandon)
-	} else {
-		earliest(t.scan)
-		earliest(t.sweep)
-		earliest(t.fetch)
-		if at, ok := t.due.Next(); ok {
-			earliest(at)
-		}
-	}
-	return max(at.Sub(now), time.Millisecond)
+	return max(wait, time.Millisecond)
 }
 
 // due wakes the partitions with items that have become due. Every PollMax, it also looks again at partitions whose known items are all in progress:
@@ -169,7 +157,7 @@ func (e *Engine) hold(l sqlstore.Taken, begun time.Time) {
 		e.forget(old, errLost) // it had expired, and this is its next epoch
 	}
 	h := &hold{
-		Lease: l.Lease, over: l.Over, since: begun, trusted: begun.Add(e.Lease), lane: e.lanes.of(l.Gate), inFlight: map[string]struct{}{},
+		Taken: l, since: begun, trusted: begun.Add(e.Lease), lane: e.lanes.of(l.Gate), inFlight: map[string]struct{}{},
 		leave: e.stopping,
 	}
 	h.ctx, h.cancel = context.WithCancelCause(e.handlers)

@@ -17,8 +17,6 @@ type dialect struct {
 	Slack time.Duration
 	// Passed is the condition that the time of a column, {}, has passed.
 	Passed string
-	// longest orders partitions by how long they wait: those that nobody has had yet come first.
-	longest string
 	// byAvailable makes the fetch read items by the index items_available, if statistics may lead the planner to the whole table.
 	byAvailable string
 	// locking locks rows by an UPDATE that changes nothing; empty: FOR UPDATE does.
@@ -32,17 +30,15 @@ var dialects = map[string]*dialect{
 	"sqlite": {
 		Name: "sqlite", Now: "strftime('%Y-%m-%d %H:%M:%f', 'now')",
 		Passed:      "julianday({}) <= julianday('now')", // it parses each form of a time that another program may have written
-		longest:     "p.until NULLS FIRST",
 		byAvailable: " INDEXED BY items_available", OneWriter: true,
 		locking: "UPDATE partitions SET gate = gate WHERE id IN ? AND 1 = 0",
 	},
 	"postgres": {
 		// The beginning of the statement, not of the transaction, which may have waited for a lock in between.
 		Name: "postgres", Now: "statement_timestamp()", Passed: "{} <= statement_timestamp()",
-		longest: "p.until NULLS FIRST",
 	},
 	"sqlserver": {
-		Name: "sqlserver", Now: "SYSUTCDATETIME()", Passed: "{} <= SYSUTCDATETIME()", longest: "p.until",
+		Name: "sqlserver", Now: "SYSUTCDATETIME()", Passed: "{} <= SYSUTCDATETIME()",
 		locking: "UPDATE partitions SET gate = gate WHERE id IN ?",
 	},
 }
@@ -50,10 +46,7 @@ var dialects = map[string]*dialect{
 // portable returns the dialect of a database that only GORM knows. Its clock may have whole seconds. It may stand still from the beginning of a
 // transaction, which is after a watcher begins to trust the lease that it takes there.
 func portable(name string) *dialect {
-	return &dialect{
-		Name: name, Now: "CURRENT_TIMESTAMP", Slack: time.Second, Passed: "{} <= CURRENT_TIMESTAMP",
-		longest: "CASE WHEN p.until IS NULL THEN 0 ELSE 1 END, p.until",
-	}
+	return &dialect{Name: name, Now: "CURRENT_TIMESTAMP", Slack: time.Second, Passed: "{} <= CURRENT_TIMESTAMP"}
 }
 
 // Past returns the condition that a column's time has passed.

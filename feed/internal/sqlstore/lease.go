@@ -31,7 +31,7 @@ type Lease struct {
 type Taken struct {
 	Lease
 	Gate int
-	// Over: it was taken over from a watcher that did not return it, and may have begun items without ending them.
+	// Over: some watcher has not returned it, and no pass has ended since. So that watcher may have begun any item without ending it.
 	Over bool
 }
 
@@ -81,12 +81,12 @@ func (d *dialect) work(t Terms) (condition string, args []any) {
 		" OR (NOT EXISTS (" + at + " AND i.status = 'Available' AND i.gate = p.gate) AND (" + settle + ")))", args
 }
 
-// candidates returns at most n partitions that may be leased and have work, the longest-waiting first.
+// candidates returns at most n partitions that may be leased and have work, the longest-waiting first: before all others those that nobody has had.
 func (s *Store) candidates(ctx context.Context, t Terms, n int) *gorm.DB {
 	work, args := s.Dialect.work(t)
 	return s.DB.WithContext(ctx).Table("partitions p").Where("p.status = 'Available'").
 		Where(s.Dialect.free(), t.Owner).Where(work, args...).
-		Order(s.Dialect.longest + ", p.id").Limit(n)
+		Order("CASE WHEN p.until IS NULL THEN 0 ELSE 1 END, p.until, p.id").Limit(n)
 }
 
 // Waiting returns how many partitions could be leased now, up to most.
@@ -120,7 +120,7 @@ func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds []string) (ta
 			"epoch": gorm.Expr("epoch + 1"), "version": gorm.Expr("version + 1"),
 		})
 		taken = Map(rows, func(r *Partition) Taken {
-			return Taken{Lease{r.ID, r.Epoch + 1}, r.Gate, r.Owner != nil && *r.Owner != ""}
+			return Taken{Lease{r.ID, r.Epoch + 1}, r.Gate, r.Owner != nil}
 		})
 		return err
 	})
@@ -137,7 +137,7 @@ func acquireBatch(ctx context.Context, s *Store, t Terms, n int, holds []string)
 	err = s.retry(ctx, func() error {
 		return s.DB.WithContext(ctx).Raw(`UPDATE partitions SET owner = ?, until = ?, claimant = NULL,
 			epoch = epoch + 1, version = version + 1 FROM (?) was WHERE partitions.id = was.id
-			RETURNING partitions.id, epoch, gate, COALESCE(was.owner, '') <> '' AS over`,
+			RETURNING partitions.id, epoch, gate, was.owner IS NOT NULL AS over`,
 			t.Owner, s.Dialect.later(t.Length), free).Find(&taken).Error
 	})
 	return taken, err
@@ -191,17 +191,24 @@ func (s *Store) renew(ctx context.Context, t Terms, leases []Lease, wait time.Du
 
 // Release releases leases, and wakes watchers. A partition that another watcher claims is reserved for that watcher for ClaimWait. If another
 // transaction has locked a partition, its lease expires instead. The epoch is compared: a release whose answer was lost is repeated, and the watcher
-// may have leased the partition again meanwhile.
-func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
+// may have leased the partition again meanwhile. The owner of a partition that is still Over becomes an empty text, not NULL, for the next Acquire.
+func (s *Store) Release(ctx context.Context, t Terms, leases []Taken) error {
 	for part := range slices.Chunk(leases, renewBatch) {
-		these := s.DB
+		these, over := s.DB, []string{}
 		for _, l := range part {
 			these = these.Or("id = ? AND epoch = ?", l.ID, l.Epoch)
+			if l.Over {
+				over = append(over, l.ID)
+			}
+		}
+		set := s.Dialect.freed()
+		if len(over) > 0 {
+			set["owner"] = gorm.Expr("CASE WHEN id IN ? THEN '' END", over)
 		}
 		// One ID is enough: a watcher that does not hold that partition looks for all.
 		err := s.Write(ctx, part[0].ID, func(tx *gorm.DB) error {
-			ids := Map(part, func(l *Lease) string { return l.ID })
-			_, err := s.updateLocked(tx, ids, s.DB.Where("owner = ?", t.Owner).Where(these), 0, s.Dialect.freed())
+			ids := Map(part, func(l *Taken) string { return l.ID })
+			_, err := s.updateLocked(tx, ids, s.DB.Where("owner = ?", t.Owner).Where(these), 0, set)
 			return err
 		})
 		if err != nil {
@@ -246,10 +253,10 @@ func (s *Store) Claim(ctx context.Context, t Terms) (bool, error) {
 		N     int
 	}
 	db := s.DB.WithContext(ctx)
-	// A partition that is claimed already counts for the claimant.
+	// A partition that is claimed counts for the claimant, also while it is released and kept for the claimant.
 	const holder = "CASE WHEN p.claimant IS NULL OR p.claimant = '' THEN p.owner ELSE p.claimant END"
 	err := db.Table("partitions p").Select(holder + " AS owner, COUNT(*) AS n").
-		Where("p.status = 'Available' AND p.owner <> '' AND NOT " + s.Dialect.Past("p.until")).Group(holder).Find(&shares).Error
+		Where("p.status = 'Available' AND " + holder + " <> '' AND NOT " + s.Dialect.Past("p.until")).Group(holder).Find(&shares).Error
 	if err != nil {
 		return false, err
 	}
