@@ -402,8 +402,8 @@ func TestRetryAfterHoldsTheLane(t *testing.T) {
 		d.receiver.answer = &webhook.Answer{Code: 429, Header: http.Header{"Retry-After": {"120"}}}
 		d.begin()
 		require.Len(t, d.receiver.called(), 1)
-		hold := gate.Wait{For: gate.Hold, Until: d.Now().Add(2 * time.Minute)}
-		require.Equal(t, ReceiverState{Breaker: breaker.Closed, Waiting: hold}, d.Dispatch.State(pushed))
+		want := ReceiverState{Breaker: breaker.Closed, WaitingFor: gate.Hold, WaitingUntil: d.Now().Add(2 * time.Minute)}
+		require.Equal(t, want, d.Dispatch.State(pushed))
 		time.Sleep(2*time.Minute - time.Second)
 		require.Len(t, d.receiver.called(), 1)
 		time.Sleep(time.Second)
@@ -427,7 +427,8 @@ func TestRateOverATakeOver(t *testing.T) {
 		d.Dispatch.gained(0)
 		d.begin()
 		require.Empty(t, d.receiver.called(), "a start is a take-over too")
-		require.Equal(t, gate.Wait{For: gate.Rate, Until: d.Now().Add(window)}, d.Dispatch.State(slow).Waiting)
+		state := d.Dispatch.State(slow)
+		require.Equal(t, gate.Wait{For: gate.Rate, Until: d.Now().Add(window)}, gate.Wait{For: state.WaitingFor, Until: state.WaitingUntil})
 		time.Sleep(window)
 		synctest.Wait()
 		require.Len(t, d.receiver.called(), 1)
