@@ -31,7 +31,7 @@ type receiver struct {
 	answer  *webhook.Answer
 }
 
-func (r *receiver) PostKeep(ctx context.Context, call webhook.Request) (*webhook.Answer, error) {
+func (r *receiver) Exchange(ctx context.Context, call webhook.Request) (*webhook.Answer, error) {
 	id := call.Header["X-Broker-Message-Id"][0]
 	r.mu.Lock()
 	r.calls = append(r.calls, id)
@@ -46,6 +46,9 @@ func (r *receiver) PostKeep(ctx context.Context, call webhook.Request) (*webhook
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
+	}
+	if answer == nil && fail == nil {
+		answer = &webhook.Answer{Code: 200}
 	}
 	return answer, fail
 }
