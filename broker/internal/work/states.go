@@ -36,14 +36,19 @@ func (x *Jobs) ExtendJob(ctx context.Context, id domain.JobID, claim string, tim
 
 // RequeueJob queues a dead job again, with all its retries.
 func (x *Jobs) RequeueJob(ctx context.Context, id domain.JobID) error {
-	_, err := x.change(ctx, id, func(j domain.Job) (domain.Job, error) { return domain.Requeue(j, x.Now()) })
+	_, err := x.change(ctx, id, x.requeue)
 	return err
 }
 
 // RemoveJob removes a dead job without retries left from the dead letters.
 func (x *Jobs) RemoveJob(ctx context.Context, id domain.JobID) error {
-	_, err := x.change(ctx, id, func(j domain.Job) (domain.Job, error) { return domain.Remove(j, x.Now(), x.Rules.MaxRetry) })
+	_, err := x.change(ctx, id, x.remove)
 	return err
+}
+
+func (x *Jobs) requeue(j domain.Job) (domain.Job, error) { return domain.Requeue(j, x.Now()) }
+func (x *Jobs) remove(j domain.Job) (domain.Job, error) {
+	return domain.Remove(j, x.Now(), x.Rules.MaxRetry)
 }
 
 // deadPage is how many dead jobs are changed at a time.
