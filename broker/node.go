@@ -160,7 +160,7 @@ func (n *Node) startBroker(ctx context.Context) error {
 		return fmt.Errorf("open the store: %w", err)
 	}
 	n.release.Add(n.store.Close)
-	policy, err := n.cfg.policy()
+	policy, err := n.cfg.Connection.Policy("consumer-connection", n.cfg.HTTP.Listener)
 	if err != nil {
 		return err
 	}
