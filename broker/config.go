@@ -114,18 +114,13 @@ func (c *GatewayConfig) check() (*httpapi.Gateway, error) {
 	return &httpapi.Gateway{Key: key, Scheme: c.Scheme, Tolerance: c.Tolerance, Exempt: c.Exempt}, nil
 }
 
-func (c *NATSConfig) parseSync() (natsembed.Sync, error) {
-	sync, err := natsembed.ParseSync(c.Sync)
-	return sync, service.Named("[nats] sync", err)
-}
-
 // Validate checks the rules that concern several settings. [LoadConfig] and [Start] call it.
 func (c *Config) Validate() error {
 	_, gateway := c.Gateway.check()
-	_, sync := c.NATS.parseSync()
-	_, policy := c.policy()
+	_, sync := natsembed.ParseSync(c.NATS.Sync)
+	_, policy := c.Connection.Policy("consumer-connection", c.HTTP.Listener)
 	errs := []error{
-		gateway, sync, policy, c.Seed.validate(), c.HTTP.Check("change channels and read messages", c.Admin.Token),
+		gateway, service.Named("[nats] sync", sync), policy, c.Seed.validate(), c.HTTP.Check("change channels and read messages", c.Admin.Token),
 		service.Named("[admin] token", domain.CheckSent(c.Admin.Token)),
 		service.Named("[consumer-connection] token-header-name", work.CheckHeaderName(c.Connection.TokenHeader)),
 	}
@@ -155,15 +150,4 @@ func notice(retention time.Duration) (slog.Level, string) {
 	}
 	return slog.LevelInfo, fmt.Sprintf("finished messages are deleted %v days after their broadcast; [prune] message-retention-days changes that",
 		retention.Hours()/24)
-}
-
-func (c *HTTPConfig) loopback() bool {
-	loopback, err := service.Loopback(c.Listener)
-	return err == nil && loopback
-}
-
-// policy returns the networks that callbacks may reach. networks = auto depends on the listener: if it is on loopback, only this machine can register
-// consumers.
-func (c *Config) policy() (webhook.Policy, error) {
-	return c.Connection.Policy("consumer-connection", c.HTTP.Listener)
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"slices"
 	"time"
 
@@ -30,45 +29,10 @@ const (
 	startReminder = 30 * time.Second
 )
 
-// startEmbedded starts a NATS server in this process. It has no port, so only this process can reach it.
-func startEmbedded(ctx context.Context, cfg *Config, log *slog.Logger, said func(text string), fsync func(*os.File) error,
-) (*natsembed.Server, error) {
-	sync, err := cfg.NATS.parseSync()
-	if err != nil {
-		return nil, err
-	}
-	srv, err := natsembed.Start(ctx, natsembed.Options{
-		Dir: cfg.NATS.StoreDir, Port: natsembed.NoPort, Name: "jetpull-broker",
-		Sync: sync, Fsync: fsync,
-		Configure: func(o *server.Options) error {
-			// The broker enforces its own limit, which leaves space for the deletes and acknowledgements that empty a full store.
-			o.JetStreamMaxStore = 1 << 60
-			return nil
-		},
-		MaxPayload: int32(max(minPayload, cfg.HTTP.MaxBodyBytes) + payloadOverhead),
-		Logger:     slog.New(captureHandler{log.With("part", "nats").Handler(), said}),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("[nats] store-dir %s: %w", cfg.NATS.StoreDir, err)
-	}
-	return srv, nil
-}
-
-func (n *Node) connect(ctx context.Context) error {
+func (n *Node) connect(ctx context.Context) (err error) {
 	opts := service.NATSOptions("jetpull broker", n.log)
-	var err error
 	if n.cfg.NATS.URL == "" {
-		if n.embedded, err = startEmbedded(ctx, n.cfg, n.log, n.heard, n.fsync); err != nil {
-			return err
-		}
-		n.release.Add(n.embedded.Stop)
-		if n.nc, err = n.embedded.Connect(opts...); err != nil {
-			return err
-		}
-		n.release.Add(n.nc.Close)
-		n.log.Info("embedded NATS server", "store", n.cfg.NATS.StoreDir, "sync", n.cfg.NATS.Sync,
-			"meaning of 201", meaning(n.embedded.Sync()))
-		return nil
+		return n.startEmbedded(ctx, opts)
 	}
 	n.progress()
 	if err = n.dial(ctx, slices.Concat(opts, n.natsOptions, []nats.Option{n.lacks.Watch})); err != nil {
@@ -78,6 +42,31 @@ func (n *Node) connect(ctx context.Context) error {
 	n.log.Info("external NATS server", "server", n.nc.ConnectedServerName(), "replicas", n.cfg.NATS.Replicas,
 		"meaning of 201", fmt.Sprintf("accepted by a majority of %d servers; whether it is on their disks depends on their sync_interval",
 			n.cfg.NATS.Replicas))
+	return nil
+}
+
+// startEmbedded starts a NATS server in this process and connects to it. It has no port, so only this process can reach it.
+func (n *Node) startEmbedded(ctx context.Context, opts []nats.Option) (err error) {
+	sync, _ := natsembed.ParseSync(n.cfg.NATS.Sync) // Validate has checked it
+	n.embedded, err = natsembed.Start(ctx, natsembed.Options{
+		Dir: n.cfg.NATS.StoreDir, Port: natsembed.NoPort, Name: "jetpull-broker", Sync: sync, Fsync: n.fsync,
+		Configure: func(o *server.Options) error {
+			// The broker enforces its own limit, which leaves space for the deletes and acknowledgements that empty a full store.
+			o.JetStreamMaxStore = 1 << 60
+			return nil
+		},
+		MaxPayload: int32(max(minPayload, n.cfg.HTTP.MaxBodyBytes) + payloadOverhead),
+		Logger:     slog.New(captureHandler{n.log.With("part", "nats").Handler(), n.heard}),
+	})
+	if err != nil {
+		return fmt.Errorf("[nats] store-dir %s: %w", n.cfg.NATS.StoreDir, err)
+	}
+	n.release.Add(n.embedded.Stop)
+	if n.nc, err = n.embedded.Connect(opts...); err != nil {
+		return err
+	}
+	n.release.Add(n.nc.Close)
+	n.log.Info("embedded NATS server", "store", n.cfg.NATS.StoreDir, "sync", n.cfg.NATS.Sync, "meaning of 201", meaning(n.embedded.Sync()))
 	return nil
 }
 

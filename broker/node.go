@@ -160,7 +160,7 @@ func (n *Node) startBroker(ctx context.Context) error {
 		return fmt.Errorf("open the store: %w", err)
 	}
 	n.release.Add(n.store.Close)
-	policy, err := n.cfg.policy()
+	policy, err := n.cfg.Connection.Policy("consumer-connection", n.cfg.HTTP.Listener)
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (n *Node) startBroker(ctx context.Context) error {
 	parts := work.Parts{
 		Settings: s.Directory.Consumers, Messages: s.Messages, Records: s.Jobs,
 		Index: s.Index, Replays: s.Replays, Shards: s.Shards, Health: s,
-		Events: sender, Poster: callbacks, Log: n.log, Usage: accountUsage(js), Permitted: n.permitted, Full: func() error { return nil },
+		Events: sender, Poster: callbacks, Log: n.log, Usage: accountUsage(js), Permitted: n.lacks.Err, Full: func() error { return nil },
 		Rules: work.Rules{
 			DispatchRules: n.cfg.Dispatch, BreakerRules: n.cfg.Breaker, CallbackRules: n.cfg.Connection, PruneRules: n.cfg.Prune,
 			MinDelay: n.cfg.Scheduler.MinDelay, Shared: n.cfg.NATS.URL != "",
@@ -199,14 +199,6 @@ func (n *Node) watchSpace(js jetstream.JetStream) (full func() error, usage func
 	running.Go(func() { watch.Every(ctx, spacePause, func() { r.look(ctx) }) })
 	n.release.Add(func() { cancel(); running.Wait() })
 	return func() error { return cmp.Or(context.Cause(n.broken), r.Err()) }, r.usage
-}
-
-// permitted returns the answer of /readyz while the user of an external server lacks a permission, or nil.
-func (n *Node) permitted() error {
-	if err := n.lacks.Err(); err != nil {
-		return httpserve.Refuse(http.StatusServiceUnavailable, "", "%v", err)
-	}
-	return nil
 }
 
 func (n *Node) jetStream() (jetstream.JetStream, error) {
@@ -255,10 +247,8 @@ func (n *Node) listen(ctx context.Context) (err error) {
 func (n *Node) serve() {
 	gateway, _ := n.cfg.Gateway.check() // Validate has checked it
 	opts := httpapi.Options{
-		Logger: n.log, Stopping: n.stopping, Backup: n.backup(), AdminToken: n.cfg.Admin.Token, FailedLogins: n.cfg.Admin.MaxFailed,
-		OpenMetrics: n.cfg.HTTP.OpenMetrics,
-		Loopback:    n.cfg.HTTP.loopback(), MaxBody: int64(n.cfg.HTTP.MaxBodyBytes), WriteTimeout: n.cfg.HTTP.WriteTimeout, Seed: n.cfg.Seed.shown(),
-		Gateway: gateway,
+		HTTP: n.cfg.HTTP.HTTP, Admin: n.cfg.Admin.Admin, Logger: n.log, Stopping: n.stopping, Backup: n.backup(), Gateway: gateway,
+		WriteTimeout: n.cfg.HTTP.WriteTimeout, Seed: n.cfg.Seed.shown(),
 	}
 	var handler http.Handler = httpapi.New(n.broker, n.store.Directory, opts)
 	if n.console != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/internal/mask"
+	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/webhook"
 )
 
@@ -64,7 +65,7 @@ func (c *Config) seedSamples() {
 	_ = c.ReadINI([]byte(sampleSeed)) // a test reads it too
 	// The consumer in the sample file works without a receiver. The original's does not.
 	c.Seed.Consumers[0].CallbackURL, c.Seed.Consumers[0].Type = "http://sample-endpoint/webhook-receiver", Push
-	if !c.HTTP.loopback() {
+	if loopback, _ := service.Loopback(c.HTTP.Listener); !loopback {
 		c.Warnings = append(c.Warnings, "sample-channel, sample-producer and sample-consumer are made, with tokens that everybody knows: say under "+
 			"[initial-channels] what is to be made, or leave it empty")
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull/internal/jsstream"
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
@@ -55,7 +56,7 @@ type Node struct {
 	stopped  error
 	release  service.Closers                               // everything but the listener
 	console  func(api http.Handler) (http.Handler, func()) // nil: none
-	disk     store.Disk                                    // of the embedded server with [nats] sync always; otherwise nil
+	disk     jsstream.Disk                                 // of the embedded server with [nats] sync always; otherwise nil
 	fsync    func(f *os.File) error                        // lets tests simulate a loss of power
 	options  []nats.Option                                 // of the connection to an existing server
 }

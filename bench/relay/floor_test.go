@@ -133,6 +133,15 @@ func (f *floor) accept(ctx context.Context, entries []floorEntry) error {
 	return nil
 }
 
+func post(ctx context.Context, client *webhook.Client, r webhook.Request) (*webhook.Answer, error) {
+	r.Method = http.MethodPost
+	answer, err := client.Exchange(ctx, r)
+	if err == nil {
+		err = answer.Err()
+	}
+	return answer, err
+}
+
 // toReceiver POSTs a message of the queue. For a round trip, it puts the result into the queue of the sender.
 func (f *floor) toReceiver(ctx context.Context, m *jetpull.Msg) error {
 	e, err := decodeFloor(m)
@@ -142,7 +151,7 @@ func (f *floor) toReceiver(ctx context.Context, m *jetpull.Msg) error {
 	if err := f.advance(ctx, &e, "SENDING"); err != nil {
 		return err
 	}
-	answer, err := f.post.PostKeep(ctx, webhook.Request{URL: f.receiver, Body: e.Payload, Limit: 1 << 10})
+	answer, err := post(ctx, f.post, webhook.Request{URL: f.receiver, Body: e.Payload, Limit: 1 << 10})
 	if err != nil {
 		return err
 	}
@@ -163,7 +172,7 @@ func (f *floor) toSender(ctx context.Context, m *jetpull.Msg) error {
 	if err != nil {
 		return err
 	}
-	if _, err := f.post.PostKeep(ctx, webhook.Request{URL: f.sender, Body: e.Payload}); err != nil {
+	if _, err := post(ctx, f.post, webhook.Request{URL: f.sender, Body: e.Payload}); err != nil {
 		return err
 	}
 	return f.advance(ctx, &e, "DONE")

@@ -116,7 +116,7 @@ func serveNaive(ctx context.Context, dir, target, messages string, ready func(ur
 		}
 	}
 	return sub.Consume(ctx, func(ctx context.Context, m *jetpull.Msg) error {
-		_, err := client.PostKeep(ctx, webhook.Request{URL: target, Body: m.Data()})
+		_, err := post(ctx, client, webhook.Request{URL: target, Body: m.Data()})
 		return err
 	}, jetpull.Concurrency(naiveWorkers))
 }

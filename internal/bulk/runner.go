@@ -2,6 +2,7 @@ package bulk
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -36,6 +37,28 @@ type Kind struct {
 	Select func(ctx context.Context, o Operation, from uint64, limit int) (items []Item, next uint64, err error)
 	// Page is the number of items to select at a time.
 	Page int
+}
+
+// NewKind returns a kind whose selection of items has the form S in [Operation].Spec. find returns at most limit items, as Kind.Select does. do
+// applies the operation to one item, as an [Item] does.
+func NewKind[S, T any](page int, known func(context.Context) (uint64, error),
+	find func(ctx context.Context, o Operation, spec S, from uint64, limit int) (found []T, next uint64, err error),
+	do func(ctx context.Context, o Operation, spec S, item T) (done bool, err error),
+) Kind {
+	return Kind{Known: known, Page: page, Select: func(ctx context.Context, o Operation, from uint64, limit int) (items []Item, next uint64, err error) {
+		var spec S
+		if err := json.Unmarshal(o.Spec, &spec); err != nil {
+			return nil, from, fmt.Errorf("%s %s: %w", o.Kind, o.ID, err)
+		}
+		found, next, err := find(ctx, o, spec, from, limit)
+		if err != nil {
+			return nil, from, err
+		}
+		for _, item := range found {
+			items = append(items, func(ctx context.Context) (bool, error) { return do(ctx, o, spec, item) })
+		}
+		return items, next, nil
+	}}
 }
 
 // Config configures a Runner.

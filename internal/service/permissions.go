@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
 // refusedFor is how long a refusal is reported. The system retries sooner, so the report ends a minute after the permission was granted.
@@ -63,7 +66,7 @@ func withoutNames(subject string) string {
 	return subject
 }
 
-// Err returns an error that names the operations that the server refused within the last minute, or nil.
+// Err returns the answer of /readyz, an error that names the operations that the server refused within the last minute, or nil.
 func (p *Permissions) Err() error { return p.err(time.Now()) }
 
 func (p *Permissions) err(now time.Time) error {
@@ -73,5 +76,6 @@ func (p *Permissions) err(now time.Time) error {
 	if len(p.refused) == 0 {
 		return nil
 	}
-	return fmt.Errorf("the user of the NATS server lacks a permission: %s", strings.Join(slices.Sorted(maps.Keys(p.refused)), ", "))
+	return httpserve.Refuse(http.StatusServiceUnavailable, "unavailable", "the user of the NATS server lacks a permission: %s",
+		strings.Join(slices.Sorted(maps.Keys(p.refused)), ", "))
 }

@@ -25,7 +25,7 @@ func TestTransitionTable(t *testing.T) {
 			for _, timeout := range []time.Duration{0, 10 * time.Second} {
 				t.Run(fmt.Sprintf("%s to %s with %s", from, to, timeout), func(t *testing.T) {
 					job := Job{Status: from, Retries: 2, ChangedAt: t0.Add(-time.Hour), Revision: 7}
-					next, changed, err := Transition(job, Request{Next: to, Timeout: timeout}, t0, limit)
+					next, err := Transition(job, Request{Next: to, Timeout: timeout}, t0, limit)
 					if timeout != 0 && (to != Inflight || from == Inflight) {
 						require.ErrorIs(t, err, ErrTimeoutWithInvalidState)
 						require.Equal(t, job, next)
@@ -35,7 +35,6 @@ func TestTransitionTable(t *testing.T) {
 					switch outcomes[from][to] {
 					case "same":
 						require.NoError(t, err)
-						require.False(t, changed)
 					case "invalid":
 						require.ErrorIs(t, err, ErrInvalidTransition)
 					case "claim+1":
@@ -44,11 +43,9 @@ func TestTransitionTable(t *testing.T) {
 					case "claim":
 						want.Due, want.IncrementalTimeout = t0.Add(limit+timeout), timeout
 						want.Status, want.ChangedAt = to, t0
-						require.True(t, changed)
 						require.NoError(t, err)
 					case "settle":
 						want.Status, want.ChangedAt = to, t0
-						require.True(t, changed)
 						require.NoError(t, err)
 					}
 					require.Equal(t, want, next)
@@ -62,11 +59,10 @@ func TestTransitionTable(t *testing.T) {
 func TestTransitionRaces(t *testing.T) {
 	const limit, maxRetry = 10 * time.Second, 2
 	held := Job{Status: Inflight, Claim: "mine", Due: t0.Add(limit)}
-	expired, ok := Expire(held, t0.Add(limit), maxRetry)
-	require.True(t, ok)
+	expired := Expire(held, t0.Add(limit), maxRetry)
 	require.Equal(t, Queued, expired.Status)
 	require.Equal(t, 1, expired.Retries)
-	done, _, err := Transition(held, Request{Next: Delivered, Claim: "mine"}, t0, limit)
+	done, err := Transition(held, Request{Next: Delivered, Claim: "mine"}, t0, limit)
 	require.NoError(t, err)
 	others, err := Claim(expired, "others", 0, t0, limit)
 	require.NoError(t, err)
@@ -90,12 +86,11 @@ func TestTransitionRaces(t *testing.T) {
 		{"done without a token on another's claim", others, Request{Next: Delivered}, nil},
 		{"again in flight with a lost claim", expired, Request{Next: Inflight, Claim: "mine"}, ErrClaimLost},
 	} {
-		_, _, err := Transition(tt.job, tt.req, t0, limit)
+		_, err := Transition(tt.job, tt.req, t0, limit)
 		require.ErrorIs(t, err, tt.want, tt.name)
 	}
 
-	_, ok = Expire(done, t0.Add(time.Hour), maxRetry)
-	require.False(t, ok, "a job that is done does not expire")
+	require.Equal(t, done, Expire(done, t0.Add(time.Hour), maxRetry), "a job that is done does not expire")
 	_, err = Claim(others, "third", 0, t0, limit)
 	require.ErrorIs(t, err, ErrConflict)
 	for _, lost := range []Job{expired, done, others} {
@@ -109,14 +104,12 @@ func TestTransitionRaces(t *testing.T) {
 func TestExpireUntilDead(t *testing.T) {
 	job := Job{Status: Inflight, Due: t0}
 	for retry := 1; retry <= 3; retry++ {
-		next, ok := Expire(job, t0, 3)
-		require.True(t, ok)
+		next := Expire(job, t0, 3)
 		require.Equal(t, Queued, next.Status)
 		require.Equal(t, retry, next.Retries)
 		job, _ = Claim(next, "", 0, t0, 0)
 	}
-	next, ok := Expire(job, t0, 3)
-	require.True(t, ok)
+	next := Expire(job, t0, 3)
 	require.Equal(t, Dead, next.Status)
 	require.True(t, next.Exhausted(3))
 	removed, err := Remove(next, t0, 3)

@@ -129,31 +129,28 @@ type Request struct {
 	Claim string
 }
 
-// Transition applies a worker's request to a job. It returns the next job, and whether the job has changed. limit is the duration of a claim without
-// an incremental timeout.
-func Transition(job Job, req Request, now time.Time, limit time.Duration) (next Job, changed bool, err error) {
+// Transition applies a worker's request to a job. limit is the duration of a claim without an incremental timeout.
+func Transition(job Job, req Request, now time.Time, limit time.Duration) (Job, error) {
 	if req.Claim != "" && !holds(job, req) {
-		return job, false, ErrClaimLost
+		return job, ErrClaimLost
 	}
 	if req.Timeout != 0 && (req.Next != Inflight || job.Status == Inflight) {
-		return job, false, fmt.Errorf("%w: IncrementalTimeout of %v with NextState %s, and the job is %s: give it with INFLIGHT for a job that is not "+
+		return job, fmt.Errorf("%w: IncrementalTimeout of %v with NextState %s, and the job is %s: give it with INFLIGHT for a job that is not "+
 			"INFLIGHT, or extend the claim",
 			ErrTimeoutWithInvalidState, req.Timeout, req.Next, job.Status)
 	}
-	if req.Next == job.Status {
-		return job, false, nil
-	}
 	switch {
+	case job.Status == req.Next:
+		return job, nil
 	case job.Status == Queued && req.Next == Inflight:
-		return startClaim(job, "", req.Timeout, now, limit), true, nil
+		return startClaim(job, "", req.Timeout, now, limit), nil
 	case job.Status == Dead && req.Next == Inflight:
-		next = startClaim(job, "", req.Timeout, now, limit)
-		next.Retries++
-		return next, true, nil
+		job.Retries++
+		return startClaim(job, "", req.Timeout, now, limit), nil
 	case job.Status == Inflight && (req.Next == Delivered || req.Next == Dead):
-		return Settle(job, req.Next, now), true, nil
+		return Settle(job, req.Next, now), nil
 	}
-	return job, false, fmt.Errorf("%w: NextState %s, and the job is %s: give %s", ErrInvalidTransition, req.Next, job.Status, accepts[job.Status])
+	return job, fmt.Errorf("%w: NextState %s, and the job is %s: give %s", ErrInvalidTransition, req.Next, job.Status, accepts[job.Status])
 }
 
 // accepts lists, by state of a job, the states that a worker may request.
@@ -186,17 +183,15 @@ func Extend(job Job, token string, timeout time.Duration, now time.Time, limit t
 }
 
 // Expire ends a claim that the caller knows to have expired. It changes nothing if the claim has ended meanwhile.
-func Expire(job Job, now time.Time, maxRetry int) (Job, bool) {
-	if job.Status != Inflight {
-		return job, false
+func Expire(job Job, now time.Time, maxRetry int) Job {
+	switch {
+	case job.Status != Inflight:
+		return job
+	case job.Exhausted(maxRetry):
+		return Settle(job, Dead, now)
 	}
-	retries := job.Retries + 1
-	if retries > maxRetry {
-		return Settle(job, Dead, now), true
-	}
-	next := Settle(job, Queued, now)
-	next.Retries = retries
-	return next, true
+	job.Retries++
+	return Settle(job, Queued, now)
 }
 
 // Requeue queues a dead job with all its retries.

@@ -23,40 +23,35 @@ func adminToken(r *http.Request) string {
 
 // roleOf returns the role of a request in its channel. The admin token has all rights. If none is configured, every request has.
 func (a *API) roleOf(r *http.Request) (domain.Role, error) {
-	if a.opts.AdminToken == "" || a.isAdmin(r) {
-		return domain.RoleManage, nil
+	if a.opts.Admin.Token == "" || a.isAdmin(r) {
+		return domain.Role(admin), nil
 	}
 	return a.Directory.RoleOf(r.PathValue("channel"), adminToken(r))
 }
 
 func (a *API) isAdmin(r *http.Request) bool {
-	return a.opts.AdminToken != "" && domain.TokenMatches(a.opts.AdminToken, adminToken(r))
+	return a.opts.Admin.Token != "" && domain.TokenMatches(a.opts.Admin.Token, adminToken(r))
 }
 
 var errNoAdmin = refuse(http.StatusUnauthorized, "admin token missing or wrong")
 
-func (a *API) checkAccess(r *http.Request, needs int) error {
-	if needs == open || a.opts.AdminToken == "" || a.isAdmin(r) {
+func (a *API) checkAccess(r *http.Request, access int) error {
+	if access == open {
 		return nil
 	}
-	role := domain.RoleNone
-	if r.PathValue("channel") != "" {
-		var err error
-		if role, err = a.roleOf(r); err != nil {
-			return err
-		}
+	needs := domain.Role(access)
+	role, err := a.roleOf(r)
+	switch {
+	case err != nil || role >= needs:
+		return err
+	case role == domain.RoleNone:
+		return a.logins.Refuse(r, adminToken(r), errNoAdmin)
 	}
-	if needs == reads && role >= domain.RoleRead || needs == manages && role >= domain.RoleManage {
-		return nil
+	wants := "the admin token"
+	if access < admin {
+		wants = "the role " + needs.String() + ", or " + wants
 	}
-	if role > domain.RoleNone {
-		wants := "the admin token"
-		if needs != admin {
-			wants = "the role " + domain.RoleManage.String() + ", or " + wants
-		}
-		return refuse(http.StatusForbidden, "the access token has the role "+role.String()+": this needs "+wants)
-	}
-	return a.logins.Refuse(r, adminToken(r), errNoAdmin)
+	return refuse(http.StatusForbidden, "the access token has the role "+role.String()+": this needs "+wants)
 }
 
 // manages reports whether a request may change its channel, as far as this node knows. If the role is unknown, it may not.
@@ -67,7 +62,7 @@ func (a *API) manages(r *http.Request) bool {
 
 // managesByToken reports whether a request has the admin token, or an access token that may change its channel. Either replaces the tokens of the
 // channel and of its producers and consumers.
-func (a *API) managesByToken(r *http.Request) bool { return a.opts.AdminToken != "" && a.manages(r) }
+func (a *API) managesByToken(r *http.Request) bool { return a.opts.Admin.Token != "" && a.manages(r) }
 
 // shownURL returns a callback URL. It masks the URL's query and user, which may be secret, for requests that may not see them.
 func (a *API) shownURL(r *http.Request, callback string) string {
@@ -80,7 +75,7 @@ func (a *API) shownURL(r *http.Request, callback string) string {
 // who returns the name of the holder of a request's rights, for records of operations.
 func (a *API) who(r *http.Request) string {
 	switch {
-	case a.opts.AdminToken == "":
+	case a.opts.Admin.Token == "":
 		return ""
 	case a.isAdmin(r):
 		return "admin"
@@ -134,7 +129,7 @@ func (a *API) verifyGateway(r *http.Request) error {
 	case a.b.Now().Sub(signed.At).Abs() > g.Tolerance:
 		return errStaleSignature
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, a.opts.MaxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, int64(a.opts.HTTP.MaxBodyBytes)))
 	if err != nil {
 		return httpserve.ReadError(err)
 	}

@@ -17,18 +17,19 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/signature"
 	"github.com/jetpull/jetpull/broker/internal/work"
+	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
 //go:embed openapi.json
 var openAPI []byte
 
-// The access that a route requires, in addition to the tokens that its handler checks.
+// The role that a route requires, in addition to the tokens that its handler checks. If there is no admin token, every request has all rights.
 const (
-	open    = httpserve.Open // nothing
-	admin   = iota           // the admin token, if there is one
-	reads                    // the admin token, or an access token of the channel with the role read
-	manages                  // the admin token, or an access token with the role manage
+	open    = httpserve.Open
+	reads   = int(domain.RoleRead)
+	manages = int(domain.RoleManage)
+	admin   = manages + 1 // the admin token has all rights
 )
 
 // API is the handler of all routes.
@@ -54,24 +55,16 @@ type (
 
 // Options configure an API.
 type Options struct {
+	HTTP  service.HTTP
+	Admin service.Admin // its token may be a hash
 	// Logger gets an entry for each request.
 	Logger *slog.Logger
 	// Stopping ends when long polls must end, before the server waits for requests in progress.
 	Stopping context.Context
 	// Backup copies the store. Nil means that the store belongs to another process.
 	Backup *Backup
-	// AdminToken is required by routes that change or show more than one channel. It may be a hash. If it is empty, no token is required.
-	AdminToken string
-	// FailedLogins is how many wrong admin tokens an address may send per minute. 0 means no limit.
-	FailedLogins int
-	// OpenMetrics serves the metrics without a token.
-	OpenMetrics bool
 	// Gateway checks the signatures of requests. Nil means that requests need none.
 	Gateway *Gateway
-	// Loopback specifies whether only this machine can reach the listener.
-	Loopback bool
-	// MaxBody is the largest request body, in bytes.
-	MaxBody int64
 	// WriteTimeout is the time limit of a response, including a long poll. 0 means none.
 	WriteTimeout time.Duration
 	// Seed is the configured seed, for display.
@@ -87,12 +80,13 @@ type Backup struct {
 // New returns the handler of a broker's routes.
 func New(b *work.Broker, d *directory.Directory, opts Options) *API {
 	a := &API{Directory: d, b: b, opts: opts, log: opts.Logger}
-	a.logins = httpserve.NewLogins(opts.FailedLogins, a.log, b.Metrics.LoginFailed)
+	a.logins = httpserve.NewLogins(opts.Admin.MaxFailed, a.log, b.Metrics.LoginFailed)
 	if g := opts.Gateway; g != nil {
 		a.nonces = signature.NewNonces(2*g.Tolerance, noncesMost)
 	}
+	loopback, _ := service.Loopback(opts.HTTP.Listener) // the configuration is valid
 	a.frame = httpserve.NewFrame(httpserve.System{
-		Log: a.log, OpenMetrics: opts.OpenMetrics, Unguarded: opts.AdminToken == "", Loopback: opts.Loopback, Private: httpserve.AdminToken,
+		Log: a.log, OpenMetrics: opts.HTTP.OpenMetrics, Unguarded: opts.Admin.Token == "", Loopback: loopback, Private: httpserve.AdminToken,
 		Now: b.Now, Observe: b.Metrics.Request, Verify: a.verifyGateway, Redirect: a.withoutSlash, Check: a.check, Describe: describe, Text: true,
 		Quiet: a.saidElsewhere,
 	}, a.routes())
@@ -199,7 +193,7 @@ func (a *API) withoutSlash(r *http.Request) (to string, ok bool) {
 }
 
 func (a *API) check(w http.ResponseWriter, r *http.Request, route httpserve.Route) error {
-	r.Body = http.MaxBytesReader(w, r.Body, a.opts.MaxBody)
+	r.Body = http.MaxBytesReader(w, r.Body, int64(a.opts.HTTP.MaxBodyBytes))
 	return a.checkAccess(r, route.Access)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
 	"github.com/jetpull/jetpull/broker/internal/work"
+	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/openapi"
 )
 
@@ -86,8 +87,12 @@ func TestProxiedRequestsAreWarnedOf(t *testing.T) {
 		{false, "X-Forwarded-For", 0},
 	} {
 		var log bytes.Buffer
+		listener := "192.0.2.2:80"
+		if tt.loopback {
+			listener = "127.0.0.1:80"
+		}
 		a := New(work.New(work.Parts{Index: jobindex.New()}), &directory.Directory{},
-			Options{Loopback: tt.loopback, Stopping: t.Context(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			Options{HTTP: service.HTTP{Listener: listener}, Stopping: t.Context(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		for range 2 {
 			r := httptest.NewRequest(http.MethodGet, "/healthz", http.NoBody)
 			r.Header.Set(tt.header, "192.0.2.1")

@@ -60,7 +60,7 @@ func shownHeaders(headers map[string]string) map[string]string {
 // checkChannelToken makes the first two checks of requests that need a channel's token.
 func (a *API) checkChannelToken(r *http.Request) (domain.Channel, error) {
 	c, err := a.channel(r)
-	if errors.Is(err, domain.ErrNotFound) && a.opts.AdminToken != "" && !a.isAdmin(r) {
+	if errors.Is(err, domain.ErrNotFound) && a.opts.Admin.Token != "" && !a.isAdmin(r) {
 		return c, errChannelToken // without a token, the response must not reveal that the channel exists
 	}
 	if err != nil {

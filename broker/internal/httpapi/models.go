@@ -47,13 +47,10 @@ type consumerModel struct {
 }
 
 type stateModel struct {
-	State        string
-	PausedAt     time.Time `json:",omitzero"`
-	PausedBy     string    `json:",omitempty"`
-	Breaker      string    `json:",omitempty"`
-	FailingSince time.Time `json:",omitzero"`
-	WaitingFor   string    `json:",omitempty"`
-	WaitingUntil time.Time `json:",omitzero"`
+	State    string
+	PausedAt time.Time `json:",omitzero"`
+	PausedBy string    `json:",omitempty"`
+	work.ReceiverState
 }
 
 func modelOfAccess(t domain.AccessToken) accessModel {
@@ -74,10 +71,7 @@ func (a *API) modelOfConsumer(r *http.Request, c domain.Consumer) any {
 }
 
 func stateOf(d *work.Dispatch, c domain.Consumer) stateModel {
-	now := d.State(c)
-	s := stateModel{
-		"active", c.Pause.At, c.Pause.Reason, string(now.Breaker), now.FailingSince, string(now.Waiting.For), now.Waiting.Until,
-	}
+	s := stateModel{"active", c.Pause.At, c.Pause.Reason, d.State(c)}
 	if c.Paused() {
 		s.State = "paused"
 	}

@@ -160,7 +160,7 @@ func (a operators) requeueDead(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	k, err := a.consumer(r)
-	if err != nil && (!errors.Is(err, domain.ErrNotFound) || a.opts.AdminToken == "" || a.isAdmin(r)) {
+	if err != nil && (!errors.Is(err, domain.ErrNotFound) || a.opts.Admin.Token == "" || a.isAdmin(r)) {
 		return err
 	}
 	if err := readForm(r); err != nil {

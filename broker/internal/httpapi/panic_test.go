@@ -16,6 +16,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/journal"
 	"github.com/jetpull/jetpull/broker/internal/work"
+	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
@@ -56,7 +57,7 @@ func TestAPanicIsOfOneJob(t *testing.T) {
 	require.NoError(t, err)
 	store := brittleStore{panicsOver: 2}
 	api := New(work.New(work.Parts{Records: store, Index: journalStore.Index}), journalStore.Directory,
-		Options{MaxBody: 1 << 20, Stopping: t.Context(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		Options{HTTP: service.HTTP{MaxBodyBytes: 1 << 20}, Stopping: t.Context(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	post := func(path, body string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodPost, "/channel/ch/consumer/k"+path, strings.NewReader(body))
 		r.Header.Set("X-Broker-Channel-Token", "ct")

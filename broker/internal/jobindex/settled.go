@@ -57,10 +57,9 @@ func (s *settledJobs) get(seq uint64) (settledJob, bool) {
 	return s.bySeq.get(settle(domain.Job{ID: domain.JobID{Seq: seq}, Status: domain.Delivered}))
 }
 
+// add adds a job that s does not have.
 func (s *settledJobs) add(e settledJob) {
-	if !s.bySeq.insert(e) {
-		return
-	}
+	s.bySeq.insert(e)
 	switch e.status() {
 	case domain.Dead:
 		s.dead.insert(key{e.at(), e.seq()})
@@ -69,10 +68,9 @@ func (s *settledJobs) add(e settledJob) {
 	}
 }
 
+// remove removes a job that s has.
 func (s *settledJobs) remove(e settledJob) {
-	if !s.bySeq.remove(e) {
-		return
-	}
+	s.bySeq.remove(e)
 	switch e.status() {
 	case domain.Dead:
 		s.dead.remove(key{e.at(), e.seq()})

@@ -45,19 +45,11 @@ type Config struct {
 	// HashTokens specifies whether to store the tokens of producers and channels as hashes.
 	HashTokens bool
 	// Disk syncs writes to disk before the broker answers them. Nil leaves that to the server.
-	Disk Disk
+	Disk jsstream.Disk
 	// Progress is called repeatedly while [Open] reads the stored data. Nil means no calls.
 	Progress func()
 	// Logger gets errors that cannot be returned to a caller.
 	Logger *slog.Logger
-}
-
-// Disk syncs the streams of an embedded server, as [natsembed.Server] does.
-type Disk interface {
-	// DurableAt returns when a message is on disk. The sequence 0 means all acknowledged messages.
-	DurableAt(ctx context.Context, stream string, seq uint64) error
-	// SyncFailure returns why no write can be confirmed any more, or nil.
-	SyncFailure() error
 }
 
 func (c Config) registry() string { return c.Name + systems.BrokerRegistry }
@@ -155,7 +147,8 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	})
 	s.replayTable = bulk.NewTable(s.reg, replayPrefix, maxReplays, earlierReplay)
 	s.Replays.Table = s.replayTable
-	err := s.syncStored(ctx)
+	// Without this, each claim of an old job would wait for a sync of its message, and the first write to a stream for a sync of all its blocks.
+	err := jsstream.SyncStored(ctx, s.cfg.Disk, s.registryStream, s.attemptStream, s.messageStream, s.jobStream)
 	if err == nil {
 		err = jsstream.FollowClock(ctx, run, &s.running, js, s.cfg.messages(), s.Index.Clock)
 	}
@@ -209,24 +202,6 @@ func (s *Store) makeFeeds() {
 	f.Stream, f.HeadersOnly, f.Seen, f.See, f.Known = s.messageStream, true, s.messagesSeen, s.Messages.seeMessage, s.known
 	f = &s.jobFeed
 	f.Stream, f.Seen, f.See, f.Known = s.jobStream, s.jobsSeen, s.Jobs.seeRecord, s.recorded.Load
-}
-
-// syncStored syncs data that an earlier process may have left in memory. Otherwise each claim of an old job would wait for a sync of its message, and
-// the first write to a stream would wait for a sync of all its blocks.
-func (s *Store) syncStored(ctx context.Context) error {
-	if s.cfg.Disk == nil {
-		return nil
-	}
-	for _, stream := range []jetstream.Stream{s.registryStream, s.attemptStream, s.messageStream, s.jobStream} {
-		info, err := jsstream.InfoOf(ctx, stream)
-		if err == nil {
-			err = s.cfg.Disk.DurableAt(ctx, info.Config.Name, info.State.LastSeq)
-		}
-		if err != nil {
-			return fmt.Errorf("sync the store at the start: %w", err)
-		}
-	}
-	return nil
 }
 
 func (s *Store) makeStreams(ctx context.Context) error {

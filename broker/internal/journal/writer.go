@@ -26,7 +26,7 @@ type Writer struct {
 	// for an answer.
 	FailFast bool
 	// Disk syncs writes to disk before they are answered. Nil leaves that to the server.
-	Disk Disk
+	Disk jsstream.Disk
 	// Replaced returns why a stored write could not be found again, or nil. A nil Replaced means that there is no such reason.
 	Replaced func() error
 	stop     chan struct{}
@@ -112,7 +112,7 @@ func (c *Writer) DurableAt(ctx context.Context, seq uint64) error {
 	case <-c.stop:
 		return errStopped
 	default:
-		return c.unsynced(c.Disk.DurableAt(ctx, c.name, seq))
+		return jsstream.DurableAt(ctx, c.Disk, c.name, seq)
 	}
 }
 
@@ -124,17 +124,7 @@ func (c *Writer) Failure() error {
 			return err
 		}
 	}
-	if c.Disk == nil {
-		return nil
-	}
-	return c.unsynced(c.Disk.SyncFailure())
-}
-
-func (c *Writer) unsynced(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%w: sync stream %s: %w", domain.ErrUnavailable, c.name, err)
+	return jsstream.SyncFailure(c.Disk, c.name)
 }
 
 // errStopped reports that the store was closed before a write was made.

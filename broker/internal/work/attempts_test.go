@@ -25,7 +25,7 @@ func (s *attemptsStore) KeepAttempt(_ context.Context, _ domain.JobID, a domain.
 // echo answers with the request it got, after some other text.
 type echo struct{ before int }
 
-func (e echo) PostKeep(_ context.Context, r webhook.Request) (*webhook.Answer, error) {
+func (e echo) Exchange(_ context.Context, r webhook.Request) (*webhook.Answer, error) {
 	body := strings.Repeat("x", e.before) + strings.Repeat(r.Header["X-Broker-Consumer-Token"][0]+",", 1000)
 	return &webhook.Answer{Code: 500, Body: []byte(body[:min(len(body), r.Limit)])}, errors.New("answered with status 500")
 }

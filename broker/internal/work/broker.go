@@ -109,7 +109,7 @@ type core struct {
 
 	work  context.Context // ends when callbacks in progress are cancelled
 	cut   context.CancelFunc
-	calls sync.WaitGroup // goroutines of lanes
+	calls sync.WaitGroup // callbacks of lanes
 }
 
 // Now returns the time of the store's clock, for times that are stored, sent, or compared with such times.

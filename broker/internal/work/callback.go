@@ -25,9 +25,7 @@ import (
 
 // Poster sends callbacks, as a [webhook.Client] does.
 type Poster interface {
-	// PostKeep sends one callback. Its error is nil if the status of the answer is 2xx. It returns an answer with any status, with its body up to the
-	// limit of the request.
-	PostKeep(ctx context.Context, r webhook.Request) (*webhook.Answer, error)
+	Exchange(ctx context.Context, r webhook.Request) (*webhook.Answer, error)
 }
 
 const tracer = "github.com/jetpull/jetpull/broker"
@@ -58,9 +56,13 @@ func (d *Dispatch) callback(ctx context.Context, c domain.Consumer, signer *webh
 		signer.Sign(header, j.ID.String(), d.Now(), m.Payload)
 	}
 	startedAt, begin := d.Now(), time.Now()
-	answer, err := d.Poster.PostKeep(ctx, webhook.Request{
-		URL: c.CallbackURL, Header: header, Body: m.Payload, Limit: bodyLimit, Identity: httpserve.EscapeID(c.Channel) + "/" + httpserve.EscapeID(c.ID),
+	answer, err := d.Poster.Exchange(ctx, webhook.Request{
+		Method: http.MethodPost, URL: c.CallbackURL, Header: header, Body: m.Payload, Limit: webhook.ReusableLimit,
+		Identity: httpserve.EscapeID(c.Channel) + "/" + httpserve.EscapeID(c.ID),
 	})
+	if err == nil {
+		err = answer.Err()
+	}
 	if errors.Is(err, webhook.ErrForbiddenAddress) {
 		err = fmt.Errorf("%w; see [consumer-connection] networks (--consumer-connection-networks)", err)
 	}
@@ -134,7 +136,7 @@ func (a result) retryAfter(now time.Time) time.Duration {
 func newResult(startedAt time.Time, took time.Duration, answer *webhook.Answer, err error) result {
 	a := result{Attempt: domain.Attempt{StartedAt: startedAt, Duration: took}}
 	if answer != nil {
-		a.StatusCode, a.Body, a.answer = answer.Code, answer.Body, answer.Header
+		a.StatusCode, a.Body, a.answer = answer.Code, answer.Body[:min(len(answer.Body), bodyLimit)], answer.Header
 	}
 	switch {
 	case err == nil:

@@ -116,26 +116,13 @@ func (l *lane) gained() {
 
 // wake starts the callback of the consumer's first job, if there is one and it may begin now. Each callback that begins wakes the lane for the next.
 func (l *lane) wake() {
-	l.mu.Lock()
-	closed := l.closed
-	if !closed { // closing all lanes waits for the goroutines that calls counts
-		l.d.calls.Add(1)
-	}
-	l.mu.Unlock()
-	if closed {
-		return
-	}
 	if c, ok := l.take(); ok {
-		go func() {
-			defer l.d.calls.Done()
-			l.run(c)
-		}()
-		return
+		go l.run(c)
 	}
-	l.d.calls.Done()
 }
 
-// take takes the next job if its callback may begin now.
+// take takes the next job if its callback may begin now. It counts the call. After all lanes are closed, no call is added, so that [Broker.Close] can
+// wait for them.
 func (l *lane) take() (c call, ok bool) {
 	owned, storeErr := l.d.Shards.Owns(l.shard), l.d.Health.Recordable()
 	l.mu.Lock()
@@ -155,6 +142,7 @@ func (l *lane) take() (c call, ok bool) {
 	for _, c.job = range l.d.Index.Queue.Take(l.number, 1) {
 		c.permit = l.gate.Begin(c.config, now)
 		l.calling[c.job.ID] = c.job
+		l.d.calls.Add(1)
 		return c, true
 	}
 	return c, false
@@ -162,10 +150,12 @@ func (l *lane) take() (c call, ok bool) {
 
 // run makes callbacks until none may begin. A new goroutine for each would have to grow its stack again.
 func (l *lane) run(c call) {
-	for ok := true; ok; c, ok = l.take() {
+	for ok := true; ok; {
 		l.wake() // there may be more jobs to take
 		o, done := l.try(c)
 		l.finish(c, o, done)
+		c, ok = l.take()
+		l.d.calls.Done() // of the call before this one
 	}
 }
 

@@ -31,7 +31,7 @@ type receiver struct {
 	answer  *webhook.Answer
 }
 
-func (r *receiver) PostKeep(ctx context.Context, call webhook.Request) (*webhook.Answer, error) {
+func (r *receiver) Exchange(ctx context.Context, call webhook.Request) (*webhook.Answer, error) {
 	id := call.Header["X-Broker-Message-Id"][0]
 	r.mu.Lock()
 	r.calls = append(r.calls, id)
@@ -46,6 +46,9 @@ func (r *receiver) PostKeep(ctx context.Context, call webhook.Request) (*webhook
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
+	}
+	if answer == nil && fail == nil {
+		answer = &webhook.Answer{Code: 200}
 	}
 	return answer, fail
 }
@@ -402,8 +405,8 @@ func TestRetryAfterHoldsTheLane(t *testing.T) {
 		d.receiver.answer = &webhook.Answer{Code: 429, Header: http.Header{"Retry-After": {"120"}}}
 		d.begin()
 		require.Len(t, d.receiver.called(), 1)
-		hold := gate.Wait{For: gate.Hold, Until: d.Now().Add(2 * time.Minute)}
-		require.Equal(t, ReceiverState{Breaker: breaker.Closed, Waiting: hold}, d.Dispatch.State(pushed))
+		want := ReceiverState{Breaker: breaker.Closed, WaitingFor: gate.Hold, WaitingUntil: d.Now().Add(2 * time.Minute)}
+		require.Equal(t, want, d.Dispatch.State(pushed))
 		time.Sleep(2*time.Minute - time.Second)
 		require.Len(t, d.receiver.called(), 1)
 		time.Sleep(time.Second)
@@ -427,7 +430,8 @@ func TestRateOverATakeOver(t *testing.T) {
 		d.Dispatch.gained(0)
 		d.begin()
 		require.Empty(t, d.receiver.called(), "a start is a take-over too")
-		require.Equal(t, gate.Wait{For: gate.Rate, Until: d.Now().Add(window)}, d.Dispatch.State(slow).Waiting)
+		state := d.Dispatch.State(slow)
+		require.Equal(t, gate.Wait{For: gate.Rate, Until: d.Now().Add(window)}, gate.Wait{For: state.WaitingFor, Until: state.WaitingUntil})
 		time.Sleep(window)
 		synctest.Wait()
 		require.Len(t, d.receiver.called(), 1)

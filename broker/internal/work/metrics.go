@@ -112,20 +112,18 @@ type gauges struct {
 }
 
 var (
-	queuedDesc  = prometheus.NewDesc("queued_job_count", "The current number of jobs in the queue", nil, nil)
-	deadDesc    = prometheus.NewDesc("dead_job_count", "Number of dead jobs per consumer", []string{"channel", "consumer"}, nil)
-	backlogDesc = prometheus.NewDesc("broker_backlog", "Jobs of a consumer that are queued or in flight. Consumers without one are left out, and "+
-		"with more than 1,000 of them those whose oldest is younger.", []string{"channel", "consumer"}, nil)
-	oldestDesc = prometheus.NewDesc("broker_oldest_seconds", "Age of the oldest message that a consumer has not finished.",
-		[]string{"channel", "consumer"}, nil)
-	bytesDesc  = prometheus.NewDesc("broker_store_bytes", "Bytes that the store takes on one server.", nil, nil)
-	limitDesc  = prometheus.NewDesc("broker_store_limit_bytes", "Bytes at which broadcasts are refused.", nil, nil)
-	pausedDesc = prometheus.NewDesc("broker_consumer_paused", "1 for each consumer whose jobs wait until it is resumed.",
-		[]string{"channel", "consumer", "reason"}, nil)
-	openDesc = prometheus.NewDesc("broker_breaker_open", "1 for each consumer whose circuit breaker is open or half-open on this node.",
-		[]string{"channel", "consumer"}, nil)
-	shardDesc = prometheus.NewDesc("broker_dispatching", "1 where this node makes the callbacks of the shard's channels.", []string{"shard"}, nil)
-	readyDesc = prometheus.NewDesc("broker_ready", "1 if the process accepts broadcasts, as in /readyz.", nil, nil)
+	queuedDesc  = metrics.Desc("queued_job_count", "The current number of jobs in the queue")
+	deadDesc    = metrics.Desc("dead_job_count", "Number of dead jobs per consumer", "channel", "consumer")
+	backlogDesc = metrics.Desc("broker_backlog", "Jobs of a consumer that are queued or in flight. Consumers without one are left out, and "+
+		"with more than 1,000 of them those whose oldest is younger.", "channel", "consumer")
+	oldestDesc = metrics.Desc("broker_oldest_seconds", "Age of the oldest message that a consumer has not finished.", "channel", "consumer")
+	bytesDesc  = metrics.Desc("broker_store_bytes", "Bytes that the store takes on one server.")
+	limitDesc  = metrics.Desc("broker_store_limit_bytes", "Bytes at which broadcasts are refused.")
+	pausedDesc = metrics.Desc("broker_consumer_paused", "1 for each consumer whose jobs wait until it is resumed.", "channel", "consumer", "reason")
+	openDesc   = metrics.Desc("broker_breaker_open", "1 for each consumer whose circuit breaker is open or half-open on this node.",
+		"channel", "consumer")
+	shardDesc = metrics.Desc("broker_dispatching", "1 where this node makes the callbacks of the shard's channels.", "shard")
+	readyDesc = metrics.Desc("broker_ready", "1 if the process accepts broadcasts, as in /readyz.")
 )
 
 func (g gauges) collect(gauge func(d *prometheus.Desc, value float64, labels ...string)) {

@@ -42,9 +42,11 @@ func (d *Dispatch) SetPause(ctx context.Context, channel, id string, number uint
 
 // ReceiverState is the state of a consumer's receiver, as the node that makes the callbacks knows it. On other nodes it is zero.
 type ReceiverState struct {
-	Breaker      breaker.State // empty if the broker has none
-	FailingSince time.Time     // zero if the last callback succeeded
-	Waiting      gate.Wait     // why the next callback waits
+	Breaker      breaker.State `json:",omitempty"` // empty if the broker has none
+	FailingSince time.Time     `json:",omitzero"`  // zero if the last callback succeeded
+	// WaitingFor is why the next callback waits. WaitingUntil is when the reason ends by itself.
+	WaitingFor   gate.Reason `json:",omitempty"`
+	WaitingUntil time.Time   `json:",omitzero"`
 }
 
 // State returns the state of a consumer's receiver. Its times are times of the store's clock.
@@ -56,8 +58,9 @@ func (d *Dispatch) State(c domain.Consumer) (s ReceiverState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	config, now, stored := l.configLocked(true, d.Health.Recordable() != nil), time.Now(), d.Now()
-	if s.Waiting = l.gate.Next(config, now); !s.Waiting.Until.IsZero() {
-		s.Waiting.Until = stored.Add(s.Waiting.Until.Sub(now))
+	wait := l.gate.Next(config, now)
+	if s.WaitingFor = wait.For; !wait.Until.IsZero() {
+		s.WaitingUntil = stored.Add(wait.Until.Sub(now))
 	}
 	if d.Rules.FailurePercent > 0 {
 		s.Breaker = l.gate.State(config, now).Breaker

@@ -39,13 +39,18 @@ type Replays struct {
 func newReplays(c *core, jobs *Jobs) *Replays {
 	p := &Replays{core: c, jobs: jobs}
 	known := func(ctx context.Context) (uint64, error) { return c.Replays.LastRecord(ctx) }
+	dead := func(decide func(domain.Job) (domain.Job, error)) bulk.Kind {
+		return bulk.NewKind(replayPage, known, p.dead, func(ctx context.Context, o bulk.Operation, _ domain.DeadFilter, j domain.Job) (bool, error) {
+			return p.changeJob(ctx, o, j.ID, decide)
+		})
+	}
 	p.Operations = bulk.New(bulk.Config{
 		Records: c.Replays,
 		Kinds: map[string]bulk.Kind{
-			domain.ReplayKind:      {Known: known, Select: p.replayable, Page: replayPage},
-			domain.PurgeQueuedKind: {Known: known, Select: p.purgeable, Page: replayPage},
-			domain.RequeueKind:     p.deadKind(known, func(j domain.Job) (domain.Job, error) { return domain.Requeue(j, c.Now()) }),
-			domain.PurgeKind:       p.deadKind(known, func(j domain.Job) (domain.Job, error) { return domain.Remove(j, c.Now(), c.Rules.MaxRetry) }),
+			domain.ReplayKind:      bulk.NewKind(replayPage, known, p.replayable, p.replay),
+			domain.PurgeQueuedKind: bulk.NewKind(replayPage, known, p.purgeable, p.purge),
+			domain.RequeueKind:     dead(jobs.requeue),
+			domain.PurgeKind:       dead(jobs.remove),
 		},
 		Process:   domain.NewID(),
 		Shared:    c.Rules.Shared,
@@ -92,18 +97,6 @@ func TakesMessage(s domain.ReplaySpec, m domain.Message) bool {
 	return true
 }
 
-// ofConsumer decodes the consumer and the spec of an operation on one consumer's jobs.
-func ofConsumer(o bulk.Operation, spec any) (consumer uint32, err error) {
-	number, err := strconv.ParseUint(o.Group, 10, 32)
-	if err == nil {
-		err = json.Unmarshal(o.Spec, spec)
-	}
-	if err != nil {
-		return 0, fmt.Errorf("%s %s: %w", o.Kind, o.ID, err)
-	}
-	return uint32(number), nil
-}
-
 // NewPurge returns an operation that removes the jobs of a consumer that are queued now.
 func (p *Replays) NewPurge(ctx context.Context, c domain.Consumer, rate float64, by string) (bulk.Operation, error) {
 	if _, err := p.Replays.LastRecord(ctx); err != nil { // the index then has all messages that are stored now
@@ -116,85 +109,94 @@ func (p *Replays) NewPurge(ctx context.Context, c domain.Consumer, rate float64,
 	return NewOperation(domain.PurgeQueuedKind, ReplayGroup(c), purge, rate, by)
 }
 
+// inParts calls part, which looks at a part of a consumer's jobs, until it has found limit jobs. Other callers are not blocked for long.
+func inParts(o bulk.Operation, from uint64, limit int, part func(consumer uint32, from uint64, jobs []domain.Job) ([]domain.Job, uint64),
+) (jobs []domain.Job, next uint64, err error) {
+	consumer, err := strconv.ParseUint(o.Group, 10, 32)
+	for next = from; err == nil && next > 0 && len(jobs) < limit; {
+		jobs, next = part(uint32(consumer), next, jobs)
+	}
+	return jobs, next, err
+}
+
 // purgeable selects queued jobs, oldest messages first. It leaves out inflight jobs, and jobs whose callbacks this node makes. A node stores nothing
 // when a callback begins, so a job whose callback another node makes can be removed. Its outcome does not count then.
-func (p *Replays) purgeable(_ context.Context, o bulk.Operation, from uint64, limit int) (items []bulk.Item, next uint64, err error) {
-	var s domain.QueuedPurge
-	consumer, err := ofConsumer(o, &s)
-	if err != nil {
-		return nil, from, err
+func (p *Replays) purgeable(_ context.Context, o bulk.Operation, s domain.QueuedPurge, from uint64, limit int) ([]domain.Job, uint64, error) {
+	return inParts(o, from, limit, func(consumer uint32, from uint64, jobs []domain.Job) ([]domain.Job, uint64) {
+		return p.Index.Queue.QueuedFrom(consumer, s.UpTo, o.UpTo, from, jobs, limit)
+	})
+}
+
+func (p *Replays) replayable(ctx context.Context, o bulk.Operation, s domain.ReplaySpec, from uint64, limit int) ([]domain.Job, uint64, error) {
+	jobs, next, err := inParts(o, from, limit, func(consumer uint32, from uint64, jobs []domain.Job) ([]domain.Job, uint64) {
+		return p.Index.SettledFrom(consumer, s, o.UpTo, from, jobs, limit)
+	})
+	if err != nil || len(jobs) == 0 || len(s.Metadata) == 0 && s.Message == "" {
+		return jobs, next, err
 	}
-	var jobs []domain.Job
-	for next = from; next > 0 && len(jobs) < limit; {
-		jobs, next = p.Index.Queue.QueuedFrom(consumer, s.UpTo, o.UpTo, next, jobs, limit)
+	work, err := p.jobs.WithMessages(ctx, jobs)
+	return jobsOf(work, func(w Work) bool { return TakesMessage(s, w.Message) }), next, err
+}
+
+// dead selects dead jobs of all consumers, oldest first. The position is the time of death. Jobs that died again later are left out.
+func (p *Replays) dead(ctx context.Context, o bulk.Operation, f domain.DeadFilter, from uint64, limit int) (_ []domain.Job, next uint64, err error) {
+	jobs, last := p.Index.Dead(f.TakesConsumer, max(int64(from), nanos(f.Since, 0)), nanos(f.Until, math.MaxInt64), false, limit)
+	if last > 0 {
+		next = uint64(last) + 1
 	}
-	return p.items(o, jobs, func(_ context.Context, j domain.Job) (domain.Job, error) {
+	work, err := p.jobs.matchDead(ctx, f, jobs)
+	return jobsOf(work, func(w Work) bool { return w.Job.Revision <= o.UpTo }), next, err
+}
+
+func jobsOf(work []Work, takes func(Work) bool) (jobs []domain.Job) {
+	for _, w := range work {
+		if takes(w) {
+			jobs = append(jobs, w.Job)
+		}
+	}
+	return jobs
+}
+
+// changeJob changes one job of an operation. It skips the job if its record has changed since the start of the operation, or if decide refuses its
+// state.
+func (p *Replays) changeJob(ctx context.Context, o bulk.Operation, id domain.JobID, decide func(domain.Job) (domain.Job, error)) (bool, error) {
+	_, err := p.jobs.change(ctx, id, func(j domain.Job) (domain.Job, error) {
+		if j.Revision > o.UpTo {
+			return j, domain.ErrNotFound
+		}
+		return decide(j)
+	})
+	if notDead(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (p *Replays) purge(ctx context.Context, o bulk.Operation, _ domain.QueuedPurge, j domain.Job) (bool, error) {
+	return p.changeJob(ctx, o, j.ID, func(j domain.Job) (domain.Job, error) {
 		if p.Index.Queue.Taken(j.ID) {
 			return j, domain.ErrInvalidTransition
 		}
 		return domain.Drop(j, p.Now())
-	}), next, nil
+	})
 }
 
-func (p *Replays) replayable(ctx context.Context, o bulk.Operation, from uint64, limit int) (items []bulk.Item, next uint64, err error) {
-	var s domain.ReplaySpec
-	consumer, err := ofConsumer(o, &s)
-	if err != nil {
-		return nil, from, err
-	}
-	var jobs []domain.Job
-	for next = from; next > 0 && len(jobs) < limit; {
-		jobs, next = p.Index.SettledFrom(consumer, s, o.UpTo, next, jobs, limit) // in parts, so that other callers are not blocked for long
-	}
-	if (len(s.Metadata) > 0 || s.Message != "") && len(jobs) > 0 {
-		work, err := p.jobs.WithMessages(ctx, jobs)
-		if err != nil {
-			return nil, from, err
+// replay queues a settled job again. If the job's record contains its only attempt, replay first stores the attempt, because the next record will
+// contain the next attempt.
+func (p *Replays) replay(ctx context.Context, o bulk.Operation, s domain.ReplaySpec, j domain.Job) (bool, error) {
+	return p.changeJob(ctx, o, j.ID, func(j domain.Job) (domain.Job, error) {
+		if !s.Takes(j.Status) {
+			return j, domain.ErrNotFound
 		}
-		jobs = jobs[:0]
-		for _, w := range work {
-			if TakesMessage(s, w.Message) {
-				jobs = append(jobs, w.Job)
+		if j.Status == domain.Delivered && j.Attempts == 1 {
+			if err := p.Records.KeepAttempt(ctx, j.ID, lastAttempt(j)); err != nil {
+				return j, err
 			}
 		}
-	}
-	return p.items(o, jobs, func(ctx context.Context, j domain.Job) (domain.Job, error) { return p.replayJob(ctx, o.ID, s, j) }), next, nil
-}
-
-// replayJob queues a settled job again. If the job's record contains its only attempt, replayJob first stores the attempt, because the next record
-// will contain the next attempt.
-func (p *Replays) replayJob(ctx context.Context, replay string, s domain.ReplaySpec, j domain.Job) (domain.Job, error) {
-	if !s.Takes(j.Status) {
-		return j, domain.ErrNotFound
-	}
-	if j.Status == domain.Delivered && j.Attempts == 1 {
-		if err := p.Records.KeepAttempt(ctx, j.ID, lastAttempt(j)); err != nil {
-			return j, err
-		}
-	}
-	next := domain.Settle(j, domain.Queued, p.Now())
-	next.Retries, next.Replay = 0, replay
-	return next, nil
-}
-
-// items returns an item for each job that changes it. If the job's record has changed since the start of the operation, or change refuses its state,
-// the item skips the job.
-func (p *Replays) items(o bulk.Operation, jobs []domain.Job, change func(context.Context, domain.Job) (domain.Job, error)) (items []bulk.Item) {
-	for _, j := range jobs {
-		items = append(items, func(ctx context.Context) (bool, error) {
-			_, err := p.jobs.change(ctx, j.ID, func(j domain.Job) (domain.Job, error) {
-				if j.Revision > o.UpTo {
-					return j, domain.ErrNotFound
-				}
-				return change(ctx, j)
-			})
-			if notDead(err) {
-				return false, nil
-			}
-			return err == nil, err
-		})
-	}
-	return items
+		next := domain.Settle(j, domain.Queued, p.Now())
+		next.Retries, next.Replay = 0, o.ID
+		return next, nil
+	})
 }
 
 // Dead returns dead jobs of all consumers that match a filter, newest first. next is the time before which to continue; zero means the end. Dead
@@ -230,32 +232,4 @@ func (x *Jobs) matchDead(ctx context.Context, f domain.DeadFilter, jobs []domain
 		}
 	}
 	return matched, err
-}
-
-// deadKind returns a kind of operations that change dead jobs, oldest first. The position is the time of death. Jobs that died again later are left
-// out.
-func (p *Replays) deadKind(known func(context.Context) (uint64, error), change func(domain.Job) (domain.Job, error)) bulk.Kind {
-	return bulk.Kind{Known: known, Page: replayPage, Select: func(ctx context.Context, o bulk.Operation, from uint64, limit int) (items []bulk.Item,
-		next uint64, err error,
-	) {
-		var f domain.DeadFilter
-		if err = json.Unmarshal(o.Spec, &f); err != nil {
-			return nil, from, fmt.Errorf("operation %s: %w", o.ID, err)
-		}
-		jobs, last := p.Index.Dead(f.TakesConsumer, max(int64(from), nanos(f.Since, 0)), nanos(f.Until, math.MaxInt64), false, limit)
-		if last > 0 {
-			next = uint64(last) + 1
-		}
-		work, err := p.jobs.matchDead(ctx, f, jobs)
-		if err != nil {
-			return nil, from, err
-		}
-		jobs = jobs[:0]
-		for _, w := range work {
-			if w.Job.Revision <= o.UpTo {
-				jobs = append(jobs, w.Job)
-			}
-		}
-		return p.items(o, jobs, func(_ context.Context, j domain.Job) (domain.Job, error) { return change(j) }), next, nil
-	}}
 }

@@ -13,8 +13,9 @@ import (
 // TransitionJob makes the transition that a worker requests, if the state machine allows it.
 func (x *Jobs) TransitionJob(ctx context.Context, id domain.JobID, req domain.Request) (domain.Job, error) {
 	var made bool // by this request, not an earlier one
-	j, err := x.change(ctx, id, func(j domain.Job) (next domain.Job, err error) {
-		next, made, err = domain.Transition(j, req, x.Now(), x.Rules.ClaimLimit())
+	j, err := x.change(ctx, id, func(j domain.Job) (domain.Job, error) {
+		next, err := domain.Transition(j, req, x.Now(), x.Rules.ClaimLimit())
+		made = next != j
 		return next, err
 	})
 	if err != nil {
@@ -36,14 +37,19 @@ func (x *Jobs) ExtendJob(ctx context.Context, id domain.JobID, claim string, tim
 
 // RequeueJob queues a dead job again, with all its retries.
 func (x *Jobs) RequeueJob(ctx context.Context, id domain.JobID) error {
-	_, err := x.change(ctx, id, func(j domain.Job) (domain.Job, error) { return domain.Requeue(j, x.Now()) })
+	_, err := x.change(ctx, id, x.requeue)
 	return err
 }
 
 // RemoveJob removes a dead job without retries left from the dead letters.
 func (x *Jobs) RemoveJob(ctx context.Context, id domain.JobID) error {
-	_, err := x.change(ctx, id, func(j domain.Job) (domain.Job, error) { return domain.Remove(j, x.Now(), x.Rules.MaxRetry) })
+	_, err := x.change(ctx, id, x.remove)
 	return err
+}
+
+func (x *Jobs) requeue(j domain.Job) (domain.Job, error) { return domain.Requeue(j, x.Now()) }
+func (x *Jobs) remove(j domain.Job) (domain.Job, error) {
+	return domain.Remove(j, x.Now(), x.Rules.MaxRetry)
 }
 
 // deadPage is how many dead jobs are changed at a time.
@@ -158,8 +164,8 @@ func (x *Jobs) expireClaims(ctx context.Context) {
 
 // expire ends an expired claim. If the store does not accept the record, it is tried again later.
 func (x *Jobs) expire(ctx context.Context, j domain.Job) {
-	next, changed := domain.Expire(j, x.Now(), x.Rules.MaxRetry)
-	if !changed {
+	next := domain.Expire(j, x.Now(), x.Rules.MaxRetry)
+	if next == j {
 		return
 	}
 	switch _, err := x.Records.PutJob(ctx, next); {

@@ -53,6 +53,11 @@ func (s *Set) Request(route, method string, status int, took time.Duration) {
 // LoginFailed counts a request with a wrong token.
 func (s *Set) LoginFailed() { s.logins.Inc() }
 
+// Desc describes a gauge for [Gauges].
+func Desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
 // Gauges is a collector of gauges that are computed at each scrape. It calls gauge for each of them.
 type Gauges func(gauge func(d *prometheus.Desc, value float64, labels ...string))
 

@@ -5,9 +5,7 @@
 package webhook
 
 import (
-	"context"
 	"crypto/tls"
-	"fmt"
 	"net"
 	"net/http"
 	"sync"
@@ -15,9 +13,9 @@ import (
 )
 
 const (
-	// waitedLimit is the minimum that PostKeep reads of a response. After a longer response, the connection cannot be reused.
-	waitedLimit = 64 << 10
-	// excerptLimit is how much of a response is kept to describe an error.
+	// ReusableLimit is a [Request.Limit] for callers that keep little of a response. After a longer response, the connection cannot be reused.
+	ReusableLimit = 64 << 10
+	// excerptLimit is how much of a response describes an error.
 	excerptLimit = 256
 	// headerLimit is the maximum size of the headers of a response.
 	headerLimit = 64 << 10
@@ -29,16 +27,6 @@ const (
 	pingAfter = 10 * time.Second
 	pingTime  = 5 * time.Second
 )
-
-// StatusError reports a response that is not a success.
-type StatusError struct {
-	Code    int
-	Excerpt string // the start of the response's body
-}
-
-func (e *StatusError) Error() string {
-	return fmt.Sprintf("answered with status %d: %q", e.Code, e.Excerpt)
-}
 
 // Client posts to addresses that a policy allows. It is safe for concurrent use.
 type Client struct {
@@ -79,27 +67,6 @@ func (c *Client) over(config *tls.Config) *http.Client {
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-}
-
-// PostKeep sends a POST and returns the response, if any, with its body up to the request's limit. It waits for the whole response, or its first 64
-// KiB. A status other than 2xx is a *StatusError. An incomplete response is an error, too.
-func (c *Client) PostKeep(ctx context.Context, r Request) (*Answer, error) {
-	limit := r.Limit
-	r.Method, r.Limit = http.MethodPost, max(limit, waitedLimit)
-	answer, err := c.Exchange(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	if len(answer.Body) > limit {
-		answer.Body, answer.Truncated = answer.Body[:limit], true
-	}
-	switch {
-	case answer.Code < 200 || answer.Code > 299:
-		return answer, &StatusError{Code: answer.Code, Excerpt: string(answer.Body[:min(len(answer.Body), excerptLimit)])}
-	case answer.Broken != nil:
-		return answer, fmt.Errorf("answered with status %d, but the answer broke off: %w", answer.Code, answer.Broken)
-	}
-	return answer, nil
 }
 
 // Close closes idle connections.

@@ -71,19 +71,19 @@ func TestADeadConnectionIsGivenUp(t *testing.T) {
 		transport := c.http.Transport.(*http.Transport)
 		transport.DialContext = p.dial
 		transport.TLSClientConfig = srv.Client().Transport.(*http.Transport).TLSClientConfig
-		post := func() error {
-			a, err := c.PostKeep(t.Context(), Request{URL: srv.URL})
+		send := func() error {
+			a, err := post(t, c, Request{URL: srv.URL})
 			if err == nil {
 				require.Equal(t, "HTTP/2.0", a.Header.Get("Proto"))
 			}
 			return err
 		}
-		require.NoError(t, post())
-		require.NoError(t, post())
+		require.NoError(t, send())
+		require.NoError(t, send())
 		require.Equal(t, 1, p.dials)
 		p.last.dead.Store(true)
 		failed := 0
-		for post() != nil {
+		for send() != nil {
 			failed++
 			require.LessOrEqual(t, time.Duration(failed)*timeout, pingAfter+pingTime+timeout)
 		}

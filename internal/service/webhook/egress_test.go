@@ -70,31 +70,31 @@ func TestProxy(t *testing.T) {
 	for _, target := range []string{plain.URL, secure.URL} {
 		u, err := url.Parse(target)
 		require.NoError(t, err)
-		got, err := c.PostKeep(t.Context(), Request{URL: target, Limit: 10, Identity: "k"})
+		got, err := post(t, c, Request{URL: target, Identity: "k"})
 		require.NoError(t, err)
 		require.Equal(t, "ok", string(got.Body))
 		require.Equal(t, "CONNECT "+u.Host, *asked.Load())
 	}
 	asked.Store(nil)
-	_, err = c.PostKeep(t.Context(), Request{URL: "http://169.254.169.254/"})
+	_, err = post(t, c, Request{URL: "http://169.254.169.254/"})
 	require.ErrorIs(t, err, ErrForbiddenAddress)
 	policy.Any = false
 	public := NewClient(policy, 5*time.Second)
 	defer public.Close()
-	_, err = public.PostKeep(t.Context(), Request{URL: "http://localhost:1/"})
+	_, err = post(t, public, Request{URL: "http://localhost:1/"})
 	require.ErrorIs(t, err, ErrForbiddenAddress)
 	require.ErrorIs(t, err, ErrNotSent)
 	require.Nil(t, asked.Load(), "the proxy hears nothing of a forbidden address")
 
-	_, err = c.PostKeep(t.Context(), Request{URL: "http://127.0.0.1:1/"})
+	_, err = post(t, c, Request{URL: "http://127.0.0.1:1/"})
 	require.ErrorContains(t, err, "CONNECT 127.0.0.1:1: answered with 502 Bad Gateway")
 	require.ErrorIs(t, err, ErrNotSent)
 	require.NotContains(t, err.Error(), "pw")
-	_, err = public.PostKeep(t.Context(), Request{URL: "http://name.invalid/"})
+	_, err = post(t, public, Request{URL: "http://name.invalid/"})
 	require.ErrorContains(t, err, "a name is resolved here and not by egress-proxy")
 	policy.Any, proxy.User = true, nil
 	policy.Proxy = proxy
-	_, err = NewClient(policy, 5*time.Second).PostKeep(t.Context(), Request{URL: plain.URL})
+	_, err = post(t, NewClient(policy, 5*time.Second), Request{URL: plain.URL})
 	require.ErrorContains(t, err, "407 Proxy Authentication Required")
 }
 
@@ -145,7 +145,7 @@ func TestIdentities(t *testing.T) {
 	c := NewClient(policy, 5*time.Second)
 	defer c.Close()
 	call := func(identity string) (string, error) {
-		got, err := c.PostKeep(t.Context(), Request{URL: server.URL, Limit: 100, Identity: identity})
+		got, err := post(t, c, Request{URL: server.URL, Identity: identity})
 		if err != nil {
 			return "", err
 		}

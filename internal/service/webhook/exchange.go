@@ -29,6 +29,17 @@ type Answer struct {
 	Broken error
 }
 
+// Err returns nil for a complete response with a status of 2xx, and otherwise the reason why it is none.
+func (a *Answer) Err() error {
+	switch {
+	case a.Code < 200 || a.Code > 299:
+		return fmt.Errorf("answered with status %d: %q", a.Code, a.Body[:min(len(a.Body), excerptLimit)])
+	case a.Broken != nil:
+		return fmt.Errorf("answered with status %d, but the answer broke off: %w", a.Code, a.Broken)
+	}
+	return nil
+}
+
 // Request is a request for [Client.Exchange].
 type Request struct {
 	Method string

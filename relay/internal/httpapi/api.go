@@ -156,14 +156,12 @@ func (a *API) senderOf(r *http.Request, source string) (string, error) {
 }
 
 func (a *API) ready(_ http.ResponseWriter, r *http.Request) error {
-	if err := a.opts.Permitted(); err != nil {
-		return httpserve.Refuse(http.StatusServiceUnavailable, "unavailable", "%v", err)
+	err := a.opts.Permitted()
+	if err == nil {
+		err = a.store.Ready(r.Context())
 	}
-	if err := a.store.Ready(r.Context()); err != nil {
-		return err
+	if err == nil && a.opts.Stopping.Err() != nil {
+		err = fmt.Errorf("%w: shutting down", store.ErrUnavailable)
 	}
-	if a.opts.Stopping.Err() != nil {
-		return fmt.Errorf("%w: shutting down", store.ErrUnavailable)
-	}
-	return nil
+	return err
 }

@@ -61,16 +61,8 @@ type Config struct {
 	// Storage is the storage of streams and consumers. The zero value is a file.
 	Storage jetstream.StorageType
 	// Disk syncs stored data before the relay answers or continues. If it is nil, the server decides when to sync.
-	Disk   Disk
+	Disk   jsstream.Disk
 	Logger *slog.Logger
-}
-
-// Disk syncs the streams of an embedded server, as [natsembed.Server] does.
-type Disk interface {
-	// DurableAt returns when a message of a stream is on disk. Sequence 0 means all acknowledged messages.
-	DurableAt(ctx context.Context, stream string, seq uint64) error
-	// SyncFailure returns the reason why nothing can be confirmed any more, or nil.
-	SyncFailure() error
 }
 
 // Store is the state of a relay. It is safe for concurrent use.
@@ -125,20 +117,8 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// syncStored syncs data that an earlier process, or the server at its start, may have left in memory, because nothing waits for its sync later.
 func (s *Store) syncStored(ctx, _ context.Context) error {
-	if s.Disk == nil {
-		return nil
-	}
-	for _, stream := range []jetstream.Stream{
-		s.records, s.queues[ToReceiver], s.queues[FromReceiver], s.queues[ToSender], s.failed, s.config, s.state,
-	} {
-		info := stream.CachedInfo()
-		if err := s.durable(ctx, info.Config.Name, info.State.LastSeq); err != nil {
-			return err
-		}
-	}
-	return nil
+	return jsstream.SyncStored(ctx, s.Disk, s.records, s.queues[ToReceiver], s.queues[FromReceiver], s.queues[ToSender], s.failed, s.config, s.state)
 }
 
 // Close stops the goroutines of the store and waits for them.
@@ -261,13 +241,7 @@ func (s *base) write(ctx context.Context, m *nats.Msg, opts ...jetstream.Publish
 
 // durable returns when a message of a stream is on disk, as far as this process controls that. Sequence 0 means all messages.
 func (s *base) durable(ctx context.Context, stream string, seq uint64) error {
-	if s.Disk == nil {
-		return nil
-	}
-	if err := s.Disk.DurableAt(ctx, stream, seq); err != nil {
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	return nil
+	return jsstream.DurableAt(ctx, s.Disk, stream, seq)
 }
 
 // EntryOverhead bounds the bytes of an entry in addition to its payload or response: record, history, headers.
@@ -307,11 +281,7 @@ func (s *Store) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
 	defer cancel()
 	_, err := s.write(ctx, &nats.Msg{Subject: s.kvSubject(systems.RelayState, "ready")})
-	if s.Disk != nil {
-		if failure := s.Disk.SyncFailure(); failure != nil {
-			err = fmt.Errorf("%w: %w", ErrUnavailable, failure)
-		}
-	}
+	err = cmp.Or(jsstream.SyncFailure(s.Disk, s.state.CachedInfo().Config.Name), err)
 	s.looked.Store(&look{time.Now(), err})
 	return err
 }

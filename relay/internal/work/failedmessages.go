@@ -2,7 +2,6 @@ package work
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -138,22 +137,16 @@ func newOperator(c *core) operator {
 
 // operation returns a kind of operation that calls do for each failed message.
 func (w *operator) operation(do func(context.Context, *store.Item) error) bulk.Kind {
-	choose := func(_ context.Context, o bulk.Operation, from uint64, limit int) (items []bulk.Item, next uint64, err error) {
-		var selection store.Selection
-		if err := json.Unmarshal(o.Spec, &selection); err != nil {
-			return nil, from, fmt.Errorf("operation %s: %w", o.ID, err)
-		}
-		found, next := w.store.SelectFailed(selection, from, o.UpTo, limit)
-		for i := range found {
-			items = append(items, func(ctx context.Context) (bool, error) {
-				err := do(ctx, &found[i])
-				if errors.Is(err, errNotRedriven) || errors.Is(err, store.ErrConflict) {
-					return false, nil
-				}
-				return err == nil, err
-			})
-		}
-		return items, next, nil
+	find := func(_ context.Context, o bulk.Operation, s store.Selection, from uint64, limit int) ([]store.Item, uint64, error) {
+		found, next := w.store.SelectFailed(s, from, o.UpTo, limit)
+		return found, next, nil
 	}
-	return bulk.Kind{Known: w.store.LastFailed, Select: choose, Page: operationPage}
+	change := func(ctx context.Context, _ bulk.Operation, _ store.Selection, i store.Item) (bool, error) {
+		err := do(ctx, &i)
+		if errors.Is(err, errNotRedriven) || errors.Is(err, store.ErrConflict) {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	return bulk.NewKind(operationPage, w.store.LastFailed, find, change)
 }

@@ -161,19 +161,16 @@ func (m *Metrics) forget(label, name string) {
 
 // The gauges are collected at each scrape.
 var (
-	gaugeBacklog = prometheus.NewDesc("relay_backlog", "Messages that wait for their receiver.", []string{"receiver"}, nil)
-	gaugeAge     = prometheus.NewDesc("relay_oldest_seconds", "Age of the oldest message that waits for its receiver.", []string{"receiver"}, nil)
-	gaugePending = prometheus.NewDesc("relay_pending_responses", "Messages whose response is pending at the status endpoint.", []string{"receiver"},
-		nil)
-	gaugeToSender = prometheus.NewDesc("relay_callback_backlog", "Messages whose callback to the sender has not succeeded yet.", []string{"sender"}, nil)
-	gaugeWindow   = prometheus.NewDesc("relay_window_used", "POSTs in the receiver's rate window, where this process sends.", []string{"receiver"}, nil)
-	gaugeLimit    = prometheus.NewDesc("relay_window_limit", "POSTs that the receiver's rate window allows.", []string{"receiver"}, nil)
-	gaugeBreaker  = prometheus.NewDesc("relay_breaker_open", "1 while the receiver's breaker is open or half open, where this process sends.",
-		[]string{"receiver"}, nil)
-	gaugeOff = prometheus.NewDesc("relay_receiver_disabled", "1 while a receiver that responded with 410 waits to be configured again.",
-		[]string{"receiver"}, nil)
-	gaugeFailed = prometheus.NewDesc("relay_failed_messages", "Failed messages on the list.", []string{"receiver"}, nil)
-	gaugeOldest = prometheus.NewDesc("relay_failed_oldest_seconds", "Age of the oldest failed message on the list.", nil, nil)
+	gaugeBacklog  = metrics.Desc("relay_backlog", "Messages that wait for their receiver.", "receiver")
+	gaugeAge      = metrics.Desc("relay_oldest_seconds", "Age of the oldest message that waits for its receiver.", "receiver")
+	gaugePending  = metrics.Desc("relay_pending_responses", "Messages whose response is pending at the status endpoint.", "receiver")
+	gaugeToSender = metrics.Desc("relay_callback_backlog", "Messages whose callback to the sender has not succeeded yet.", "sender")
+	gaugeWindow   = metrics.Desc("relay_window_used", "POSTs in the receiver's rate window, where this process sends.", "receiver")
+	gaugeLimit    = metrics.Desc("relay_window_limit", "POSTs that the receiver's rate window allows.", "receiver")
+	gaugeBreaker  = metrics.Desc("relay_breaker_open", "1 while the receiver's breaker is open or half open, where this process sends.", "receiver")
+	gaugeOff      = metrics.Desc("relay_receiver_disabled", "1 while a receiver that responded with 410 waits to be configured again.", "receiver")
+	gaugeFailed   = metrics.Desc("relay_failed_messages", "Failed messages on the list.", "receiver")
+	gaugeOldest   = metrics.Desc("relay_failed_oldest_seconds", "Age of the oldest failed message on the list.")
 )
 
 // scrapeTimeout bounds the requests of a scrape to the server.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -28,7 +27,7 @@ const (
 
 // poster sends requests. [webhook.Client] implements it.
 type poster interface {
-	PostKeep(ctx context.Context, r webhook.Request) (*webhook.Answer, error)
+	Exchange(ctx context.Context, r webhook.Request) (*webhook.Answer, error)
 	Close()
 }
 
@@ -156,10 +155,17 @@ func (s *Sender) post(ctx context.Context, event any) error {
 		if s.cfg.Signer != nil {
 			s.cfg.Signer.Sign(header, id, time.Now(), body)
 		}
-		if _, err = s.client.PostKeep(ctx, webhook.Request{URL: s.cfg.URL, Header: header, Body: body}); err == nil {
+		var answer *webhook.Answer
+		answer, err = s.client.Exchange(ctx, webhook.Request{
+			Method: http.MethodPost, URL: s.cfg.URL, Header: header, Body: body, Limit: webhook.ReusableLimit,
+		})
+		if err != nil {
+			continue
+		}
+		if err = answer.Err(); err == nil {
 			return nil
 		}
-		if refused, ok := errors.AsType[*webhook.StatusError](err); ok && final(refused.Code) {
+		if final(answer.Code) {
 			return fmt.Errorf("the URL refuses the event, which is not sent again: check the URL and what authenticates there: %w", err)
 		}
 	}

@@ -27,12 +27,12 @@ type target struct {
 	closed   bool
 }
 
-func (p *target) PostKeep(ctx context.Context, r webhook.Request) (*webhook.Answer, error) {
+func (p *target) Exchange(ctx context.Context, r webhook.Request) (*webhook.Answer, error) {
 	payload := r.Body
 	p.bodies = append(p.bodies, string(payload))
 	p.headers = append(p.headers, r.Header.Clone())
 	if fails := p.failures < 0 || len(p.bodies) <= p.failures; fails && p.code > 0 {
-		return nil, &webhook.StatusError{Code: p.code}
+		return &webhook.Answer{Code: p.code}, nil
 	} else if fails {
 		return nil, errors.Join(errors.New("503"), ctx.Err())
 	}
