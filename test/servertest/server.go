@@ -4,7 +4,6 @@ package servertest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/natstest"
 	"github.com/jetpull/jetpull/natsembed"
@@ -36,7 +36,7 @@ const (
 // concurrent use.
 type Server struct {
 	settings serverSettings
-	tb       testing.TB // nil for StartServer
+	tb       testing.TB // nil for a server of StartServer, which only stops
 
 	mu   sync.Mutex
 	srv  *natsembed.Server
@@ -87,13 +87,23 @@ func WithOptions(change func(*server.Options)) ServerOption {
 func RunServer(tb testing.TB, opts ...ServerOption) *Server {
 	tb.Helper()
 	natstest.EmptyTimerPool()
-	s, err := newServer(tempDir(tb), opts)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	s.tb = tb
-	tb.Cleanup(s.Stop)
+	s := newTestServer(tb, opts)
 	s.Start()
+	return s
+}
+
+// newTestServer returns a server that is not started yet. It is stopped when the test ends. If the test has failed, its log is shown.
+func newTestServer(tb testing.TB, opts []ServerOption) *Server {
+	tb.Helper()
+	s, err := newServer(tempDir(tb), opts)
+	require.NoError(tb, err)
+	s.tb = tb
+	tb.Cleanup(func() {
+		s.Stop()
+		if tb.Failed() {
+			tb.Logf("log of the server %s:\n%s", s.URL(), s.Log())
+		}
+	})
 	return s
 }
 
@@ -126,33 +136,18 @@ func newServer(dir string, opts []ServerOption) (*Server, error) {
 func tempDir(tb testing.TB) string {
 	tb.Helper()
 	dir := filepath.Join(tb.TempDir(), "nats")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		tb.Fatalf("servertest: make the store folder: %v", err)
-	}
+	require.NoError(tb, os.MkdirAll(dir, 0o700))
 	tb.Cleanup(func() {
-		err := eventually(waitTimeout, func() error { return os.RemoveAll(dir) })
-		if err != nil {
-			tb.Errorf("servertest: remove the store of the server: %v", err)
-		}
+		eventually(tb, waitTimeout, "remove the store of the server", func() error { return os.RemoveAll(dir) })
 	})
 	return dir
 }
 
 // Start restarts a stopped server on the same port and store. It does nothing
-// if the server is running. If the server does not start, the test fails;
-// Start panics for a server of StartServer.
+// if the server is running. If the server does not start, the test fails.
 func (s *Server) Start() {
-	if s.tb != nil {
-		s.tb.Helper()
-	}
-	err := s.start()
-	switch {
-	case err == nil:
-	case s.tb != nil:
-		s.tb.Fatal(err)
-	default:
-		panic(err)
-	}
+	s.tb.Helper()
+	require.NoError(s.tb, s.start())
 }
 
 func (s *Server) start() error {
@@ -208,9 +203,7 @@ func (s *Server) Stop() {
 
 // Restart calls Stop and Start.
 func (s *Server) Restart() {
-	if s.tb != nil {
-		s.tb.Helper()
-	}
+	s.tb.Helper()
 	s.Stop()
 	s.Start()
 }
@@ -221,17 +214,10 @@ func (s *Server) Reload(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.settings.text = text
-	if err := os.WriteFile(s.settings.config, []byte(text), 0o600); err != nil {
-		s.tb.Fatalf("servertest: write the server configuration: %v", err)
-	}
+	require.NoError(s.tb, os.WriteFile(s.settings.config, []byte(text), 0o600))
 	opts := &server.Options{Host: "127.0.0.1", Port: s.port, StoreDir: s.srv.Dir()}
-	err := s.configure(opts)
-	if err == nil {
-		err = s.srv.Unwrap().ReloadOptions(opts)
-	}
-	if err != nil {
-		s.tb.Fatalf("servertest: reload the server configuration: %v", err)
-	}
+	require.NoError(s.tb, s.configure(opts))
+	require.NoError(s.tb, s.srv.Unwrap().ReloadOptions(opts))
 }
 
 // URL returns the URL for clients. It does not change at a restart.
@@ -280,23 +266,20 @@ func (s *Server) JetStream(tb testing.TB, nc *nats.Conn) jetstream.JetStream {
 		return natstest.JetStream(tb, nc)
 	}
 	js, err := jetstream.NewWithDomain(nc, s.settings.domain)
-	if err != nil {
-		tb.Fatalf("servertest: JetStream in domain %q: %v", s.settings.domain, err)
-	}
+	require.NoError(tb, err)
 	return js
 }
 
-// eventually calls try until it returns nil. After limit, it returns the last error.
-func eventually(limit time.Duration, try func() error) error {
-	deadline := time.Now().Add(limit)
-	for {
+// eventually calls try until it returns nil. After limit, the test fails with what and the last error.
+func eventually(tb testing.TB, limit time.Duration, what string, try func() error) {
+	tb.Helper()
+	for begin := time.Now(); ; time.Sleep(pollEvery) {
 		err := try()
 		if err == nil {
-			return nil
+			return
 		}
-		if time.Now().After(deadline) {
-			return errors.Join(fmt.Errorf("not within %s", limit), err)
+		if time.Since(begin) > limit {
+			tb.Fatalf("servertest: %s: not within %s: %v", what, limit, err)
 		}
-		time.Sleep(pollEvery)
 	}
 }
