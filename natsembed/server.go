@@ -216,17 +216,19 @@ func portText(port int) string {
 // that, so a fatal line ends the wait too.
 func awaitReady(ctx context.Context, srv *server.Server, log *serverLog) error {
 	for ctx.Err() == nil {
-		if err := log.fatal(); err != nil {
-			return err
-		}
-		if srv.ReadyForConnections(readyPoll) {
-			if !srv.JetStreamEnabled() {
-				return fmt.Errorf("the server runs without JetStream: %w", log.last())
-			}
+		ready := srv.ReadyForConnections(readyPoll)
+		died, problem := log.state()
+		switch {
+		case died:
+			return problem
+		case ready && !srv.JetStreamEnabled():
+			return fmt.Errorf("the server runs without JetStream: %w", problem)
+		case ready:
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: %w", context.Cause(ctx), log.last())
+	_, problem := log.state()
+	return fmt.Errorf("%w: %w", context.Cause(ctx), problem)
 }
 
 // URL returns the URL for clients, also after Stop. It is empty with [NoPort].
