@@ -197,19 +197,9 @@ func run(ctx context.Context, dir string, o Options) (*server.Server, error) {
 	if err := awaitReady(ctx, srv, log); err != nil {
 		srv.Shutdown()
 		srv.WaitForShutdown()
-		return nil, fmt.Errorf("natsembed: start the server on %s, port %s: %w", dir, portText(o.Port), err)
+		return nil, fmt.Errorf("natsembed: start the server on %s: %w", dir, err)
 	}
 	return srv, nil
-}
-
-func portText(port int) string {
-	switch port {
-	case NoPort:
-		return "none"
-	case 0:
-		return "any"
-	}
-	return strconv.Itoa(port)
 }
 
 // awaitReady waits until the server accepts connections. A server that cannot open its port or its store only logs

@@ -156,13 +156,8 @@ func (c *Cluster) find(leads func(*server.Server) bool) int {
 // and returns it.
 func (c *Cluster) StepDownConsumer(tb testing.TB, stream, consumer string) int {
 	tb.Helper()
-	return c.stepDown(tb, fmt.Sprintf(server.JSApiConsumerLeaderStepDownT, stream, consumer),
-		func() int { return c.ConsumerLeader(stream, consumer) })
-}
-
-func (c *Cluster) stepDown(tb testing.TB, subject string, leader func() int) int {
-	tb.Helper()
-	before := c.waitLeader(tb, subject, leader, -1)
+	before := c.waitLeader(tb, stream, consumer, -1)
+	subject := fmt.Sprintf(server.JSApiConsumerLeaderStepDownT, stream, consumer)
 	nc, err := nats.Connect(c.URLs())
 	require.NoError(tb, err)
 	defer nc.Close()
@@ -180,15 +175,15 @@ func (c *Cluster) stepDown(tb testing.TB, subject string, leader func() int) int
 		}
 		return nil
 	})
-	return c.waitLeader(tb, subject, leader, before)
+	return c.waitLeader(tb, stream, consumer, before)
 }
 
-// waitLeader waits for another leader than before, and returns it.
-func (c *Cluster) waitLeader(tb testing.TB, what string, leader func() int, before int) int {
+// waitLeader waits for another leader of the consumer than before, and returns it.
+func (c *Cluster) waitLeader(tb testing.TB, stream, consumer string, before int) int {
 	tb.Helper()
 	now := -1
-	eventually(tb, clusterTimeout, "another leader for "+what, func() error {
-		if now = leader(); now < 0 || now == before {
+	eventually(tb, clusterTimeout, "another leader of consumer "+consumer, func() error {
+		if now = c.ConsumerLeader(stream, consumer); now < 0 || now == before {
 			return fmt.Errorf("leader is %d, was %d", now, before)
 		}
 		return nil

@@ -8,10 +8,10 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/jetpull/jetpull/internal/mask"
+	"github.com/jetpull/jetpull/internal/service/webhook"
 )
 
 // base is the address at which clients reach a listener behind reverse proxies. The zero value means the address that the client used. Links are
@@ -54,18 +54,12 @@ func ParsePublicURL(text string) (*url.URL, error) {
 	if text == "" {
 		return nil, nil
 	}
-	shown := mask.URL(text)
+	if err := webhook.CheckURL(text); err != nil {
+		return nil, err
+	}
 	u, err := url.Parse(text)
-	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("%q is not a URL such as https://example.com/broker", shown)
-	}
-	if u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
-		return nil, fmt.Errorf("%q has more than scheme, host and path: give these alone", shown)
-	}
-	if port := u.Port(); port != "" {
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return nil, fmt.Errorf("%q has no port from 1 to 65535: give one", shown)
-		}
+	if err != nil || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
+		return nil, fmt.Errorf("URL %q has more than scheme, host and path: give these alone", mask.URL(text))
 	}
 	if u.Path, err = parsePrefix(u.EscapedPath()); err != nil {
 		return nil, fmt.Errorf("path %w", err)
