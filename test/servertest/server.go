@@ -35,8 +35,11 @@ const (
 // and restarted on the same port and store. Its methods are safe for
 // concurrent use.
 type Server struct {
-	settings serverSettings
-	tb       testing.TB // nil for a server of StartServer, which only stops
+	dir    string
+	config string // the text of a configuration file, or empty
+	domain string
+	tune   []func(*server.Options)
+	tb     testing.TB // nil for a server of StartServer, which only stops
 
 	mu   sync.Mutex
 	srv  *natsembed.Server
@@ -44,27 +47,19 @@ type Server struct {
 	port int  // 0 until the first start
 }
 
-type serverSettings struct {
-	dir    string
-	config string // the path of a configuration file, or empty
-	text   string // its content
-	domain string
-	tune   []func(*server.Options)
-}
-
 // ServerOption is an option of a server.
-type ServerOption func(*serverSettings)
+type ServerOption func(*Server)
 
 // WithDomain sets the JetStream domain.
 func WithDomain(domain string) ServerOption {
-	return func(s *serverSettings) { s.domain = domain }
+	return func(s *Server) { s.domain = domain }
 }
 
 // WithConfig sets the text of the server's configuration file, for accounts
 // and permissions. The harness replaces its host, port and store directory,
 // and always enables JetStream.
 func WithConfig(text string) ServerOption {
-	return func(s *serverSettings) { s.text = text }
+	return func(s *Server) { s.config = text }
 }
 
 // WithAttackers adds users to the account of all other clients, which need no password. The name of a user is a list of subjects,
@@ -80,7 +75,7 @@ func WithAttackers(users ...string) ServerOption {
 
 // WithOptions calls change at each start, after all other options are set.
 func WithOptions(change func(*server.Options)) ServerOption {
-	return func(s *serverSettings) { s.tune = append(s.tune, change) }
+	return func(s *Server) { s.tune = append(s.tune, change) }
 }
 
 // RunServer starts a server on a random port of 127.0.0.1, with its store in a folder of the test. It stops the server when the test ends.
@@ -95,8 +90,7 @@ func RunServer(tb testing.TB, opts ...ServerOption) *Server {
 // newTestServer returns a server that is not started yet. It is stopped when the test ends. If the test has failed, its log is shown.
 func newTestServer(tb testing.TB, opts []ServerOption) *Server {
 	tb.Helper()
-	s, err := newServer(tempDir(tb), opts)
-	require.NoError(tb, err)
+	s := newServer(tempDir(tb), opts)
 	s.tb = tb
 	tb.Cleanup(func() {
 		s.Stop()
@@ -109,26 +103,16 @@ func newTestServer(tb testing.TB, opts []ServerOption) *Server {
 
 // StartServer is like RunServer, but for a process that is not a test. The caller owns the folder of the store, and must call Stop.
 func StartServer(dir string, opts ...ServerOption) (*Server, error) {
-	s, err := newServer(dir, opts)
-	if err != nil {
-		return nil, err
-	}
+	s := newServer(dir, opts)
 	return s, s.start()
 }
 
-func newServer(dir string, opts []ServerOption) (*Server, error) {
-	s := &Server{settings: serverSettings{dir: dir}}
+func newServer(dir string, opts []ServerOption) *Server {
+	s := &Server{dir: dir}
 	for _, opt := range opts {
-		opt(&s.settings)
+		opt(s)
 	}
-	if s.settings.text == "" {
-		return s, nil
-	}
-	s.settings.config = filepath.Join(dir, "nats.conf")
-	if err := os.WriteFile(s.settings.config, []byte(s.settings.text), 0o600); err != nil {
-		return nil, fmt.Errorf("servertest: write the server configuration: %w", err)
-	}
-	return s, nil
+	return s
 }
 
 // tempDir returns a folder in tb.TempDir. It is emptied before the testing package removes it. A server that was shut down may still be closing
@@ -160,7 +144,7 @@ func (s *Server) start() error {
 	defer cancel()
 	log := &Log{}
 	srv, err := natsembed.Start(ctx, natsembed.Options{
-		Dir: filepath.Join(s.settings.dir, "store"), Port: s.port, Configure: s.configure,
+		Dir: filepath.Join(s.dir, "store"), Port: s.port, Configure: s.configure,
 		Logger: slog.New(slog.NewTextHandler(log, nil)),
 	})
 	if err != nil {
@@ -172,19 +156,19 @@ func (s *Server) start() error {
 
 // configure sets the options. It is called at each start, because a running server changes its options.
 func (s *Server) configure(opts *server.Options) error {
-	if s.settings.config != "" {
-		parsed, err := server.ProcessConfigFile(s.settings.config)
-		if err != nil {
-			return fmt.Errorf("server configuration: %w\n%s", err, s.settings.text)
+	if s.config != "" {
+		parsed := &server.Options{}
+		if err := parsed.ProcessConfigString(s.config); err != nil {
+			return fmt.Errorf("server configuration: %w\n%s", err, s.config)
 		}
 		parsed.Host, parsed.Port, parsed.StoreDir = opts.Host, opts.Port, opts.StoreDir
 		parsed.JetStream, parsed.NoSigs = true, true
 		*opts = *parsed
 	}
-	if s.settings.domain != "" {
-		opts.JetStreamDomain = s.settings.domain
+	if s.domain != "" {
+		opts.JetStreamDomain = s.domain
 	}
-	for _, change := range s.settings.tune {
+	for _, change := range s.tune {
 		change(opts)
 	}
 	return nil
@@ -213,8 +197,7 @@ func (s *Server) Reload(text string) {
 	s.tb.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settings.text = text
-	require.NoError(s.tb, os.WriteFile(s.settings.config, []byte(text), 0o600))
+	s.config = text
 	opts := &server.Options{Host: "127.0.0.1", Port: s.port, StoreDir: s.srv.Dir()}
 	require.NoError(s.tb, s.configure(opts))
 	require.NoError(s.tb, s.srv.Unwrap().ReloadOptions(opts))
@@ -262,10 +245,10 @@ func (s *Server) Attacker(tb testing.TB, user string) *nats.Conn {
 // JetStream returns nats.go's JetStream on nc, in the server's domain if it has one.
 func (s *Server) JetStream(tb testing.TB, nc *nats.Conn) jetstream.JetStream {
 	tb.Helper()
-	if s.settings.domain == "" {
+	if s.domain == "" {
 		return natstest.JetStream(tb, nc)
 	}
-	js, err := jetstream.NewWithDomain(nc, s.settings.domain)
+	js, err := jetstream.NewWithDomain(nc, s.domain)
 	require.NoError(tb, err)
 	return js
 }
