@@ -88,6 +88,3 @@ func (b *Bouncer) configure(ctx context.Context, program, dsn string, settings [
 	b.DSN = server.String()
 	return server.Host, file, b.own(file)
 }
-
-// Stop stops PgBouncer at once and removes its folder.
-func (b *Bouncer) Stop() { b.remove() }

@@ -91,15 +91,9 @@ func (s *Server) launch(ctx context.Context) error {
 	return s.start(ctx, db.PingContext, filepath.Join(s.bin, "postgres"), s.args...)
 }
 
-// Crash ends the server at once, like pg_ctl -m immediate: uncommitted data is lost, and the next start recovers from the log. It returns an error
-// for a server of Env.
-func (s *Server) Crash() error {
-	if s.command == nil {
-		return errors.New("the server of " + Env + " is not ours to end")
-	}
-	s.end()
-	return nil
-}
+// Crash ends the server at once, like pg_ctl -m immediate: uncommitted data is lost, and the next start recovers from the log. The server must not be
+// that of Env.
+func (s *Server) Crash() { s.end() }
 
 // Restart starts the server again on the same port, after it has ended.
 func (s *Server) Restart(ctx context.Context) error {
@@ -146,9 +140,6 @@ func (s *Server) Empty(ctx context.Context, dsn string) error {
 	}
 	return nil
 }
-
-// Stop stops the server at once and removes its folder. It does nothing to a server of Env.
-func (s *Server) Stop() { s.remove() }
 
 // binaries returns the folder of the newest installed PostgreSQL.
 func binaries() (string, error) {

@@ -88,8 +88,8 @@ func (p *process) end() {
 	}
 }
 
-// remove ends the program and removes its folder.
-func (p *process) remove() {
+// Stop ends the program at once and removes its folder. It does nothing if there is no program, such as for a server of [Env].
+func (p *process) Stop() {
 	p.end()
 	if p.dir != "" {
 		_ = os.RemoveAll(p.dir)
