@@ -48,7 +48,7 @@ func StartBouncer(ctx context.Context, dsn string, settings ...string) (*Bouncer
 	}
 	if err != nil {
 		b.Stop()
-		return nil, fmt.Errorf("start PgBouncer: %w\n%s", err, b.log.String())
+		return nil, fmt.Errorf("start PgBouncer: %w", err)
 	}
 	return b, nil
 }

@@ -37,7 +37,6 @@ const (
 type Server struct {
 	dir    string
 	config string // the text of a configuration file, or empty
-	domain string
 	tune   []func(*server.Options)
 	tb     testing.TB // nil for a server of StartServer, which only stops
 
@@ -52,7 +51,7 @@ type ServerOption func(*Server)
 
 // WithDomain sets the JetStream domain.
 func WithDomain(domain string) ServerOption {
-	return func(s *Server) { s.domain = domain }
+	return WithOptions(func(o *server.Options) { o.JetStreamDomain = domain })
 }
 
 // WithConfig sets the text of the server's configuration file, for accounts
@@ -165,9 +164,6 @@ func (s *Server) configure(opts *server.Options) error {
 		parsed.JetStream, parsed.NoSigs = true, true
 		*opts = *parsed
 	}
-	if s.domain != "" {
-		opts.JetStreamDomain = s.domain
-	}
 	for _, change := range s.tune {
 		change(opts)
 	}
@@ -245,10 +241,11 @@ func (s *Server) Attacker(tb testing.TB, user string) *nats.Conn {
 // JetStream returns nats.go's JetStream on nc, in the server's domain if it has one.
 func (s *Server) JetStream(tb testing.TB, nc *nats.Conn) jetstream.JetStream {
 	tb.Helper()
-	if s.domain == "" {
+	domain := s.Unwrap().JetStreamConfig().Domain
+	if domain == "" {
 		return natstest.JetStream(tb, nc)
 	}
-	js, err := jetstream.NewWithDomain(nc, s.domain)
+	js, err := jetstream.NewWithDomain(nc, domain)
 	require.NoError(tb, err)
 	return js
 }
