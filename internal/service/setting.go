@@ -33,20 +33,17 @@ func (s Setting[C]) Env() string { return s.env }
 
 // Apply sets the value in a configuration. The error names the key.
 func (s Setting[C]) Apply(c *C, value string) error {
-	err := s.Set(c, value)
+	name, err := "["+s.Section+"] "+s.Key, s.Set(c, value)
 	for s.warn != nil {
 		large, ok := errors.AsType[*LargeError](err)
 		if !ok {
 			break
 		}
-		s.warn(c, fmt.Sprintf("[%s] %s: %s is more than %s and counts as that", s.Section, s.Key, large.Value, large.Most))
+		s.warn(c, fmt.Sprintf("%s: %s is more than %s and counts as that", name, large.Value, large.Most))
 		value = strings.Replace(value, large.Value, large.Most, 1)
 		err = s.Set(c, value)
 	}
-	if err != nil {
-		return fmt.Errorf("[%s] %s: %w", s.Section, s.Key, err)
-	}
-	return nil
+	return Named(name, err)
 }
 
 // LargeError reports that a value, or an element of a list, is above its limit.
