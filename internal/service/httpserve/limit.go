@@ -40,8 +40,8 @@ func newConnectionLimit(most int, proxies Proxies, log *slog.Logger) *connection
 
 // changed is the [http.Server.ConnState] of a server. A refused connection counts until the server has noticed that it is closed.
 func (l *connectionLimit) changed(conn net.Conn, state http.ConnState) {
-	if l.most <= 0 || l.proxies.trust(conn.RemoteAddr()) {
-		return
+	if l.most <= 0 || state == http.StateActive || state == http.StateIdle || l.proxies.trust(conn.RemoteAddr()) {
+		return // requests change only between these two states
 	}
 	switch from := site(conn.RemoteAddr()); state {
 	case http.StateNew:
