@@ -182,8 +182,8 @@ bench-feed: ## Compare the feed on PostgreSQL and SQLite with River
 bench-console: ## Measure the response times of the console's pages, also with 1,000,000 dead letters and failed messages
 	$(GO) test ./cmd/jetpull/browser -run '^$$' -bench . -benchtime 200x -timeout 0 $(BENCHARGS)
 
-bench-partition: ## Compare package partition with a plain Consume and pcgroups; writes the tables of bench/partition.md, in at most 15 minutes
-	$(GO) run ./bench -package ./bench/partition -col /side -rounds 3 -benchtime 100000x -docs $(BENCHARGS)
+bench-partition: ## Compare package partition with a plain Consume and pcgroups, in at most 15 minutes
+	$(GO) run ./bench -package ./bench/partition -col /side -rounds 3 -benchtime 100000x $(BENCHARGS)
 
 cover: ## Measure the tests' coverage; writes out/cover.html
 	@mkdir -p $(OUT)

@@ -32,7 +32,7 @@ func main() {
 	flag.StringVar(&s.column, "col", "/client", "what the columns of the table differ in, as for benchstat -col")
 	flag.StringVar(&s.against, "against", "", "compare this tree's code with that of a git revision, or of another checkout's folder, in turn")
 	flag.StringVar(&s.out, "out", "out/bench", "folder for the results")
-	flag.BoolVar(&s.docs, "docs", false, "also write bench/client.md and docs/bench.svg, or the tables of bench/partition.md")
+	flag.BoolVar(&s.docs, "docs", false, "also write bench/client.md and docs/bench.svg")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := s.check()
@@ -108,16 +108,10 @@ func (s settings) measure(ctx context.Context) (err error) {
 	table, err := s.table(ctx, builds)
 	errs = append(errs, err)
 	fmt.Printf("%s", table)
-	err = errors.Join(errs...)
-	switch {
-	case err != nil || s.against != "":
+	if err = errors.Join(errs...); err != nil || s.against != "" || s.pkg != "./bench/client" {
 		return err
-	case s.pkg == "./bench/client":
-		return s.report(builds[0].results, table)
-	case s.pkg == "./bench/partition" && s.docs:
-		return s.partitionPage(builds[0].results)
 	}
-	return nil
+	return s.report(builds[0].results, table)
 }
 
 // compile builds the benchmarks. With -against, it first builds them with the code of the other tree.

@@ -77,29 +77,3 @@ func TestRatiosAreThoseOfRounds(t *testing.T) {
 	require.InDelta(t, 4.0, f.of("Next", theirs, timeOf).Center, 0)
 	require.InDelta(t, 2.0, f.ratio("Next", theirs, ours, timeOf).Center, 0, "after a summary of one side")
 }
-
-// The part of the page between the comments is replaced. Medians are those of the rounds.
-func TestPartitionPage(t *testing.T) {
-	t.Chdir(t.TempDir())
-	const results = `BenchmarkOneMember/handler=1ms/side=consume-2 100 45000 msgs/s 0.000016 cpu-sec/msg
-BenchmarkOneMember/handler=1ms/side=partition-2 100 22000 msgs/s 0.000050 cpu-sec/msg
-BenchmarkOneMember/handler=1ms/side=partition-2 100 45000 msgs/s 0.000060 cpu-sec/msg
-BenchmarkOneMember/handler=1ms/side=partition-2 100 10000 msgs/s 0.000070 cpu-sec/msg
-BenchmarkWithoutOwner/after=hand-over-2 1 100 changes 93 p50-ms 1740 max-ms
-BenchmarkIdle-2 1 1100000 heap-B
-`
-	require.NoError(t, os.Mkdir("bench", 0o755))
-	require.NoError(t, os.WriteFile("partition.txt", []byte(results), 0o600))
-	require.NoError(t, os.WriteFile(partitionDocs, []byte("Before\n"+figuresBegin+"old\n"+figuresEnd+"After\n"), 0o600))
-	s := settings{rounds: 3, benchtime: "100000x"}
-	require.NoError(t, s.partitionPage("partition.txt"))
-	page, err := os.ReadFile(partitionDocs)
-	require.NoError(t, err)
-	text := string(page)
-	assert.Contains(t, text, "| 1ms | 45000/s | 22000/s | 0.49 | 16 µs | 60 µs |\n")
-	assert.Contains(t, text, "| hand-over | 100 | 93 ms | 1740 ms |\n")
-	assert.Contains(t, text, "takes 1.10 MB of heap.\n\n"+figuresEnd+"After\n")
-	assert.True(t, strings.HasPrefix(text, "Before\n"+figuresBegin) && !strings.Contains(text, "old"), text)
-	require.NoError(t, os.WriteFile(partitionDocs, []byte("Before\n"), 0o600))
-	require.ErrorContains(t, s.partitionPage("partition.txt"), "has no part for the figures")
-}

@@ -30,23 +30,22 @@ var headlines = []struct{ name, words, rival string }{
 	{"Consume/handlers=64", "handlers of 1 ms, 64 at a time (Consume)", "Consume + pool of 64"},
 }
 
-// figures are the values of benchmarks, one per round, by name, side and unit.
+// figures are the values of benchmarks, one per round, by name, client and unit.
 type figures map[[3]string][]float64
 
 // processors matches the number of processors at the end of a name.
 var processors = regexp.MustCompile(`-\d+$`)
 
-// readFigures reads results. between separates the name of a benchmark from its side, such as /client=.
-func readFigures(path, between string) (figures, error) {
+func readFigures(path string) (figures, error) {
 	all, files := figures{}, benchfmt.Files{Paths: []string{path}}
 	for files.Scan() {
 		r, ok := files.Result().(*benchfmt.Result)
 		if !ok {
 			continue
 		}
-		name, side, _ := strings.Cut(processors.ReplaceAllString(r.Name.String(), ""), between)
+		name, client, _ := strings.Cut(processors.ReplaceAllString(r.Name.String(), ""), "/client=")
 		for _, v := range r.Values {
-			key := [3]string{name, side, v.Unit}
+			key := [3]string{name, client, v.Unit}
 			all[key] = append(all[key], v.Value)
 		}
 	}
@@ -173,7 +172,7 @@ func perSecond(s benchmath.Summary) string {
 
 // report writes the chart, and with -docs also the documents.
 func (s settings) report(results, table string) error {
-	f, err := readFigures(results, "/client=")
+	f, err := readFigures(results)
 	if err != nil {
 		return err
 	}

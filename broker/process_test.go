@@ -28,6 +28,7 @@ const (
 	childSizes  = "BROKER_TEST_SIZES"
 	childCopies = "BROKER_TEST_REPLICAS"
 	childRetry  = "BROKER_TEST_RETRY"
+	childClaims = "BROKER_TEST_CLAIMS"
 )
 
 // killConcurrency is how many callbacks and pulled jobs are in progress at a time. It bounds the repetitions that a kill can
@@ -75,7 +76,9 @@ func child(dir, listen string) error {
 	cfg.Dispatch.RationalDelay = 0
 	cfg.Dispatch.MaxRetry = 200
 	cfg.Dispatch.Concurrency = killConcurrency
-	cfg.Connection.Timeout = killTimeout
+	if cfg.Connection.Timeout, err = time.ParseDuration(cmp.Or(os.Getenv(childClaims), killTimeout.String())); err != nil {
+		return err
+	}
 	cfg.Seed = SeedData{
 		Channels:  []SeedItem{{ID: "ch", Name: "ch", Token: "ct"}},
 		Producers: []SeedItem{{ID: "pr", Name: "pr", Token: "pt"}},
@@ -102,6 +105,7 @@ type mortal struct {
 	sizes  string // file for the sizes that were synced, or empty
 	copies string // replicas, or empty for one
 	retry  string // delay of a retry, or empty for a short one
+	claims string // timeout of callbacks, and so the time of a claim, or empty for killTimeout
 	binary string // the test binary to run, or empty for this one
 	clock  string // file with the seconds by which its clock is ahead, if the binary reads one
 	cmd    *exec.Cmd

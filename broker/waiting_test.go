@@ -54,8 +54,7 @@ func waits(t *testing.T, address, reason string, log *servertest.Log) {
 // A broker that starts before its NATS servers waits for them.
 func TestStartBeforeTheServers(t *testing.T) {
 	_, port := freeAddress(t)
-	srv, err := servertest.StartServer(t.TempDir(), servertest.WithOptions(func(o *server.Options) { o.Port = port }))
-	require.NoError(t, err)
+	srv := servertest.RunServer(t, servertest.WithOptions(func(o *server.Options) { o.Port = port }))
 	srv.Stop()
 	cfg := externalConfig(t, srv.URL(), 1)
 	cfg.HTTP.Listener, _ = freeAddress(t)
@@ -64,7 +63,6 @@ func TestStartBeforeTheServers(t *testing.T) {
 	waits(t, cfg.HTTP.Listener, "waits for its NATS servers", &log)
 	require.Contains(t, log.String(), "no servers available", "the log has the reason")
 	srv.Start()
-	t.Cleanup(srv.Stop)
 	n := <-started
 	require.NotNil(t, n)
 	defer stopNode(t, n)

@@ -16,8 +16,8 @@ type serverLog struct {
 	to *slog.Logger
 
 	mu      sync.Mutex
-	died    error
-	problem error
+	died    bool
+	problem error // the last one, or that of which the server died
 }
 
 var _ server.Logger = (*serverLog)(nil)
@@ -26,7 +26,7 @@ func newServerLog(to *slog.Logger) *serverLog {
 	if to == nil {
 		to = slog.New(slog.DiscardHandler)
 	}
-	return &serverLog{to: to.With("from", "nats-server")}
+	return &serverLog{to: to.With("from", "nats-server"), problem: errors.New("the server logged no reason")}
 }
 
 // problem is a line of the server's log. It wraps the errors among the line's arguments.
@@ -49,28 +49,19 @@ func (p *problem) Error() string { return p.text }
 
 func (p *problem) Unwrap() []error { return p.causes }
 
-func (l *serverLog) fatal() error {
+// state reports whether the server died, and the last problem that it logged.
+func (l *serverLog) state() (died bool, problem error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.died
-}
-
-func (l *serverLog) last() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.problem == nil {
-		return errors.New("the server logged no reason")
-	}
-	return l.problem
+	return l.died, l.problem
 }
 
 func (l *serverLog) note(fatal bool, format string, args []any) string {
 	text := fmt.Sprintf(format, args...)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.problem = newProblem(text, args)
-	if fatal {
-		l.died = l.problem
+	if !l.died {
+		l.died, l.problem = fatal, newProblem(text, args)
 	}
 	return text
 }

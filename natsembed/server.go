@@ -197,36 +197,28 @@ func run(ctx context.Context, dir string, o Options) (*server.Server, error) {
 	if err := awaitReady(ctx, srv, log); err != nil {
 		srv.Shutdown()
 		srv.WaitForShutdown()
-		return nil, fmt.Errorf("natsembed: start the server on %s, port %s: %w", dir, portText(o.Port), err)
+		return nil, fmt.Errorf("natsembed: start the server on %s: %w", dir, err)
 	}
 	return srv, nil
-}
-
-func portText(port int) string {
-	switch port {
-	case NoPort:
-		return "none"
-	case 0:
-		return "any"
-	}
-	return strconv.Itoa(port)
 }
 
 // awaitReady waits until the server accepts connections. A server that cannot open its port or its store only logs
 // that, so a fatal line ends the wait too.
 func awaitReady(ctx context.Context, srv *server.Server, log *serverLog) error {
 	for ctx.Err() == nil {
-		if err := log.fatal(); err != nil {
-			return err
-		}
-		if srv.ReadyForConnections(readyPoll) {
-			if !srv.JetStreamEnabled() {
-				return fmt.Errorf("the server runs without JetStream: %w", log.last())
-			}
+		ready := srv.ReadyForConnections(readyPoll)
+		died, problem := log.state()
+		switch {
+		case died:
+			return problem
+		case ready && !srv.JetStreamEnabled():
+			return fmt.Errorf("the server runs without JetStream: %w", problem)
+		case ready:
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: %w", context.Cause(ctx), log.last())
+	_, problem := log.state()
+	return fmt.Errorf("%w: %w", context.Cause(ctx), problem)
 }
 
 // URL returns the URL for clients, also after Stop. It is empty with [NoPort].

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jetpull/jetpull/bench/internal/child"
@@ -93,7 +94,7 @@ func BenchmarkSteady(b *testing.B) {
 				return err
 			})
 		}
-		child.Check(b, load.Wait())
+		require.NoError(b, load.Wait())
 		wait(b, done)
 		child.Latency(b, took)
 		b.ReportMetric(0, "ns/op") // the ticker determines it
@@ -139,7 +140,7 @@ func BenchmarkPull(b *testing.B) {
 				for range workers {
 					load.Go(func() error { return p.dial(b).workAll(style.work, &started) })
 				}
-				child.Check(b, load.Wait())
+				require.NoError(b, load.Wait())
 				child.Rate(b, "jobs/s")
 				b.ReportMetric(float64(started.Load())/float64(b.N), "started/job")
 				if style.name != "queued-jobs" && started.Load() != int64(b.N) {
@@ -165,7 +166,7 @@ func BenchmarkBare(b *testing.B) {
 						path = "/"
 					}
 					_, err := c.expect(http.StatusOK, "POST", path, nil, payload)
-					child.Check(b, err)
+					require.NoError(b, err)
 				}
 			}
 			child.Rate(b, "jobs/s")
@@ -187,7 +188,7 @@ func (p *process) atDepth(b *testing.B, depth int) {
 	c := p.dial(b)
 	for b.Loop() {
 		_, err := c.jobs("GET", "k", "/queued-jobs")
-		child.Check(b, err)
+		require.NoError(b, err)
 	}
 	if p.child != nil {
 		p.child.ReportMemory(b, "memory-B")
@@ -203,12 +204,12 @@ func BenchmarkMillion(b *testing.B) {
 		p := start(b, "broker", "always")
 		p.register(b)
 		p.atDepth(b, million)
-		child.Check(b, p.child.Stop())
-		child.Check(b, p.child.Start())
+		require.NoError(b, p.child.Stop())
+		require.NoError(b, p.child.Start())
 		b.ReportMetric(p.child.Up.Seconds(), "start-s")
 		p.child.ReportMemory(b, "started-B")
-		child.Check(b, p.child.Kill())
-		child.Check(b, p.child.Start())
+		require.NoError(b, p.child.Kill())
+		require.NoError(b, p.child.Start())
 		b.ReportMetric(p.child.Up.Seconds(), "start-after-kill-s")
 	})
 }

@@ -82,10 +82,10 @@ func onCluster(b *testing.B, name string, f func(b *testing.B, nats string, js j
 		b.Run(name+"/sync="+sync, func(b *testing.B) {
 			cluster := start(b, "cluster", sync)
 			nc, err := nats.Connect(cluster.url)
-			child.Check(b, err)
+			require.NoError(b, err)
 			b.Cleanup(nc.Close)
 			js, err := jetstream.New(nc)
-			child.Check(b, err)
+			require.NoError(b, err)
 			require.EventuallyWithT(b, func(c *assert.CollectT) {
 				_, err := js.CreateOrUpdateStream(b.Context(), jetstream.StreamConfig{Name: "bench", Subjects: []string{"bench.>"}, Replicas: clusterSize})
 				require.NoError(c, err)
@@ -111,7 +111,7 @@ func BenchmarkCluster(b *testing.B) {
 				return nil
 			})
 		}
-		child.Check(b, load.Wait())
+		require.NoError(b, load.Wait())
 		child.Rate(b, "msgs/s")
 	})
 	onCluster(b, "broadcast", func(b *testing.B, nats string, _ jetstream.JetStream) {

@@ -17,9 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
-
-	"github.com/jetpull/jetpull/bench/internal/child"
 )
 
 const (
@@ -49,7 +48,7 @@ type conn struct {
 func (p *process) dial(b *testing.B) *conn {
 	host := strings.TrimSuffix(strings.TrimPrefix(p.url, "http://"), "/")
 	raw, err := (&net.Dialer{}).DialContext(b.Context(), "tcp", host)
-	child.Check(b, err)
+	require.NoError(b, err)
 	b.Cleanup(func() { _ = raw.Close() })
 	return &conn{Conn: raw, host: host, channel: p.channel(), in: bufio.NewReader(raw)}
 }
@@ -102,7 +101,7 @@ func (p *process) consumer(b *testing.B, id, kind, callback string) {
 func (p *process) put(b *testing.B, path string, form url.Values) {
 	form.Set("token", token)
 	_, err := p.dial(b).expect(http.StatusOK, "PUT", path, http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}, []byte(form.Encode()))
-	child.Check(b, err)
+	require.NoError(b, err)
 }
 
 // broadcast sends n messages over all connections, and returns the time of each.
@@ -126,7 +125,7 @@ func (p *process) broadcast(b *testing.B, n int) []time.Duration {
 			return nil
 		})
 	}
-	child.Check(b, load.Wait())
+	require.NoError(b, load.Wait())
 	return took
 }
 
@@ -137,11 +136,11 @@ func (p *process) settle(b *testing.B) {
 	c := p.dial(b)
 	for {
 		answer, err := c.expect(http.StatusOK, "GET", c.channel+"/messages-status", nil, nil)
-		child.Check(b, err)
+		require.NoError(b, err)
 		var status struct {
 			Counts map[string]struct{ Count int }
 		}
-		child.Check(b, json.Unmarshal(answer, &status))
+		require.NoError(b, json.Unmarshal(answer, &status))
 		if status.Counts["ACKNOWLEDGED"].Count == 0 {
 			return
 		}

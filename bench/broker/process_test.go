@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/jetpull/jetpull/bench/internal/child"
 	"github.com/jetpull/jetpull/broker"
 )
@@ -107,8 +109,8 @@ func start(b *testing.B, kind, sync string, nats ...string) *process {
 	b.Helper()
 	dir := b.TempDir()
 	c, err := child.Start(append([]string{kind, dir, sync}, nats...)...)
-	child.Check(b, err)
-	b.Cleanup(func() { child.Check(b, c.Stop()) })
+	require.NoError(b, err)
+	b.Cleanup(func() { require.NoError(b, c.Stop()) })
 	return &process{child: c, url: c.URLs[0]}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/bench/internal/child"
 )
@@ -33,24 +34,24 @@ func BenchmarkIdle(b *testing.B) {
 		b.Run(fmt.Sprintf("consumes=%d/client=%s", idleConsumes, client.name), func(b *testing.B) {
 			ctx := b.Context()
 			stream := fmt.Sprintf("IDLE_%d", rounds.Add(1))
-			child.Check(b, server.fill(ctx, stream, 0))
-			defer func() { child.Check(b, server.admin.DeleteStream(ctx, stream)) }()
+			require.NoError(b, server.fill(ctx, stream, 0))
+			defer func() { require.NoError(b, server.admin.DeleteStream(ctx, stream)) }()
 			js, err := server.connect(false)
-			child.Check(b, err)
+			require.NoError(b, err)
 			defer js.Conn().Close()
 			before := footprint()
 			var stops []func() error
 			defer func() {
 				for _, stop := range stops {
-					child.Check(b, stop())
+					require.NoError(b, stop())
 				}
 			}()
 			for i := range idleConsumes {
 				consumer := fmt.Sprintf("c%d", i)
 				_, err := server.admin.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{Durable: consumer, MemoryStorage: true})
-				child.Check(b, err)
+				require.NoError(b, err)
 				stop, err := client.start(ctx, js, stream, consumer)
-				child.Check(b, err)
+				require.NoError(b, err)
 				stops = append(stops, stop)
 			}
 			steadyGoroutines()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 	"github.com/synadia-io/orbit.go/pcgroups"
 
 	"github.com/jetpull/jetpull"
@@ -70,10 +71,10 @@ func newEnv(b *testing.B, n int, transformed bool) *env {
 		config.SubjectTransform = &transform
 	}
 	_, err := e.js.CreateStream(e.ctx, config)
-	child.Check(b, err)
+	require.NoError(b, err)
 	for i := range n {
 		_, err := e.js.PublishAsync(e.stream+"."+keyNames[i%keys], fmt.Append(nil, i/keys))
-		child.Check(b, err)
+		require.NoError(b, err)
 		if i%4000 == 3999 {
 			<-e.js.PublishAsyncComplete()
 		}
@@ -82,7 +83,7 @@ func newEnv(b *testing.B, n int, transformed bool) *env {
 	b.Cleanup(func() {
 		e.stop()
 		e.work.Wait()
-		child.Check(b, e.js.DeleteStream(context.Background(), e.stream))
+		require.NoError(b, e.js.DeleteStream(context.Background(), e.stream))
 		e.js.Conn().Close()
 	})
 	return e
@@ -96,15 +97,15 @@ func (e *env) begin() {
 
 func (e *env) used() time.Duration {
 	cpu, err := server.CPU()
-	child.Check(e.B, err)
+	require.NoError(e.B, err)
 	return cpu + child.OwnCPU()
 }
 
 func connect(b *testing.B) jetstream.JetStream {
 	nc, err := nats.Connect(server.URLs[0])
-	child.Check(b, err)
+	require.NoError(b, err)
 	js, err := jetstream.New(nc)
-	child.Check(b, err)
+	require.NoError(b, err)
 	return js
 }
 
@@ -113,7 +114,7 @@ func (e *env) open(js jetstream.JetStream) *partition.Set {
 		Name: e.stream, Partitions: partitions, Subject: e.stream + ".{partition}.*",
 		TTL: ttl,
 	})
-	child.Check(e.B, err)
+	require.NoError(e.B, err)
 	return set
 }
 
@@ -175,9 +176,9 @@ func BenchmarkOneMember(b *testing.B) {
 				Durable: "c", AckPolicy: jetstream.AckExplicitPolicy,
 				MaxAckPending: partitions * 256,
 			})
-			child.Check(b, err)
+			require.NoError(b, err)
 			sub, err := jetpull.Subscribe(e.ctx, e.js, e.stream, "c")
-			child.Check(b, err)
+			require.NoError(b, err)
 			e.begin()
 			e.work.Go(func() {
 				err := sub.Consume(e.ctx, handle(e), jetpull.Concurrency(partitions), jetpull.OrderedBy(func(m *jetpull.Msg) string { return m.Subject() }))
@@ -208,20 +209,20 @@ func BenchmarkFleet(b *testing.B) {
 		}
 		e.begin()
 		_, err := pcgroups.CreateElastic(e.ctx, e.js, e.stream, "g", partitions, filters, 0, 0)
-		child.Check(b, err)
+		require.NoError(b, err)
 		_, err = pcgroups.AddMembers(e.ctx, e.js, e.stream, "g", names)
-		child.Check(b, err)
+		require.NoError(b, err)
 		for _, name := range names {
 			js := connect(b)
 			c, err := pcgroups.ElasticConsume(e.ctx, js, e.stream, "g", name, func(m jetstream.Msg) {
 				e.count()
 				_ = m.Ack()
 			}, jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy, AckWait: 30 * time.Second, MaxAckPending: 256 * partitions / members})
-			child.Check(b, err)
+			require.NoError(b, err)
 			b.Cleanup(func() { c.Stop(); js.Conn().Close() })
 		}
 		e.wait()
-		child.Check(b, pcgroups.DeleteElastic(e.ctx, e.js, e.stream, "g"))
+		require.NoError(b, pcgroups.DeleteElastic(e.ctx, e.js, e.stream, "g"))
 	})
 	b.Run("side=partition", func(b *testing.B) {
 		e := newEnv(b, b.N, true)

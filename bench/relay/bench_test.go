@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jetpull/jetpull/bench/internal/child"
@@ -101,7 +102,7 @@ func BenchmarkSync(b *testing.B) {
 						return nil
 					})
 				}
-				child.Check(b, load.Wait())
+				require.NoError(b, load.Wait())
 				receiver.wait(b)
 				b.StopTimer()
 				b.ReportMetric(float64(n)/time.Since(begin).Seconds(), "msgs/s")
@@ -156,7 +157,7 @@ func BenchmarkResponse(b *testing.B) {
 					return err
 				})
 			}
-			child.Check(b, load.Wait())
+			require.NoError(b, load.Wait())
 			child.Latency(b, took)
 			b.ReportMetric(0, "ns/op") // the ticker determines it
 		})
@@ -205,15 +206,15 @@ func BenchmarkPending(b *testing.B) {
 		b.ResetTimer()
 		p.send(b, few, 0, half)
 		before, err := p.Memory()
-		child.Check(b, err)
+		require.NoError(b, err)
 		p.send(b, few, half, b.N)
 		child.Rate(b, "msgs/s")
 		after, err := p.Memory()
-		child.Check(b, err)
+		require.NoError(b, err)
 		b.ReportMetric(after, "memory-B")
 		b.ReportMetric((after-before)/float64(b.N-half), "memory-B/msg")
-		child.Check(b, p.Kill())
-		child.Check(b, p.Start())
+		require.NoError(b, p.Kill())
+		require.NoError(b, p.Start())
 		b.ReportMetric(p.Up.Seconds(), "start-after-kill-s")
 		begin := time.Now()
 		p.receivers(b, few, receiver.URL, false)
@@ -248,13 +249,13 @@ func BenchmarkFleet(b *testing.B) {
 				}
 			}
 			memory, err := p.Memory()
-			child.Check(b, err)
+			require.NoError(b, err)
 			most = max(most, memory)
 			<-next
 		}
 		b.ReportMetric(most, "busy-B")
-		child.Check(b, p.Stop())
-		child.Check(b, p.Start())
+		require.NoError(b, p.Stop())
+		require.NoError(b, p.Start())
 		b.ReportMetric(p.Up.Seconds(), "start-s")
 		p.idle(b, "restarted")
 	})

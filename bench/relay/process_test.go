@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jetpull/jetpull"
@@ -129,15 +130,15 @@ func start(b *testing.B, args ...string) *process {
 	b.Helper()
 	dir := b.TempDir()
 	c, err := child.Start(append([]string{dir}, args...)...)
-	child.Check(b, err)
-	b.Cleanup(func() { child.Check(b, c.Stop()) })
+	require.NoError(b, err)
+	b.Cleanup(func() { require.NoError(b, c.Stop()) })
 	return &process{c}
 }
 
 func (p *process) cpu(b *testing.B) time.Duration {
 	b.Helper()
 	cpu, err := p.CPU()
-	child.Check(b, err)
+	require.NoError(b, err)
 	return cpu
 }
 
@@ -173,7 +174,7 @@ func (p *process) call(ctx context.Context, method, path string, body []byte, va
 
 func (p *process) mustCall(b *testing.B, method, path string, body []byte, value any) {
 	b.Helper()
-	child.Check(b, p.call(b.Context(), method, path, body, value))
+	require.NoError(b, p.call(b.Context(), method, path, body, value))
 }
 
 // crowd is a set of sources and receivers among which messages are distributed.
@@ -221,7 +222,7 @@ func (p *process) send(b *testing.B, c crowd, from, to int) {
 			}
 		})
 	}
-	child.Check(b, load.Wait())
+	require.NoError(b, load.Wait())
 }
 
 // counter is an HTTP server that counts requests and responds at once.

@@ -48,7 +48,7 @@ func StartBouncer(ctx context.Context, dsn string, settings ...string) (*Bouncer
 	}
 	if err != nil {
 		b.Stop()
-		return nil, fmt.Errorf("start PgBouncer: %w\n%s", err, b.log.String())
+		return nil, fmt.Errorf("start PgBouncer: %w", err)
 	}
 	return b, nil
 }
@@ -88,6 +88,3 @@ func (b *Bouncer) configure(ctx context.Context, program, dsn string, settings [
 	b.DSN = server.String()
 	return server.Host, file, b.own(file)
 }
-
-// Stop stops PgBouncer at once and removes its folder.
-func (b *Bouncer) Stop() { b.remove() }

@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,11 +48,11 @@ func Start(ctx context.Context, settings ...string) (*Server, error) {
 		return nil, err
 	}
 	if err = s.initialize(ctx, settings); err == nil {
-		err = s.launch(ctx)
+		err = s.Restart(ctx)
 	}
 	if err != nil {
 		s.Stop()
-		return nil, fmt.Errorf("start PostgreSQL: %w\n%s", err, s.log.String())
+		return nil, fmt.Errorf("start PostgreSQL: %w", err)
 	}
 	return s, nil
 }
@@ -81,8 +82,8 @@ func (s *Server) initialize(ctx context.Context, settings []string) error {
 	return nil
 }
 
-// launch starts the server on its cluster and waits until it answers.
-func (s *Server) launch(ctx context.Context) error {
+// Restart starts the server again on the same cluster and port, after it has ended, and waits until it answers.
+func (s *Server) Restart(ctx context.Context) error {
 	db, err := sql.Open("pgx", s.dsn)
 	if err != nil {
 		return err
@@ -91,23 +92,9 @@ func (s *Server) launch(ctx context.Context) error {
 	return s.start(ctx, db.PingContext, filepath.Join(s.bin, "postgres"), s.args...)
 }
 
-// Crash ends the server at once, like pg_ctl -m immediate: uncommitted data is lost, and the next start recovers from the log. It returns an error
-// for a server of Env.
-func (s *Server) Crash() error {
-	if s.command == nil {
-		return errors.New("the server of " + Env + " is not ours to end")
-	}
-	s.end()
-	return nil
-}
-
-// Restart starts the server again on the same port, after it has ended.
-func (s *Server) Restart(ctx context.Context) error {
-	if err := s.launch(ctx); err != nil {
-		return fmt.Errorf("start PostgreSQL again: %w\n%s", err, s.log.String())
-	}
-	return nil
-}
+// Crash ends the server at once, like pg_ctl -m immediate: uncommitted data is lost, and the next start recovers from the log. The server must not be
+// that of Env.
+func (s *Server) Crash() { s.end() }
 
 // Database creates an empty database and returns its DSN.
 func (s *Server) Database(ctx context.Context) (string, error) {
@@ -120,11 +107,12 @@ func (s *Server) Database(ctx context.Context) (string, error) {
 	if _, err := db.ExecContext(ctx, "CREATE DATABASE "+name); err != nil {
 		return "", fmt.Errorf("create database %s: %w", name, err)
 	}
-	head, query, _ := strings.Cut(s.dsn, "?")
-	if query != "" {
-		query = "?" + query
+	dsn, err := url.Parse(s.dsn)
+	if err != nil {
+		return "", err
 	}
-	return head[:strings.LastIndexByte(head, '/')+1] + name + query, nil
+	dsn.Path = "/" + name
+	return dsn.String(), nil
 }
 
 // Empty ends all other sessions of a database and drops its schema public. This is faster than creating a database, which copies hundreds of files.
@@ -146,9 +134,6 @@ func (s *Server) Empty(ctx context.Context, dsn string) error {
 	}
 	return nil
 }
-
-// Stop stops the server at once and removes its folder. It does nothing to a server of Env.
-func (s *Server) Stop() { s.remove() }
 
 // binaries returns the folder of the newest installed PostgreSQL.
 func binaries() (string, error) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -51,7 +52,7 @@ func (p *process) program(ctx context.Context, path string, args ...string) *exe
 	return command
 }
 
-// start starts the program, and waits until probe returns nil.
+// start starts the program, and waits until probe returns nil. Otherwise it ends the program, and the error contains the program's log.
 func (p *process) start(ctx context.Context, probe func(context.Context) error, path string, args ...string) error {
 	command, ended := p.program(context.WithoutCancel(ctx), path, args...), make(chan struct{})
 	command.Stdout, command.Stderr = p.log, p.log
@@ -72,9 +73,10 @@ func (p *process) start(ctx context.Context, probe func(context.Context) error, 
 		}
 		select {
 		case <-ended:
-			return errors.New("it ended")
+			return fmt.Errorf("it ended:\n%s", p.log)
 		case <-ctx.Done():
-			return err
+			p.end()
+			return fmt.Errorf("%w\n%s", err, p.log)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -88,8 +90,8 @@ func (p *process) end() {
 	}
 }
 
-// remove ends the program and removes its folder.
-func (p *process) remove() {
+// Stop ends the program at once and removes its folder. It does nothing if there is no program, such as for a server of [Env].
+func (p *process) Stop() {
 	p.end()
 	if p.dir != "" {
 		_ = os.RemoveAll(p.dir)

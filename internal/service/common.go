@@ -47,7 +47,13 @@ func HTTPSettings[C any](system, what, body string, most int, of func(*C) *HTTP)
 // Check refuses a listener that other machines can reach without a token, and an invalid public URL. harm says what anybody could then do.
 func (h *HTTP) Check(harm, token string) error {
 	_, public := httpserve.ParsePublicURL(h.PublicURL)
-	return errors.Join(Named("[http] public-url", public), CheckListener(h.Listener, harm, token, h.Open))
+	loopback, err := Loopback(h.Listener)
+	if err == nil && !loopback && token == "" && !h.Open {
+		err = fmt.Errorf("[http] listener: %s can be reached from other machines, and anybody could %s: listen on 127.0.0.1, or set an admin token "+
+			"(--admin-token, or \"token\" under [admin]); if only trusted clients can reach it, --http-open true (\"open\" under [http]) allows it "+
+			"without a token", h.Listener, harm)
+	}
+	return errors.Join(Named("[http] public-url", public), err)
 }
 
 // Log configures the log.

@@ -23,7 +23,7 @@ func (e Egress) Policy(section, listener string) (p webhook.Policy, err error) {
 		p.Any = true
 	case "public":
 	case "auto":
-		p.Any, _ = Loopback(listener) // CheckListener refuses an invalid listener
+		p.Any, _ = Loopback(listener) // HTTP.Check refuses an invalid listener
 	default:
 		for part := range strings.SplitSeq(e.Networks, ",") {
 			prefix, err := netip.ParsePrefix(strings.TrimSpace(part))

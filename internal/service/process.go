@@ -43,17 +43,6 @@ func Loopback(listener string) (bool, error) {
 	return err == nil && ip.IsLoopback(), nil
 }
 
-// CheckListener refuses a listener that other machines can reach without a token. harm says what anybody could then do.
-func CheckListener(listener, harm string, token string, open bool) error {
-	loopback, err := Loopback(listener)
-	if err != nil || loopback || token != "" || open {
-		return err
-	}
-	return fmt.Errorf("[http] listener: %s can be reached from other machines, and anybody could %s: listen on 127.0.0.1, or set an admin token "+
-		"(--admin-token, or \"token\" under [admin]); if only trusted clients can reach it, --http-open true (\"open\" under [http]) allows it without "+
-		"a token", listener, harm)
-}
-
 // CheckEmbedded refuses replicas, and the settings for an existing server in existing, if there is no such server.
 func CheckEmbedded(replicas int, existing map[string]string) error {
 	var errs []error

@@ -88,22 +88,16 @@ func (s *Schema[C]) Load(c *C, from Sources, readINI func(data []byte) error) er
 		if err != nil {
 			return fmt.Errorf("read the configuration: %w", err)
 		}
-		if err := readINI(data); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", from.File, err))
-		}
+		errs = append(errs, Named(from.File, readINI(data)))
 	}
 	for _, one := range s.settings {
 		if from.Env != nil {
 			if value, ok := from.Env(one.Env()); ok {
-				if err := one.Apply(c, value); err != nil {
-					errs = append(errs, fmt.Errorf("environment variable %s: %w", one.Env(), err))
-				}
+				errs = append(errs, Named("environment variable "+one.Env(), one.Apply(c, value)))
 			}
 		}
 		if value, ok := from.Flags[one.Flag()]; ok {
-			if err := one.Apply(c, value); err != nil {
-				errs = append(errs, fmt.Errorf("flag --%s: %w", one.Flag(), err))
-			}
+			errs = append(errs, Named("flag --"+one.Flag(), one.Apply(c, value)))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(from.Flags)) {

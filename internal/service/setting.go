@@ -33,20 +33,17 @@ func (s Setting[C]) Env() string { return s.env }
 
 // Apply sets the value in a configuration. The error names the key.
 func (s Setting[C]) Apply(c *C, value string) error {
-	err := s.Set(c, value)
+	name, err := "["+s.Section+"] "+s.Key, s.Set(c, value)
 	for s.warn != nil {
 		large, ok := errors.AsType[*LargeError](err)
 		if !ok {
 			break
 		}
-		s.warn(c, fmt.Sprintf("[%s] %s: %s is more than %s and counts as that", s.Section, s.Key, large.Value, large.Most))
+		s.warn(c, fmt.Sprintf("%s: %s is more than %s and counts as that", name, large.Value, large.Most))
 		value = strings.Replace(value, large.Value, large.Most, 1)
 		err = s.Set(c, value)
 	}
-	if err != nil {
-		return fmt.Errorf("[%s] %s: %w", s.Section, s.Key, err)
-	}
-	return nil
+	return Named(name, err)
 }
 
 // LargeError reports that a value, or an element of a list, is above its limit.
@@ -58,50 +55,56 @@ type LargeError struct {
 // Error names the value and its limits.
 func (e *LargeError) Error() string { return e.text }
 
+// setting returns a setting whose value parse parses.
+func setting[C, V any](section, key, def, help string, parse func(value string) (V, error), field func(*C) *V) Setting[C] {
+	return Setting[C]{Section: section, Key: key, Default: def, Help: help, Set: func(c *C, value string) error {
+		parsed, err := parse(value)
+		if err == nil {
+			*field(c) = parsed
+		}
+		return err
+	}}
+}
+
 // Text returns a setting that accepts any text.
 func Text[C any](section, key, def, help string, field func(*C) *string) Setting[C] {
-	return Setting[C]{Section: section, Key: key, Default: def, Help: help, Set: func(c *C, value string) error {
-		*field(c) = value
-		return nil
-	}}
+	return setting(section, key, def, help, func(value string) (string, error) { return value, nil }, field)
 }
 
 // Number returns a setting for a whole number from least to most.
 func Number[C any](section, key, def string, least, most int, help string, field func(*C) *int) Setting[C] {
-	return Setting[C]{Section: section, Key: key, Default: def, Help: help, Set: func(c *C, value string) error {
+	return setting(section, key, def, help, func(value string) (int, error) {
 		n, err := strconv.Atoi(value)
 		switch text := fmt.Sprintf("%q is not a whole number from %d to %d", value, least, most); {
 		case n > most: // for a number that is too large, Atoi returns the largest one
-			return &LargeError{value, strconv.Itoa(most), text}
+			return 0, &LargeError{value, strconv.Itoa(most), text}
 		case err != nil || n < least:
-			return errors.New(text)
+			return 0, errors.New(text)
 		}
-		*field(c) = n
-		return nil
-	}}
+		return n, nil
+	}, field)
 }
 
 // Boolean returns a setting that is true or false.
 func Boolean[C any](section, key, def, help string, field func(*C) *bool) Setting[C] {
-	return Setting[C]{Section: section, Key: key, Default: def, Help: help, Set: func(c *C, value string) error {
+	return setting(section, key, def, help, func(value string) (bool, error) {
 		b, err := strconv.ParseBool(value)
 		if err != nil {
-			return fmt.Errorf("%q is neither true nor false", value)
+			err = fmt.Errorf("%q is neither true nor false", value)
 		}
-		*field(c) = b
-		return nil
-	}}
+		return b, err
+	}, field)
 }
 
 // Choice returns a setting that is one of several words, which its help lists.
 func Choice[C any](section, key, def string, of []string, help string, field func(*C) *string) Setting[C] {
-	return Setting[C]{Section: section, Key: key, Default: def, Help: help + ": " + strings.Join(of, ", "), Set: func(c *C, value string) error {
+	words := strings.Join(of, ", ")
+	return setting(section, key, def, help+": "+words, func(value string) (string, error) {
 		if !slices.Contains(of, value) {
-			return fmt.Errorf("%q is not one of %s", value, strings.Join(of, ", "))
+			return "", fmt.Errorf("%q is not one of %s", value, words)
 		}
-		*field(c) = value
-		return nil
-	}}
+		return value, nil
+	}, field)
 }
 
 // Century is the maximum duration of a setting.
@@ -109,14 +112,9 @@ const Century = 100 * 365 * 24 * time.Hour
 
 // Duration returns a setting for a number of units, which may have a fraction, from least to most.
 func Duration[C any](section, key, def string, unit, least, most time.Duration, help string, field func(*C) *time.Duration) Setting[C] {
-	return Setting[C]{Section: section, Key: key, Default: def, Help: help, Set: func(c *C, value string) error {
-		d, err := ParseDuration(value, unit, least, most)
-		if err != nil {
-			return err
-		}
-		*field(c) = d
-		return nil
-	}}
+	return setting(section, key, def, help, func(value string) (time.Duration, error) {
+		return ParseDuration(value, unit, least, most)
+	}, field)
 }
 
 // ParseDuration parses a number of units, which may have a fraction.
@@ -146,33 +144,27 @@ var unitNames = map[time.Duration]string{time.Second: "seconds", time.Minute: "m
 
 // Seconds returns a setting for a list of numbers of seconds, with least or more elements.
 func Seconds[C any](section, key, def string, least int, help string, field func(*C) *[]time.Duration) Setting[C] {
-	return Setting[C]{Section: section, Key: key, Default: def, Help: help, Set: func(c *C, value string) error {
-		var all []time.Duration
+	return setting(section, key, def, help, func(value string) (all []time.Duration, err error) {
 		for _, part := range SplitList(value) {
 			d, err := ParseDuration(part, time.Second, 0, Century)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			all = append(all, d)
 		}
 		if len(all) < least {
-			return fmt.Errorf("%q is not a list of seconds, such as 5,30,60", value)
+			return nil, fmt.Errorf("%q is not a list of seconds, such as 5,30,60", value)
 		}
-		*field(c) = all
-		return nil
-	}}
+		return all, nil
+	}, field)
 }
 
 // List returns a setting for a comma-separated list of words that check accepts.
 func List[C any](section, key, def, help string, check func([]string) error, field func(*C) *[]string) Setting[C] {
-	return Setting[C]{Section: section, Key: key, Default: def, Help: help, Set: func(c *C, value string) error {
+	return setting(section, key, def, help, func(value string) ([]string, error) {
 		list := SplitList(value)
-		if err := check(list); err != nil {
-			return err
-		}
-		*field(c) = list
-		return nil
-	}}
+		return list, check(list)
+	}, field)
 }
 
 // largestSize is the maximum number of bytes of a setting, an exbibyte.
@@ -185,7 +177,7 @@ var byteUnits = []struct {
 
 // Bytes returns a setting for a number of bytes, such as 20GB.
 func Bytes[C any](section, key, def, help string, field func(*C) *int64) Setting[C] {
-	return Setting[C]{Section: section, Key: key, Default: def, Help: help, Set: func(c *C, value string) error {
+	return setting(section, key, def, help, func(value string) (int64, error) {
 		for _, unit := range byteUnits {
 			number, ok := strings.CutSuffix(strings.ToUpper(value), unit.name)
 			if !ok {
@@ -194,15 +186,14 @@ func Bytes[C any](section, key, def, help string, field func(*C) *int64) Setting
 			n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
 			switch size := n * unit.bytes; {
 			case size > largestSize:
-				return &LargeError{value, strconv.Itoa(largestSize), fmt.Sprintf("%q is more than %d bytes", value, largestSize)}
+				return 0, &LargeError{value, strconv.Itoa(largestSize), fmt.Sprintf("%q is more than %d bytes", value, largestSize)}
 			case err == nil && size >= 0:
-				*field(c) = int64(size)
-				return nil
+				return int64(size), nil
 			}
 			break
 		}
-		return fmt.Errorf("%q is not a number of bytes, such as 500MB or 20GB", value)
-	}}
+		return 0, fmt.Errorf("%q is not a number of bytes, such as 500MB or 20GB", value)
+	}, field)
 }
 
 // SplitList splits a comma-separated list. It skips empty elements.

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/natstest"
 )
@@ -42,18 +43,10 @@ func RunCluster(tb testing.TB, opts ...ServerOption) *Cluster {
 	tb.Helper()
 	natstest.EmptyTimerPool()
 	routes, err := FreeAddresses(clusterSize)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	require.NoError(tb, err)
 	c := &Cluster{}
 	for i := range clusterSize {
-		s, err := newServer(tempDir(tb), append([]ServerOption{Clustered(i, routes)}, opts...))
-		if err != nil {
-			tb.Fatal(err)
-		}
-		s.tb = tb
-		tb.Cleanup(s.Stop)
-		c.Servers = append(c.Servers, s)
+		c.Servers = append(c.Servers, newTestServer(tb, append([]ServerOption{Clustered(i, routes)}, opts...)))
 	}
 	for _, s := range c.Servers {
 		s.Start()
@@ -163,19 +156,12 @@ func (c *Cluster) find(leads func(*server.Server) bool) int {
 // and returns it.
 func (c *Cluster) StepDownConsumer(tb testing.TB, stream, consumer string) int {
 	tb.Helper()
-	return c.stepDown(tb, fmt.Sprintf(server.JSApiConsumerLeaderStepDownT, stream, consumer),
-		func() int { return c.ConsumerLeader(stream, consumer) })
-}
-
-func (c *Cluster) stepDown(tb testing.TB, subject string, leader func() int) int {
-	tb.Helper()
-	before := c.waitLeader(tb, subject, leader, -1)
+	before := c.waitLeader(tb, stream, consumer, -1)
+	subject := fmt.Sprintf(server.JSApiConsumerLeaderStepDownT, stream, consumer)
 	nc, err := nats.Connect(c.URLs())
-	if err != nil {
-		tb.Fatalf("servertest: connect for %s: %v", subject, err)
-	}
+	require.NoError(tb, err)
 	defer nc.Close()
-	err = eventually(waitTimeout, func() error {
+	eventually(tb, waitTimeout, subject, func() error {
 		answer, err := nc.Request(subject, nil, waitTimeout)
 		if err != nil {
 			return err
@@ -189,32 +175,26 @@ func (c *Cluster) stepDown(tb testing.TB, subject string, leader func() int) int
 		}
 		return nil
 	})
-	if err != nil {
-		tb.Fatalf("servertest: %s: %v", subject, err)
-	}
-	return c.waitLeader(tb, subject, leader, before)
+	return c.waitLeader(tb, stream, consumer, before)
 }
 
-// waitLeader waits for another leader than before, and returns it.
-func (c *Cluster) waitLeader(tb testing.TB, what string, leader func() int, before int) int {
+// waitLeader waits for another leader of the consumer than before, and returns it.
+func (c *Cluster) waitLeader(tb testing.TB, stream, consumer string, before int) int {
 	tb.Helper()
 	now := -1
-	err := eventually(clusterTimeout, func() error {
-		if now = leader(); now < 0 || now == before {
+	eventually(tb, clusterTimeout, "another leader of consumer "+consumer, func() error {
+		if now = c.ConsumerLeader(stream, consumer); now < 0 || now == before {
 			return fmt.Errorf("leader is %d, was %d", now, before)
 		}
 		return nil
 	})
-	if err != nil {
-		tb.Fatalf("servertest: no new leader for %s: %v", what, err)
-	}
 	return now
 }
 
 // waitMembers waits until all running members follow one meta leader that knows enough of them to place streams.
 func (c *Cluster) waitMembers(tb testing.TB) {
 	tb.Helper()
-	err := eventually(clusterTimeout, func() error {
+	eventually(tb, clusterTimeout, "all members follow the meta leader", func() error {
 		var leader *server.Server
 		running := 0
 		for _, s := range c.Servers {
@@ -237,17 +217,6 @@ func (c *Cluster) waitMembers(tb testing.TB) {
 		}
 		return nil
 	})
-	if err != nil {
-		tb.Fatalf("servertest: the cluster is not ready: %v%s", err, c.logs())
-	}
-}
-
-func (c *Cluster) logs() string {
-	var text strings.Builder
-	for i, s := range c.Servers {
-		fmt.Fprintf(&text, "\nlog of S%d:\n%s", i+1, s.Log())
-	}
-	return text.String()
 }
 
 // WaitReady waits until the stream and the consumer have leaders, and all their replicas are current. If consumer is empty, it waits only for
@@ -255,14 +224,12 @@ func (c *Cluster) logs() string {
 func (c *Cluster) WaitReady(tb testing.TB, stream, consumer string) {
 	tb.Helper()
 	nc, err := nats.Connect(c.URLs())
-	if err != nil {
-		tb.Fatalf("servertest: connect to the cluster: %v", err)
-	}
+	require.NoError(tb, err)
 	defer nc.Close()
 	js := natstest.JetStream(tb, nc)
 	ctx, cancel := natstest.Context(tb)
 	defer cancel()
-	err = eventually(clusterTimeout, func() error {
+	eventually(tb, clusterTimeout, fmt.Sprintf("leaders and replicas of stream %s, consumer %q", stream, consumer), func() error {
 		s, err := js.Stream(ctx, stream)
 		if err != nil {
 			return err
@@ -276,9 +243,6 @@ func (c *Cluster) WaitReady(tb testing.TB, stream, consumer string) {
 		}
 		return current(cons.CachedInfo().Cluster)
 	})
-	if err != nil {
-		tb.Fatalf("servertest: stream %s, consumer %q: %v%s", stream, consumer, err, c.logs())
-	}
 }
 
 // current returns an error unless a group has a leader and all its replicas are current.

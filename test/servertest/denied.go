@@ -57,7 +57,7 @@ func StartLimited[N any](tb testing.TB, permissions, subject string, start func(
 		started <- n
 	}()
 	ended := false
-	require.NoError(tb, eventually(waitTimeout, func() error {
+	eventually(tb, waitTimeout, "the start", func() error {
 		select {
 		case d.Node = <-started:
 			ended = true
@@ -67,7 +67,7 @@ func StartLimited[N any](tb testing.TB, permissions, subject string, start func(
 			}
 		}
 		return nil
-	}))
+	})
 	if !ended { // the start would retry until its timeout
 		cancel()
 		d.Node = <-started

@@ -28,14 +28,6 @@ func PermissionsOf(tb testing.TB, root, heading string) string {
 // permission matches a line with a subject in a configuration of permissions.
 var permission = regexp.MustCompile(`(?m)^  "([^"]+)".*$`)
 
-// Subjects returns the subjects in the lines of permissions.
-func Subjects(permissions string) (all []string) {
-	for _, found := range permission.FindAllStringSubmatch(permissions, -1) {
-		all = append(all, found[1])
-	}
-	return all
-}
-
 // WithoutEach yields the subject of each line of permissions, and the permissions without that line.
 func WithoutEach(permissions string) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {

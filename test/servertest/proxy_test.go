@@ -31,12 +31,12 @@ func TestProxyBlackHoleTearsAConnection(t *testing.T) {
 	_, err := nats.Connect(p.URL(), nats.Timeout(50*time.Millisecond))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	p.BlackHole(false)
-	require.NoError(t, eventually(waitTimeout, func() error {
+	eventually(t, waitTimeout, "a disconnect", func() error {
 		if cuts.Load() != 1 {
 			return fmt.Errorf("%d disconnects, want 1", cuts.Load())
 		}
 		return nil
-	}))
+	})
 	require.NoError(t, nc.FlushTimeout(waitTimeout))
 
 	p.BlackHole(true)

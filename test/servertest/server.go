@@ -4,7 +4,6 @@ package servertest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/natstest"
 	"github.com/jetpull/jetpull/natsembed"
@@ -35,8 +35,10 @@ const (
 // and restarted on the same port and store. Its methods are safe for
 // concurrent use.
 type Server struct {
-	settings serverSettings
-	tb       testing.TB // nil for StartServer
+	dir    string
+	config string // the text of a configuration file, or empty
+	tune   []func(*server.Options)
+	tb     testing.TB // nil for a server of StartServer, which only stops
 
 	mu   sync.Mutex
 	srv  *natsembed.Server
@@ -44,27 +46,19 @@ type Server struct {
 	port int  // 0 until the first start
 }
 
-type serverSettings struct {
-	dir    string
-	config string // the path of a configuration file, or empty
-	text   string // its content
-	domain string
-	tune   []func(*server.Options)
-}
-
 // ServerOption is an option of a server.
-type ServerOption func(*serverSettings)
+type ServerOption func(*Server)
 
 // WithDomain sets the JetStream domain.
 func WithDomain(domain string) ServerOption {
-	return func(s *serverSettings) { s.domain = domain }
+	return WithOptions(func(o *server.Options) { o.JetStreamDomain = domain })
 }
 
 // WithConfig sets the text of the server's configuration file, for accounts
 // and permissions. The harness replaces its host, port and store directory,
 // and always enables JetStream.
 func WithConfig(text string) ServerOption {
-	return func(s *serverSettings) { s.text = text }
+	return func(s *Server) { s.config = text }
 }
 
 // WithAttackers adds users to the account of all other clients, which need no password. The name of a user is a list of subjects,
@@ -80,45 +74,44 @@ func WithAttackers(users ...string) ServerOption {
 
 // WithOptions calls change at each start, after all other options are set.
 func WithOptions(change func(*server.Options)) ServerOption {
-	return func(s *serverSettings) { s.tune = append(s.tune, change) }
+	return func(s *Server) { s.tune = append(s.tune, change) }
 }
 
 // RunServer starts a server on a random port of 127.0.0.1, with its store in a folder of the test. It stops the server when the test ends.
 func RunServer(tb testing.TB, opts ...ServerOption) *Server {
 	tb.Helper()
 	natstest.EmptyTimerPool()
-	s, err := newServer(tempDir(tb), opts)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	s.tb = tb
-	tb.Cleanup(s.Stop)
+	s := newTestServer(tb, opts)
 	s.Start()
+	return s
+}
+
+// newTestServer returns a server that is not started yet. It is stopped when the test ends. If the test has failed, its log is shown.
+func newTestServer(tb testing.TB, opts []ServerOption) *Server {
+	tb.Helper()
+	s := newServer(tempDir(tb), opts)
+	s.tb = tb
+	tb.Cleanup(func() {
+		s.Stop()
+		if tb.Failed() {
+			tb.Logf("log of the server %s:\n%s", s.URL(), s.Log())
+		}
+	})
 	return s
 }
 
 // StartServer is like RunServer, but for a process that is not a test. The caller owns the folder of the store, and must call Stop.
 func StartServer(dir string, opts ...ServerOption) (*Server, error) {
-	s, err := newServer(dir, opts)
-	if err != nil {
-		return nil, err
-	}
+	s := newServer(dir, opts)
 	return s, s.start()
 }
 
-func newServer(dir string, opts []ServerOption) (*Server, error) {
-	s := &Server{settings: serverSettings{dir: dir}}
+func newServer(dir string, opts []ServerOption) *Server {
+	s := &Server{dir: dir}
 	for _, opt := range opts {
-		opt(&s.settings)
+		opt(s)
 	}
-	if s.settings.text == "" {
-		return s, nil
-	}
-	s.settings.config = filepath.Join(dir, "nats.conf")
-	if err := os.WriteFile(s.settings.config, []byte(s.settings.text), 0o600); err != nil {
-		return nil, fmt.Errorf("servertest: write the server configuration: %w", err)
-	}
-	return s, nil
+	return s
 }
 
 // tempDir returns a folder in tb.TempDir. It is emptied before the testing package removes it. A server that was shut down may still be closing
@@ -126,33 +119,18 @@ func newServer(dir string, opts []ServerOption) (*Server, error) {
 func tempDir(tb testing.TB) string {
 	tb.Helper()
 	dir := filepath.Join(tb.TempDir(), "nats")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		tb.Fatalf("servertest: make the store folder: %v", err)
-	}
+	require.NoError(tb, os.MkdirAll(dir, 0o700))
 	tb.Cleanup(func() {
-		err := eventually(waitTimeout, func() error { return os.RemoveAll(dir) })
-		if err != nil {
-			tb.Errorf("servertest: remove the store of the server: %v", err)
-		}
+		eventually(tb, waitTimeout, "remove the store of the server", func() error { return os.RemoveAll(dir) })
 	})
 	return dir
 }
 
 // Start restarts a stopped server on the same port and store. It does nothing
-// if the server is running. If the server does not start, the test fails;
-// Start panics for a server of StartServer.
+// if the server is running. If the server does not start, the test fails.
 func (s *Server) Start() {
-	if s.tb != nil {
-		s.tb.Helper()
-	}
-	err := s.start()
-	switch {
-	case err == nil:
-	case s.tb != nil:
-		s.tb.Fatal(err)
-	default:
-		panic(err)
-	}
+	s.tb.Helper()
+	require.NoError(s.tb, s.start())
 }
 
 func (s *Server) start() error {
@@ -165,7 +143,7 @@ func (s *Server) start() error {
 	defer cancel()
 	log := &Log{}
 	srv, err := natsembed.Start(ctx, natsembed.Options{
-		Dir: filepath.Join(s.settings.dir, "store"), Port: s.port, Configure: s.configure,
+		Dir: filepath.Join(s.dir, "store"), Port: s.port, Configure: s.configure,
 		Logger: slog.New(slog.NewTextHandler(log, nil)),
 	})
 	if err != nil {
@@ -177,19 +155,16 @@ func (s *Server) start() error {
 
 // configure sets the options. It is called at each start, because a running server changes its options.
 func (s *Server) configure(opts *server.Options) error {
-	if s.settings.config != "" {
-		parsed, err := server.ProcessConfigFile(s.settings.config)
-		if err != nil {
-			return fmt.Errorf("server configuration: %w\n%s", err, s.settings.text)
+	if s.config != "" {
+		parsed := &server.Options{}
+		if err := parsed.ProcessConfigString(s.config); err != nil {
+			return fmt.Errorf("server configuration: %w\n%s", err, s.config)
 		}
 		parsed.Host, parsed.Port, parsed.StoreDir = opts.Host, opts.Port, opts.StoreDir
 		parsed.JetStream, parsed.NoSigs = true, true
 		*opts = *parsed
 	}
-	if s.settings.domain != "" {
-		opts.JetStreamDomain = s.settings.domain
-	}
-	for _, change := range s.settings.tune {
+	for _, change := range s.tune {
 		change(opts)
 	}
 	return nil
@@ -208,9 +183,7 @@ func (s *Server) Stop() {
 
 // Restart calls Stop and Start.
 func (s *Server) Restart() {
-	if s.tb != nil {
-		s.tb.Helper()
-	}
+	s.tb.Helper()
 	s.Stop()
 	s.Start()
 }
@@ -220,18 +193,10 @@ func (s *Server) Reload(text string) {
 	s.tb.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settings.text = text
-	if err := os.WriteFile(s.settings.config, []byte(text), 0o600); err != nil {
-		s.tb.Fatalf("servertest: write the server configuration: %v", err)
-	}
+	s.config = text
 	opts := &server.Options{Host: "127.0.0.1", Port: s.port, StoreDir: s.srv.Dir()}
-	err := s.configure(opts)
-	if err == nil {
-		err = s.srv.Unwrap().ReloadOptions(opts)
-	}
-	if err != nil {
-		s.tb.Fatalf("servertest: reload the server configuration: %v", err)
-	}
+	require.NoError(s.tb, s.configure(opts))
+	require.NoError(s.tb, s.srv.Unwrap().ReloadOptions(opts))
 }
 
 // URL returns the URL for clients. It does not change at a restart.
@@ -276,27 +241,25 @@ func (s *Server) Attacker(tb testing.TB, user string) *nats.Conn {
 // JetStream returns nats.go's JetStream on nc, in the server's domain if it has one.
 func (s *Server) JetStream(tb testing.TB, nc *nats.Conn) jetstream.JetStream {
 	tb.Helper()
-	if s.settings.domain == "" {
+	domain := s.Unwrap().JetStreamConfig().Domain
+	if domain == "" {
 		return natstest.JetStream(tb, nc)
 	}
-	js, err := jetstream.NewWithDomain(nc, s.settings.domain)
-	if err != nil {
-		tb.Fatalf("servertest: JetStream in domain %q: %v", s.settings.domain, err)
-	}
+	js, err := jetstream.NewWithDomain(nc, domain)
+	require.NoError(tb, err)
 	return js
 }
 
-// eventually calls try until it returns nil. After limit, it returns the last error.
-func eventually(limit time.Duration, try func() error) error {
-	deadline := time.Now().Add(limit)
-	for {
+// eventually calls try until it returns nil. After limit, the test fails with what and the last error.
+func eventually(tb testing.TB, limit time.Duration, what string, try func() error) {
+	tb.Helper()
+	for begin := time.Now(); ; time.Sleep(pollEvery) {
 		err := try()
 		if err == nil {
-			return nil
+			return
 		}
-		if time.Now().After(deadline) {
-			return errors.Join(fmt.Errorf("not within %s", limit), err)
+		if time.Since(begin) > limit {
+			tb.Fatalf("servertest: %s: not within %s: %v", what, limit, err)
 		}
-		time.Sleep(pollEvery)
 	}
 }

@@ -5,15 +5,9 @@ import (
 	"slices"
 	"testing"
 	"time"
-)
 
-// Check fails the benchmark if err is not nil.
-func Check(b *testing.B, err error) {
-	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
-}
+	"github.com/stretchr/testify/require"
+)
 
 // Rate stops the clock, and reports operations per second instead of the time per operation.
 func Rate(b *testing.B, unit string) {
@@ -36,6 +30,6 @@ func Latency(b *testing.B, took []time.Duration) {
 func (p *Process) ReportMemory(b *testing.B, unit string) {
 	b.Helper()
 	bytes, err := p.Memory()
-	Check(b, err)
+	require.NoError(b, err)
 	b.ReportMetric(bytes, unit)
 }

@@ -8,18 +8,19 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/jetpull/jetpull/internal/mask"
+	"github.com/jetpull/jetpull/internal/service/webhook"
 )
 
 // base is the address at which clients reach a listener behind reverse proxies. The zero value means the address that the client used. Links are
 // paths and depend on the prefix alone, so that no header can send a client to another host.
 type base struct {
-	public *url.URL // as configured; nil if it is not
-	host   string   // the host that the client requested from a trusted proxy; empty if unknown
-	prefix string   // precedes each path that the client sees: empty, or a path without a trailing slash
+	public  *url.URL // as configured; nil if it is not
+	proxied bool     // a trusted proxy sent the request
+	host    string   // the host that the client requested from that proxy; empty if unknown
+	prefix  string   // precedes each path that the client sees: empty, or a path without a trailing slash
 }
 
 type baseKey struct{}
@@ -53,18 +54,12 @@ func ParsePublicURL(text string) (*url.URL, error) {
 	if text == "" {
 		return nil, nil
 	}
-	shown := mask.URL(text)
+	if err := webhook.CheckURL(text); err != nil {
+		return nil, err
+	}
 	u, err := url.Parse(text)
-	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("%q is not a URL such as https://example.com/broker", shown)
-	}
-	if u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
-		return nil, fmt.Errorf("%q has more than scheme, host and path: give these alone", shown)
-	}
-	if port := u.Port(); port != "" {
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return nil, fmt.Errorf("%q has no port from 1 to 65535: give one", shown)
-		}
+	if err != nil || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
+		return nil, fmt.Errorf("URL %q has more than scheme, host and path: give these alone", mask.URL(text))
 	}
 	if u.Path, err = parsePrefix(u.EscapedPath()); err != nil {
 		return nil, fmt.Errorf("path %w", err)
@@ -73,14 +68,17 @@ func ParsePublicURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// based adds their base to requests: the public URL, or the values that a trusted proxy reports.
+// based adds their base to requests: the public URL, or the values that a trusted proxy reports. It serves the request of such a proxy as if the
+// proxy's client had sent it.
 func based(public *url.URL, proxies Proxies, next http.Handler) http.Handler {
 	if public == nil && len(proxies) == 0 {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b := base{public: public}
-		if proxies.trust(remote(r)) {
+		b := base{public: public, proxied: proxies.trust(remote(r))}
+		client := r.RemoteAddr
+		if b.proxied {
+			client = proxies.client(r)
 			b.host = r.Header.Get("X-Forwarded-Host")
 			for part := range strings.SplitSeq(strings.Join(r.Header.Values("X-Forwarded-Prefix"), ","), ",") { // each proxy adds its own prefix
 				prefix, err := parsePrefix(strings.TrimSpace(part))
@@ -96,9 +94,14 @@ func based(public *url.URL, proxies Proxies, next http.Handler) http.Handler {
 		if public != nil {
 			b.prefix = public.Path
 		}
-		next.ServeHTTP(w, b.in(r))
+		r = b.in(r)
+		r.RemoteAddr = client
+		next.ServeHTTP(w, r)
 	})
 }
+
+// Proxied reports whether a trusted proxy sent a request, so that the headers that the proxy sets are trustworthy.
+func Proxied(r *http.Request) bool { return baseOf(r).proxied }
 
 // Link returns the path at which the client of a request reaches a path of the system.
 func Link(r *http.Request, path string) string { return baseOf(r).prefix + path }

@@ -19,7 +19,7 @@ func dispatch(mux *http.ServeMux, w *recorder, r *http.Request, log *slog.Logger
 	defer func() {
 		if p := recover(); p != nil {
 			log.Error("request panicked", "path", r.URL.EscapedPath(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			if !w.Answered() {
+			if w.status == 0 { // the response has not begun
 				fail(ErrPanicked)
 			}
 		}
@@ -90,9 +90,6 @@ func (r *recorder) Write(b []byte) (int, error) {
 
 // Unwrap lets http.ResponseController find the connection.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
-
-// Answered reports whether the response has begun.
-func (r *recorder) Answered() bool { return r.status != 0 }
 
 // Status returns the status of the response.
 func (r *recorder) Status() int {

@@ -109,6 +109,8 @@ func TestServerStops(t *testing.T) {
 		return s, answered
 	}
 	slow, cut := start()
+	require.Equal(t, time.Second, slow.http.ReadTimeout)
+	require.Equal(t, time.Second, slow.http.ReadHeaderTimeout, "headers may take no longer than a whole request")
 	require.ErrorContains(t, slow.Stop(t.Context(), time.Millisecond), "requests were cut")
 	require.Error(t, <-cut)
 	require.ErrorIs(t, slow.Wait(t.Context()), http.ErrServerClosed)

@@ -3,6 +3,7 @@ package httpserve
 import (
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"sync"
 	"time"
@@ -14,9 +15,8 @@ const limitWarning = time.Minute
 // ipv6Site is the number of bits of an IPv6 address that identify a site. A machine chooses the rest itself.
 const ipv6Site = 64
 
-// limitedListener refuses the connections of an address beyond a limit. It closes them at once, so that they use neither files nor memory.
-type limitedListener struct {
-	net.Listener
+// connectionLimit closes the connections of an address beyond a limit, before anything is read from them.
+type connectionLimit struct {
 	most    int
 	proxies Proxies // not limited
 	log     *slog.Logger
@@ -27,48 +27,43 @@ type limitedListener struct {
 	warnedAt time.Time // zero if there was none yet
 }
 
-// limitConnections limits the connections of each address to most, and to half of the files that the process may open. The other half is for other
-// addresses, the store and callbacks. If most is 0, it sets no limit.
-func limitConnections(l net.Listener, most int, proxies Proxies, log *slog.Logger) net.Listener {
-	if most <= 0 {
-		return l
-	}
+// newConnectionLimit limits the connections of each address to most, and to half of the files that the process may open. The other half is for other
+// addresses, the store and callbacks. If most is 0, there is no limit.
+func newConnectionLimit(most int, proxies Proxies, log *slog.Logger) *connectionLimit {
 	if files := openFiles(); files > 0 && files/2 < most {
 		most = max(1, files/2)
 		log.Info("fewer connections per address than configured: no more than half of the files that this process may open", "connections", most, "files",
 			files)
 	}
-	return &limitedListener{Listener: l, most: most, proxies: proxies, log: log, open: map[netip.Prefix]int{}}
+	return &connectionLimit{most: most, proxies: proxies, log: log, open: map[netip.Prefix]int{}}
 }
 
-func (l *limitedListener) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if l.proxies.trust(conn.RemoteAddr()) {
-			return conn, nil
-		}
-		from := site(conn.RemoteAddr())
+// changed is the [http.Server.ConnState] of a server. A refused connection counts until the server has noticed that it is closed.
+func (l *connectionLimit) changed(conn net.Conn, state http.ConnState) {
+	if l.most <= 0 || state == http.StateActive || state == http.StateIdle || l.proxies.trust(conn.RemoteAddr()) {
+		return // requests change only between these two states
+	}
+	switch from := site(conn.RemoteAddr()); state {
+	case http.StateNew:
 		refused, ok := l.take(from)
-		if ok {
-			return &countedConn{Conn: conn, release: sync.OnceFunc(func() { l.release(from) })}, nil
+		if !ok {
+			_ = conn.Close()
 		}
-		_ = conn.Close()
 		if refused > 0 {
 			l.log.Warn("connections refused: the address has as many as it may, which [http] max-connections-per-address changes",
 				"address", from.Addr(), "most", l.most, "refused", refused)
 		}
+	case http.StateClosed, http.StateHijacked:
+		l.release(from)
 	}
 }
 
-// take counts or refuses a connection. If a warning is due, refused is the number of refused connections since the last one.
-func (l *limitedListener) take(from netip.Prefix) (refused int, ok bool) {
+// take counts a connection, and reports whether it is within the limit. If a warning is due, refused is the number of refused connections since the
+// last one.
+func (l *connectionLimit) take(from netip.Prefix) (refused int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.open[from] < l.most {
-		l.open[from]++
+	if l.open[from]++; l.open[from] <= l.most {
 		return 0, true
 	}
 	l.refused++
@@ -78,7 +73,7 @@ func (l *limitedListener) take(from netip.Prefix) (refused int, ok bool) {
 	return refused, false
 }
 
-func (l *limitedListener) release(from netip.Prefix) {
+func (l *connectionLimit) release(from netip.Prefix) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open[from]--; l.open[from] == 0 {
@@ -99,23 +94,4 @@ func site(addr net.Addr) netip.Prefix {
 	}
 	prefix, _ := ip.Prefix(bits) // bits fits, because the address is valid
 	return prefix
-}
-
-// countedConn ends its count when it is closed.
-type countedConn struct {
-	net.Conn
-	release func()
-}
-
-func (c *countedConn) Close() error {
-	defer c.release()
-	return c.Conn.Close()
-}
-
-// CloseWrite lets package net/http finish a response before it closes the connection. Otherwise a client that is still sending would lose it.
-func (c *countedConn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return nil
 }

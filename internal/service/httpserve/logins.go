@@ -27,19 +27,19 @@ const (
 // Logins slows down clients that send wrong tokens. When an address has sent too many, answers to wrong tokens are delayed. A right token is never
 // refused, because many clients may share the address of a proxy. Logins is safe for concurrent use.
 type Logins struct {
-	most   int
-	log    *slog.Logger
-	failed func()
+	most    int
+	log     *slog.Logger
+	failed  func()
+	waiting chan struct{} // has an element for each delayed answer
 
-	mu      sync.Mutex
-	begun   time.Time
-	wrong   map[netip.Prefix]int
-	waiting int
+	mu    sync.Mutex
+	begun time.Time
+	wrong map[netip.Prefix]int
 }
 
 // NewLogins allows most wrong tokens per address and minute, or any number if most is 0. It logs each allowed one, and calls failed for every one.
 func NewLogins(most int, log *slog.Logger, failed func()) *Logins {
-	return &Logins{most: most, log: log, failed: failed, wrong: map[netip.Prefix]int{}}
+	return &Logins{most: most, log: log, failed: failed, waiting: make(chan struct{}, mostWaiting), wrong: map[netip.Prefix]int{}}
 }
 
 // Refuse returns the error for a request with a wrong token, or without one. It counts a wrong token. If the token's address has sent too many,
@@ -65,20 +65,14 @@ func (l *Logins) Refuse(r *http.Request, token string, wrong error) error {
 
 // wait delays the answer to a wrong token. It returns false if too many answers are delayed already.
 func (l *Logins) wait(r *http.Request) bool {
-	add := func(n int) (waiting int) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.waiting += n
-		return l.waiting
-	}
-	defer add(-1)
-	if add(1) > mostWaiting {
+	select {
+	case l.waiting <- struct{}{}:
+		defer func() { <-l.waiting }()
+	default:
 		return false
 	}
-	timer := time.NewTimer(guessWait)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(guessWait):
 	case <-r.Context().Done():
 	}
 	return true

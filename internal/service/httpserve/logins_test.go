@@ -95,6 +95,6 @@ func TestLoginsHoldLittle(t *testing.T) {
 		require.EqualValues(t, guesses-mostWaiting, closed.Load())
 		flood.Wait()
 		require.Equal(t, guessWait, time.Since(began))
-		require.Zero(t, l.waiting)
+		require.Empty(t, l.waiting)
 	})
 }

@@ -1,7 +1,6 @@
 package httpserve
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -57,27 +56,8 @@ func (p Proxies) trust(addr net.Addr) bool {
 	return ok && p.contain(tcp.AddrPort().Addr())
 }
 
-// forwarded serves a request from a proxy as if its client had sent it. The client is the last address in X-Forwarded-For that is not a proxy,
-// because the client may have invented the addresses before it.
-func (p Proxies) forwarded(next http.Handler) http.Handler {
-	if len(p) == 0 {
-		return next
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if p.trust(remote(r)) {
-			r = r.WithContext(context.WithValue(r.Context(), viaProxy{}, true))
-			r.RemoteAddr = p.client(r)
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-type viaProxy struct{}
-
-// Proxied reports whether a trusted proxy sent a request, so that the headers that the proxy sets are trustworthy.
-func Proxied(r *http.Request) bool { return r.Context().Value(viaProxy{}) != nil }
-
-// client returns the address of the client of a proxy's request, with port 0. If there is no other address, it returns the proxy's.
+// client returns the address of the client of a proxy's request, with port 0: the last one in X-Forwarded-For that is not a proxy, because the client
+// may have invented the addresses before it. If there is none, client returns the proxy's address.
 func (p Proxies) client(r *http.Request) string {
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
 	for i := len(hops) - 1; i >= 0; i-- {

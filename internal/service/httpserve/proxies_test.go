@@ -35,7 +35,7 @@ func TestForwardedAddresses(t *testing.T) {
 		{"nonsense", []string{"203.0.113.9"}, "nonsense"},
 	} {
 		got := ""
-		h := proxies.forwarded(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.RemoteAddr }))
+		h := based(nil, proxies, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.RemoteAddr }))
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.RemoteAddr = tt.peer
 		r.Header["X-Forwarded-For"] = tt.forwarded

@@ -79,15 +79,14 @@ func Listen(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w; free the address, or choose another with %s", err, cmp.Or(cfg.Flag, "--listen"))
 	}
-	listener = limitConnections(listener, cfg.PerAddress, proxies, log)
 	headers := readHeaderTimeout
 	if cfg.Read > 0 {
 		headers = min(headers, cfg.Read)
 	}
 	s := &Server{listener: listener, served: make(chan error, 1), http: &http.Server{
-		Handler: pace(based(public, proxies, proxies.forwarded(cfg.Handler)), cmp.Or(cfg.stall, stallTime)), ReadTimeout: cfg.Read,
+		Handler: pace(based(public, proxies, cfg.Handler), cmp.Or(cfg.stall, stallTime)), ReadTimeout: cfg.Read,
 		WriteTimeout: cfg.Write, ReadHeaderTimeout: headers, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ConnState: newConnectionLimit(cfg.PerAddress, proxies, log).changed, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}}
 	if secure == nil {
 		go func() { s.served <- s.http.Serve(listener) }()

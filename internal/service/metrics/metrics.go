@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
@@ -33,16 +34,12 @@ func (s *Set) Handler() http.Handler { return promhttp.HandlerFor(s.Registry, pr
 
 // Counter adds a counter.
 func (s *Set) Counter(name, help string, labels ...string) *prometheus.CounterVec {
-	vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	s.Registry.MustRegister(vec)
-	return vec
+	return promauto.With(s.Registry).NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
 // Histogram adds a histogram.
 func (s *Set) Histogram(name, help string, labels ...string) *prometheus.HistogramVec {
-	vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: s.buckets}, labels)
-	s.Registry.MustRegister(vec)
-	return vec
+	return promauto.With(s.Registry).NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: s.buckets}, labels)
 }
 
 // Request counts an answered request.
@@ -58,16 +55,12 @@ func Desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
 }
 
-// Gauges is a collector of gauges that are computed at each scrape. It calls gauge for each of them.
-type Gauges func(gauge func(d *prometheus.Desc, value float64, labels ...string))
-
-// Describe implements prometheus.Collector. It sends no descriptions, so that registering computes no gauges.
-func (Gauges) Describe(chan<- *prometheus.Desc) {}
-
-// Collect implements prometheus.Collector.
-func (g Gauges) Collect(c chan<- prometheus.Metric) {
-	g(func(d *prometheus.Desc, value float64, labels ...string) {
-		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+// Gauges returns a collector of gauges that are computed at each scrape. compute calls gauge for each of them.
+func Gauges(compute func(gauge func(d *prometheus.Desc, value float64, labels ...string))) prometheus.Collector {
+	return prometheus.CollectorFunc(func(c chan<- prometheus.Metric) {
+		compute(func(d *prometheus.Desc, value float64, labels ...string) {
+			c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+		})
 	})
 }
 

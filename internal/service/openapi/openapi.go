@@ -6,21 +6,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"regexp"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// content maps the media types of a body to their definitions.
-type content map[string]json.RawMessage
-
 // body is the body of a request or response, or a reference to a component.
 type body struct {
-	Ref     string `json:"$ref"`
-	Content content
+	Ref     string                     `json:"$ref"`
+	Content map[string]json.RawMessage // the definitions by media type
 }
 
 // Document is an OpenAPI document, version 3.1, whose schemas are JSON Schema. It is safe for concurrent use.
@@ -32,7 +30,7 @@ type Document struct {
 	}
 	Components struct{ Responses map[string]body }
 
-	patterns map[string]*regexp.Regexp
+	routes *http.ServeMux // has the documented operations
 
 	mu      sync.Mutex // guards schemas
 	schemas *jsonschema.Compiler
@@ -41,11 +39,9 @@ type Document struct {
 // name is the name of the document in the schema compiler.
 const name = "openapi.json"
 
-var variable = regexp.MustCompile(`\{\w+\}`)
-
 // Parse parses a document.
 func Parse(source []byte) (*Document, error) {
-	d := &Document{patterns: map[string]*regexp.Regexp{}, schemas: jsonschema.NewCompiler()}
+	d := &Document{routes: http.NewServeMux(), schemas: jsonschema.NewCompiler()}
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(source))
 	if err == nil {
 		err = json.Unmarshal(source, d)
@@ -56,21 +52,11 @@ func Parse(source []byte) (*Document, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the OpenAPI document: %w", err)
 	}
-	for path, methods := range d.Paths {
-		for _, operation := range methods {
-			for status, answer := range operation.Responses {
-				if _, ok := d.Components.Responses[shared(answer)]; answer.Ref != "" && !ok {
-					return nil, fmt.Errorf("the OpenAPI document: %s: %s refers to %s, which it does not have", path, status, answer.Ref)
-				}
-			}
-		}
-		d.patterns[path] = regexp.MustCompile("^" + variable.ReplaceAllString(path, `[^/]+`) + "$")
+	for operation := range d.Operations() {
+		d.routes.Handle(operation, http.NotFoundHandler())
 	}
 	return d, nil
 }
-
-// shared returns the name of the component to which a body refers.
-func shared(b body) string { return strings.TrimPrefix(b.Ref, "#/components/responses/") }
 
 // Operations returns the documented routes, such as GET /channel/{channel}, and whether each needs a token.
 func (d *Document) Operations() map[string]bool {
@@ -83,21 +69,20 @@ func (d *Document) Operations() map[string]bool {
 	return all
 }
 
-// path returns the documented path that matches a request, which may have a query. Of several, it returns the one with the fewest variables.
-func (d *Document) path(request string) string {
-	escaped, _, _ := strings.Cut(request, "?")
-	best := ""
-	for path, pattern := range d.patterns {
-		if pattern.MatchString(escaped) && (best == "" || strings.Count(path, "{") < strings.Count(best, "{")) {
-			best = path
-		}
+// path returns the path of the documented operation that matches a request, or "".
+func (d *Document) path(method, request string) string {
+	target, err := url.Parse(request)
+	if err != nil {
+		return ""
 	}
-	return best
+	_, operation := d.routes.Handler(&http.Request{Method: method, URL: target})
+	path, _ := strings.CutPrefix(operation, method+" ")
+	return path
 }
 
 // Check checks a response against the document. path may have a query.
 func (d *Document) Check(method, path string, status int, header http.Header, data []byte) error {
-	route := d.path(path)
+	route, code := d.path(method, path), strconv.Itoa(status)
 	operation, ok := d.Paths[route][strings.ToLower(method)]
 	if !ok {
 		if status != http.StatusNotFound && status != http.StatusMethodNotAllowed {
@@ -105,14 +90,14 @@ func (d *Document) Check(method, path string, status int, header http.Header, da
 		}
 		return nil
 	}
-	answer, ok := operation.Responses[fmt.Sprint(status)]
+	at := []string{"paths", route, strings.ToLower(method), "responses", code}
+	answer, ok := operation.Responses[code]
+	if shared, is := strings.CutPrefix(answer.Ref, "#/components/responses/"); is {
+		at = []string{"components", "responses", shared}
+		answer, ok = d.Components.Responses[shared]
+	}
 	if !ok {
 		return fmt.Errorf("%s %s answered %d %q, which the document does not have", method, path, status, data)
-	}
-	at := []string{"paths", route, strings.ToLower(method), "responses", fmt.Sprint(status)}
-	if answer.Ref != "" {
-		at = []string{"components", "responses", shared(answer)}
-		answer = d.Components.Responses[shared(answer)]
 	}
 	media, _, _ := strings.Cut(header.Get("Content-Type"), ";")
 	if _, ok := answer.Content[media]; !ok && len(answer.Content) > 0 {
@@ -126,7 +111,7 @@ func (d *Document) Check(method, path string, status int, header http.Header, da
 
 // CheckRequest checks the body of a request that a server accepted against the document. path may have a query.
 func (d *Document) CheckRequest(method, path string, data []byte) error {
-	route := d.path(path)
+	route := d.path(method, path)
 	request := d.Paths[route][strings.ToLower(method)].RequestBody
 	media := ""
 	for media = range request.Content {

@@ -2,10 +2,7 @@
 // must synchronize access to a Breaker.
 package breaker
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // State is the state of a circuit breaker.
 type State string
@@ -19,9 +16,6 @@ const (
 	// HalfOpen allows one call, whose outcome decides the next state.
 	HalfOpen State = "half-open"
 )
-
-// Forever is a wait that does not end by time.
-const Forever time.Duration = math.MaxInt64
 
 // Rules configure when a circuit breaker opens, and for how long. The zero Rules never open one.
 type Rules struct {
@@ -62,49 +56,42 @@ func (b *Breaker) Current() State {
 	return b.state
 }
 
-// Wait returns how long no call may begin. 0 means that one may begin now. [Forever] means that none may until the probe has ended.
-func (b *Breaker) Wait(now time.Time) time.Duration {
-	switch {
-	case b.Current() == Closed:
-		return 0
-	case b.underWay:
-		return Forever
+// Blocked reports whether no call may begin, and until when. until is zero if that lasts until a probe has ended.
+func (b *Breaker) Blocked(now time.Time) (until time.Time, blocked bool) {
+	if b.underWay {
+		return time.Time{}, true
 	}
-	return max(0, b.until.Sub(now))
+	return b.until, b.state == Open && now.Before(b.until)
 }
 
-// Allow reports whether a call may begin. The caller passes turn to Outcome.
-func (b *Breaker) Allow(now time.Time) (turn int, ok bool) {
-	if b.Wait(now) > 0 {
-		return b.turn, false
-	}
+// Begin begins a call, which must not be blocked. The caller passes turn to Outcome or Withdraw.
+func (b *Breaker) Begin() (turn int) {
 	if b.state == Open {
 		b.state, b.turn = HalfOpen, b.turn+1
 	}
 	b.underWay = b.state == HalfOpen
-	return b.turn, true
+	return b.turn
 }
 
-// Withdraw ends an allowed call that gives no information about the receiver.
+// Withdraw ends a call that gives no information about the receiver.
 func (b *Breaker) Withdraw(turn int) {
 	if turn == b.turn {
 		b.underWay = false
 	}
 }
 
-// Outcome records the outcome of a call, and reports whether that has changed the state. A success does not open the breaker. Outcome ignores a call
-// that began before the last change of the state, because it gives no information about the receiver's current state.
-func (b *Breaker) Outcome(rules Rules, turn int, success bool, now time.Time) (changed bool) {
-	if rules.InARow == 0 && rules.FailurePercent == 0 || turn != b.turn {
-		return false
-	}
-	if b.state == HalfOpen {
-		if success {
-			b.Reset()
-		} else {
-			b.open(rules, now)
-		}
-		return true
+// Outcome records the outcome of a call. A success does not open the breaker. Outcome ignores a call that began before the last change of the state,
+// because it gives no information about the receiver's current state.
+func (b *Breaker) Outcome(rules Rules, turn int, success bool, now time.Time) {
+	switch {
+	case rules.InARow == 0 && rules.FailurePercent == 0 || turn != b.turn:
+		return
+	case b.state == HalfOpen && success:
+		b.Reset()
+		return
+	case b.state == HalfOpen:
+		b.open(rules, now)
+		return
 	}
 	if now.Sub(b.since) >= rules.Window {
 		b.since, b.ended, b.failed = now, 0, 0
@@ -113,13 +100,11 @@ func (b *Breaker) Outcome(rules Rules, turn int, success bool, now time.Time) (c
 	b.inARow++
 	if success {
 		b.inARow = 0
-		return false
+		return
 	}
-	if b.failed++; !rules.exceeded(b) {
-		return false
+	if b.failed++; rules.exceeded(b) {
+		b.open(rules, now)
 	}
-	b.open(rules, now)
-	return true
 }
 
 func (b *Breaker) open(rules Rules, now time.Time) {

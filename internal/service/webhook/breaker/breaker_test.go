@@ -45,13 +45,14 @@ func TestBreaker(t *testing.T) {
 				case 'w':
 					now = now.Add(30 * time.Second)
 				default:
-					turn, ok := b.Allow(now)
-					require.Equal(t, step == 'a', ok, "step %d", i)
-					if ok && first < 0 {
-						first = turn
+					_, blocked := b.Blocked(now)
+					require.Equal(t, step == 'x', blocked, "step %d", i)
+					if blocked {
+						continue
 					}
-					if ok {
-						last = turn
+					last = b.Begin()
+					if first < 0 {
+						first = last
 					}
 				}
 			}
@@ -61,9 +62,8 @@ func TestBreaker(t *testing.T) {
 	off := Rules{}
 	var b Breaker
 	for range 100 {
-		require.False(t, b.Outcome(off, 0, false, time.Unix(0, 0)))
-		_, ok := b.Allow(time.Unix(0, 0))
-		require.True(t, ok)
+		b.Outcome(off, b.Begin(), false, time.Unix(0, 0))
+		require.Equal(t, Closed, b.Current())
 	}
 }
 
@@ -73,27 +73,33 @@ func TestBreakerInARow(t *testing.T) {
 	rules := Rules{InARow: 3, Open: time.Second, MostOpen: 5 * time.Second}
 	var b Breaker
 	now := time.Unix(0, 0)
-	call := func(success bool) {
-		turn, ok := b.Allow(now)
-		require.True(t, ok)
-		b.Outcome(rules, turn, success, now)
+	begin := func() (turn int) {
+		_, blocked := b.Blocked(now)
+		require.False(t, blocked)
+		return b.Begin()
+	}
+	call := func(success bool) { b.Outcome(rules, begin(), success, now) }
+	opens := func(after time.Duration) {
+		until, blocked := b.Blocked(now)
+		require.True(t, blocked)
+		require.Equal(t, now.Add(after), until)
 	}
 	for _, success := range []bool{false, false, true, false, false} {
 		call(success)
 	}
 	require.Equal(t, Closed, b.Current())
-	late, _ := b.Allow(now)
+	late := begin()
 	call(false)
 	require.Equal(t, Open, b.Current())
 	for _, want := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 5 * time.Second, 5 * time.Second} {
-		require.Equal(t, want, b.Wait(now))
+		opens(want)
 		now = now.Add(want)
-		turn, ok := b.Allow(now)
-		require.True(t, ok)
-		require.False(t, b.Outcome(rules, late, true, now), "it began before the breaker opened")
-		require.Equal(t, Forever, b.Wait(now))
-		b.Withdraw(turn)
-		require.Zero(t, b.Wait(now))
+		probe := begin()
+		b.Outcome(rules, late, true, now) // it began before the breaker opened
+		until, blocked := b.Blocked(now)
+		require.True(t, blocked)
+		require.Zero(t, until)
+		b.Withdraw(probe)
 		call(false)
 	}
 	b.Probe()
@@ -102,5 +108,5 @@ func TestBreakerInARow(t *testing.T) {
 	call(false)
 	call(false)
 	call(false)
-	require.Equal(t, time.Second, b.Wait(now), "it was closed meanwhile")
+	opens(time.Second) // it was closed meanwhile
 }

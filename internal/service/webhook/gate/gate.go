@@ -56,7 +56,7 @@ type Gate struct {
 
 // Next returns why no POST may begin, or the zero Wait.
 func (g *Gate) Next(c Config, now time.Time) Wait {
-	open := g.breaker.Wait(now)
+	probe, open := g.breaker.Blocked(now)
 	switch {
 	case c.Elsewhere:
 		return Wait{For: Elsewhere}
@@ -66,10 +66,8 @@ func (g *Gate) Next(c Config, now time.Time) Wait {
 		return Wait{For: Paused}
 	case c.StoreDown:
 		return Wait{For: StoreDown}
-	case open == breaker.Forever:
-		return Wait{For: Breaker} // until the probe ends
-	case open > 0:
-		return Wait{Breaker, now.Add(open)}
+	case open:
+		return Wait{Breaker, probe}
 	case now.Before(g.hold):
 		return Wait{Hold, g.hold}
 	case c.Concurrency > 0 && g.inFlight >= c.Concurrency:
@@ -110,7 +108,7 @@ type Permit struct{ turn int } // of the breaker
 
 // Begin starts a POST. [Gate.Next] must just have returned the zero Wait.
 func (g *Gate) Begin(c Config, now time.Time) Permit {
-	turn, _ := g.breaker.Allow(now)
+	turn := g.breaker.Begin()
 	if g.inFlight++; c.Limit > 0 && !c.UntilEnd {
 		g.count(now)
 	}
@@ -184,7 +182,7 @@ type State struct {
 // State returns the state. A breaker that may probe is reported as half-open.
 func (g *Gate) State(c Config, now time.Time) State {
 	s := State{Breaker: g.breaker.Current(), InFlight: g.inFlight}
-	if s.Breaker == breaker.Open && g.breaker.Wait(now) == 0 {
+	if _, open := g.breaker.Blocked(now); s.Breaker == breaker.Open && !open {
 		s.Breaker = breaker.HalfOpen
 	}
 	if c.Limit > 0 {
