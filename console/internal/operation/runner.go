@@ -36,7 +36,7 @@ type Runner struct {
 	// waits contains, by operation, why it does not continue now. ended contains why it ended early.
 	waits, ended map[string]string
 	// chosen contains the objects of running operations, by selection.
-	chosen *Store[chosen]
+	chosen *Store[Chosen]
 }
 
 // ErrNotTried reports that an action was not tried, because its system does not answer. The operation waits for the system.
@@ -53,7 +53,7 @@ func NewRunner(log *slog.Logger) *Runner {
 	process := "console-" + rand.Text()
 	r := &Runner{
 		records: newRecords(process), kinds: map[string]bulk.Kind{}, refused: map[string][]string{}, waits: map[string]string{},
-		ended: map[string]string{}, chosen: NewStore("chosen.", 0, func(_, _ chosen) bool { return false }),
+		ended: map[string]string{}, chosen: NewStore("chosen.", 0, func(_, _ Chosen) bool { return false }),
 	}
 	r.bulk = bulk.New(bulk.Config{Records: r.records, Process: process, Shared: true, Lost: lostAfter, Now: time.Now, Log: log, Kinds: r.kinds})
 	return r
@@ -111,16 +111,19 @@ func (r *Runner) Add(kind string, continued bool, size int, choose Selector) {
 	}
 }
 
-// chosen contains the names of an operation's objects, and the form that its user has sent.
-type chosen struct {
+// Chosen contains the names of an operation's objects, and the form that its user has sent.
+type Chosen struct {
 	Names []string
 	Form  url.Values
+	// Created is when the newest of the objects was created. An object that was created later is another one with its name. Zero means that this is
+	// not known.
+	Created time.Time `json:",omitzero"`
 }
 
 // AddNamed adds a kind of operations on objects whose names are chosen before anything is changed. The selection is a key of r.chosen, and the
 // position an index of the names plus one. One name is selected at a time. After an error, an object is not tried again, because its action may have
 // taken effect.
-func (r *Runner) AddNamed(kind string, continued bool, do func(ctx context.Context, name string, form url.Values) error) {
+func (r *Runner) AddNamed(kind string, continued bool, do func(ctx context.Context, name string, of Chosen) error) {
 	r.Add(kind, continued, 1, func(_ context.Context, selection json.RawMessage, from uint64, _ int) ([]func(context.Context) error, uint64, error) {
 		var key string
 		_ = json.Unmarshal(selection, &key) // BeginNamed has written it
@@ -133,7 +136,7 @@ func (r *Runner) AddNamed(kind string, continued bool, do func(ctx context.Conte
 			next = 0
 		}
 		return []func(context.Context) error{func(ctx context.Context) error {
-			err := do(ctx, name, c.Form)
+			err := do(ctx, name, c)
 			if err != nil && !errors.Is(err, ErrNotTried) {
 				return fmt.Errorf("%.80s: %s", name, err.Error()) // skip the object, whatever the error is
 			}
@@ -143,9 +146,9 @@ func (r *Runner) AddNamed(kind string, continued bool, do func(ctx context.Conte
 }
 
 // BeginNamed starts an operation on named objects, of a kind from AddNamed. by is its author.
-func (r *Runner) BeginNamed(ctx context.Context, kind, by, what string, names []string, form url.Values, rate float64) (Operation, error) {
+func (r *Runner) BeginNamed(ctx context.Context, kind, by, what string, all Chosen, rate float64) (Operation, error) {
 	key := rand.Text()
-	if err := r.chosen.Set(ctx, key, chosen{names, form}); err != nil {
+	if err := r.chosen.Set(ctx, key, all); err != nil {
 		return Operation{}, err
 	}
 	return r.Begin(ctx, kind, by, what, key, rate)

@@ -109,7 +109,7 @@ func NewConsumers(s *sample.Sampler, source ConsumerSource, runner *operation.Ru
 	c.latest = sample.Add(s, c.ask)
 	c.all = sampled(objects[*consumer]{
 		runner: runner, noun: "consumer", continued: true, name: func(one *consumer) string { return one.key }, actions: c.actions, offers: consumerOffers,
-		fits: c.fits,
+		fits: c.fits, created: func(one *consumer) time.Time { return one.Created },
 	}, "NATS", c.latest, whole)
 	return c
 }
