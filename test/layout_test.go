@@ -197,7 +197,7 @@ func TestTableViolationsFire(t *testing.T) {
 
 // systemLines are the most lines of each system, of the command, the console and package partition, without tests. The feed's test server counts as a
 // test.
-var systemLines = map[string]int{"broker": 11762, "relay": 6198, "feed": 6300, "cmd": 8515, "console": 10459, "partition": 1570}
+var systemLines = map[string]int{"broker": 11762, "relay": 6198, "feed": 6300, "cmd": 8515, "console": 10313, "partition": 1570}
 
 // TestTheSystemsAreSmall holds the code of systemLines against its limits.
 func TestTheSystemsAreSmall(t *testing.T) {

@@ -47,7 +47,7 @@ func (s schedule) Call(_ context.Context, _, path string, _, answer any) error {
 func TestScheduledMessages(t *testing.T) {
 	for n, pages := range map[int]int{0: 1, 1: 1, 24: 1, 25: 1, 26: 2, 50: 2, 60: 3} {
 		s := sample.New()
-		channel := NewBroker(s, schedule{n: n}, operation.NewRunner(slog.New(slog.DiscardHandler)), NewMarks()).Pages()["channel"]
+		channel := NewBroker(s, schedule{n: n}, operation.NewRunner(slog.New(slog.DiscardHandler)), NewMarks()).Pages["channel"]
 		q, found, seen := url.Values{"name": {"orders"}, "status": {scheduled}}, 0, 0
 		for ; q != nil; seen++ {
 			page, err := channel(t.Context(), Request{Query: q, Now: time.Now()})

@@ -40,12 +40,12 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 	messages, err := b.messages(ctx, r, name)
 	return &view.Page{
 		Nav: "broker", Title: name, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}}, Parts: []view.Part{head, messages},
-		Filter: &view.Filter{Path: "channel", Fields: append([]view.Field{
-			{Name: "name", Value: name, Hidden: true},
+		Filter: append([]view.Field{
+			hidden(q, "name"),
 			searchField(q, "id", "Message", ""),
 			entry(q, "eventType", "Event type", "order.*"),
 			entry(q, "metadata", "Metadata header", "X-Tenant:acme"),
-		}, timeFields(q, "Received since", "Until")...)},
+		}, timeFields(q, "Received since", "Until")...),
 	}, err
 }
 

@@ -100,7 +100,7 @@ func lookup[S, T any](ctx context.Context, latest *sample.Latest[S], all func(S)
 
 // page returns the page of a list: the objects that match its query, and the actions for all of them.
 func (o *objects[T]) page(r Request, title string, from view.Source, list *view.List, all []T, columns []column[T], fields ...view.Field) *view.Page {
-	filter := keepOrder(&view.Filter{Path: list.Path, Fields: fields}, r.Query)
+	filter := ordered(r.Query, fields...)
 	rows := selected(r.Query, all, o.fits)
 	shown := table(list, r.Query, rows, "state", len(all), o.noun, func(one T) string { return list.Path + "-" + o.name(one) }, columns)
 	part := view.Part{ID: list.Path, Source: from, List: list, Actions: o.forAll(r, from.Stale, filter, shown, len(rows) > len(shown))}
@@ -155,11 +155,11 @@ func (o *objects[T]) choose(ctx context.Context, q url.Values, action string, mo
 
 // forAll returns the actions for all objects that match the query of a list. The list shows shown; more means that there are others. A stale list has
 // no actions.
-func (o *objects[T]) forAll(r Request, stale bool, filter *view.Filter, shown []T, more bool) (all []view.Action) {
+func (o *objects[T]) forAll(r Request, stale bool, filter []view.Field, shown []T, more bool) (all []view.Action) {
 	rate := rateField("no limit")
 	rate.Value = "50" // each of these actions is a separate request
 	var filters []string
-	for _, f := range filter.Fields {
+	for _, f := range filter {
 		if f.Value != "" && f.Name != "sort" && f.Name != "desc" && f.Name != "all" {
 			filters = append(filters, strings.ToLower(cmp.Or(f.Label, f.Name))+" "+f.Value)
 		}

@@ -113,7 +113,7 @@ func sitting(t *testing.T, open func(s *sample.Sampler, r *operation.Runner) Fun
 }
 
 func consumersOf(a *account) func(s *sample.Sampler, r *operation.Runner) Func {
-	return func(s *sample.Sampler, r *operation.Runner) Func { return NewConsumers(s, a, r).Pages()["consumers"] }
+	return func(s *sample.Sampler, r *operation.Runner) Func { return NewConsumers(s, a, r).Pages["consumers"] }
 }
 
 // action is an action of the list with a filter; nil: the list does not offer it.
@@ -330,7 +330,7 @@ func newShelf(n int) *shelf {
 }
 
 func (s *shelf) open(sampler *sample.Sampler, r *operation.Runner) Func {
-	return NewFeed(sampler, func(context.Context) (FeedSource, error) { return s, nil }, nil, r).Pages()["feed"]
+	return NewFeed(sampler, func(context.Context) (FeedSource, error) { return s, nil }, nil, r).Pages["feed"]
 }
 
 func (s *shelf) Backlog(context.Context) (feed.Backlog, error) {
@@ -482,9 +482,9 @@ func TestAllOfBrokerAndRelay(t *testing.T) {
 		c := &caller{}
 		open := func(s *sample.Sampler, r *operation.Runner) Func {
 			if one.page == "broker" {
-				return NewBroker(s, c, r, NewMarks()).Pages()["broker"]
+				return NewBroker(s, c, r, NewMarks()).Pages["broker"]
 			}
-			return NewRelay(s, c, r, NewMarks()).Pages()["relay"]
+			return NewRelay(s, c, r, NewMarks()).Pages["relay"]
 		}
 		sitting(t, open, func(d *desk) {
 			if one.page == "broker" {
