@@ -151,27 +151,24 @@ func newConsole(cfg Config, sessions *sessions, place among) *Console {
 		c.sampler.Go(func(ctx context.Context) { c.askAccount(ctx, j) })
 	}
 	var summaries []page.Summary
-	c.add("Overview", "overview", nil)
+	c.add(page.Family{Title: "Overview", First: "overview"})
 	if cfg.NATS != nil {
 		consumers := page.NewConsumers(c.sampler, cfg.NATS, runner)
 		partitions := page.NewPartitions(c.sampler, cfg.NATS, consumers)
-		c.add("Consumers", "consumers", consumers.Pages())
-		c.add("Partition sets", "sets", partitions.Pages())
 		letters := page.NewDeadLetters(c.sampler, cfg.NATS, runner, consumers, c.marks)
 		messages := page.NewMessages(c.sampler, cfg.NATS, consumers, letters)
-		c.add("Messages", "streams", messages.Pages())
 		summaries = append(summaries, consumers, partitions, letters, messages, page.NewAccount(c.sampler, cfg.NATS))
-		c.add("Dead letters", "deadletters", letters.Pages())
+		c.add(consumers.Family, partitions.Family, messages.Family, letters.Family)
 	}
 	if cfg.Broker != nil {
 		broker := page.NewBroker(c.sampler, cfg.Broker, runner, c.marks)
 		summaries, operations = append(summaries, broker), append(operations, broker)
-		c.add("Broker", "broker", broker.Pages())
+		c.add(broker.Family)
 	}
 	if cfg.Relay != nil {
 		relay := page.NewRelay(c.sampler, cfg.Relay, runner, c.marks)
 		summaries, operations = append(summaries, relay), append(operations, relay)
-		c.add("Relay", "relay", relay.Pages())
+		c.add(relay.Family)
 	}
 	if cfg.Feed != nil {
 		cfg.OpenFeed = func(context.Context) (Feed, error) { return cfg.Feed, nil }
@@ -179,10 +176,10 @@ func newConsole(cfg Config, sessions *sessions, place among) *Console {
 	if cfg.OpenFeed != nil {
 		feed := page.NewFeed(c.sampler, cfg.OpenFeed, cfg.FeedWatcher, runner)
 		summaries = append(summaries, feed)
-		c.add("Feed", "feed", feed.Pages())
+		c.add(feed.Family)
 	}
 	if cfg.Relay != nil || cfg.Broker != nil {
-		c.add("Failed", "failed", page.NewFailures(summaries).Pages())
+		c.add(page.Failures(summaries))
 	}
 	begin := func() { // not earlier, because the marks are not known before
 		runner.Hold(false)
@@ -197,15 +194,17 @@ func newConsole(cfg Config, sessions *sessions, place among) *Console {
 		begin()
 	}
 	c.pages["overview"] = page.Overview(summaries)
-	c.add("Operations", "operations", page.NewOperations(c.sampler, operations).Pages())
-	c.add("Log of actions", "log", map[string]page.Func{"log": page.Log(c.entries)})
+	c.add(page.Operations(c.sampler, operations))
+	c.add(page.Log(c.entries))
 	return c
 }
 
-// add registers a family of pages. Its first page is in the navigation.
-func (c *Console) add(title, first string, pages map[string]page.Func) {
-	c.nav = append(c.nav, view.Link{Text: title, Href: first})
-	maps.Copy(c.pages, pages)
+// add registers families of pages.
+func (c *Console) add(families ...page.Family) {
+	for _, f := range families {
+		c.nav = append(c.nav, view.Link{Text: f.Title, Href: f.First})
+		maps.Copy(c.pages, f.Pages)
+	}
 }
 
 // Close stops the sampling and waits for its end. The streams of open pages end with the HTTP server.

@@ -37,22 +37,17 @@ func (c *Console) askAccount(ctx context.Context, j source.JetStream) {
 
 // layout returns what surrounds a page for a user.
 func (c *Console) layout(r *http.Request, u user) *view.Layout {
-	return &view.Layout{
-		Nav: c.nav, Place: c.place(), Contexts: c.among.links, Path: strings.TrimPrefix(r.URL.Path, "/"), Query: r.URL.Query(),
-		ReadOnly: u.role != Admin, Login: c.cfg.Access != nil, Who: u.name, Now: time.Now(),
-	}
-}
-
-// place returns the environment, the server and the account that the pages show.
-func (c *Console) place() view.Place {
-	p := view.Place{Environment: c.cfg.Environment}
+	place := view.Place{Environment: c.cfg.Environment}
 	if j, ok := c.cfg.NATS.(source.JetStream); ok {
-		p.Server, p.URL = j.Server()
+		place.Server, place.URL = j.Server()
 	}
 	if account := c.account.Load(); account != nil {
-		p.Account = *account
+		place.Account = *account
 	}
-	return p
+	return &view.Layout{
+		Nav: c.nav, Place: place, Contexts: c.among.links, Path: strings.TrimPrefix(r.URL.Path, "/"), Query: r.URL.Query(),
+		ReadOnly: u.role != Admin, Login: c.cfg.Access != nil, Who: u.name, Now: time.Now(),
+	}
 }
 
 // maxURL is the maximum length of a request's URL, because a page repeats it in its links.

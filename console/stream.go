@@ -183,16 +183,13 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request, u user, build p
 
 // event returns a message of the stream.
 func event(name string, data []byte) []byte {
-	var b bytes.Buffer
 	if name != "" {
-		fmt.Fprintf(&b, "event: %s\n", name)
+		name = "event: " + name + "\n"
 	}
-	for line := range strings.SplitSeq(string(data), "\n") {
-		b.WriteString("data: " + strings.ReplaceAll(line, "\r", "") + "\n")
-	}
-	b.WriteByte('\n')
-	return b.Bytes()
+	return []byte(name + "data: " + lines.Replace(string(data)) + "\n\n")
 }
+
+var lines = strings.NewReplacer("\r", "", "\n", "\ndata: ")
 
 func send(out *http.ResponseController, w http.ResponseWriter, messages ...[]byte) error {
 	_ = out.SetWriteDeadline(time.Now().Add(sendTimeout)) // a writer without deadlines returns an error

@@ -67,7 +67,7 @@ func TestKeptOperations(t *testing.T) {
 func TestOperationsBegunBeforeTheBucketIsRead(t *testing.T) {
 	r := NewRunner(slog.New(slog.DiscardHandler))
 	r.AddNamed("pause consumers", true, nil)
-	o, err := r.BeginNamed(t.Context(), "pause consumers", "ada", "own", []string{"a"}, nil, 0)
+	o, err := r.BeginNamed(t.Context(), "pause consumers", "ada", "own", Chosen{Names: []string{"a"}}, 0)
 	require.NoError(t, err)
 	data, err := json.Marshal(bulk.Operation{ID: o.ID, Kind: "pause consumers", State: bulk.Done, Spec: json.RawMessage(`{"What":"kept"}`)})
 	require.NoError(t, err)

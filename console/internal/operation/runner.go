@@ -1,3 +1,5 @@
+// Package operation runs operations on many objects in the console, for systems and objects that have no operations of their own, and keeps them over
+// a restart. It does not depend on the objects or the pages, which add their kinds of operations to a [Runner].
 package operation
 
 import (
@@ -7,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/url"
 	"strings"
 	"sync"
@@ -19,6 +20,49 @@ import (
 	"github.com/jetpull/jetpull/internal/bulk"
 	"github.com/jetpull/jetpull/internal/stored"
 )
+
+// Operation is an action on many objects that runs in a system. Its counts, times and state have the names of the relay's HTTP interface.
+type Operation struct {
+	// System is the system that runs it, and ID its name there.
+	System, ID string
+	Kind, By   string
+	// A description of the objects to which it applies.
+	What string
+	// State is running, done, cancelled or failed.
+	State                  string
+	Matched, Done, Skipped int
+	Failed                 int
+	Began, Changed         time.Time
+	// Notes describe what happened to skipped objects, and what the operation waits for.
+	Notes []string
+	// Cancel ends the operation. It does not undo the finished part.
+	Cancel func(ctx context.Context) error `json:"-"`
+}
+
+// Ended returns the number of objects that were processed.
+func (o Operation) Ended() int { return o.Done + o.Skipped + o.Failed }
+
+// Left returns the number of objects that were not processed yet.
+func (o Operation) Left() int { return max(0, o.Matched-o.Ended()) }
+
+// Running is the state of an operation that has not ended.
+const Running = "running"
+
+// Source lists the operations of a system.
+type Source interface {
+	// System returns the name of the system.
+	System() string
+	Operations(ctx context.Context) ([]Operation, error)
+}
+
+// Keep stores data beyond the end of the console's process: the log of actions, the operations and the values of charts.
+type Keep interface {
+	// Read returns the messages of all values whose keys match, such as "log.>".
+	Read(ctx context.Context, keys string) (map[string]*jetstream.RawStreamMsg, error)
+	// Put and Update are like those of a [jetstream.KeyValue].
+	Put(ctx context.Context, key string, data []byte) (revision uint64, err error)
+	Update(ctx context.Context, key string, data []byte, last uint64) (revision uint64, err error)
+}
 
 // runnerGroup is the group of the console's own operations.
 const runnerGroup = "console"
@@ -36,7 +80,7 @@ type Runner struct {
 	// waits contains, by operation, why it does not continue now. ended contains why it ended early.
 	waits, ended map[string]string
 	// chosen contains the objects of running operations, by selection.
-	chosen *Store[chosen]
+	chosen *Store[Chosen]
 }
 
 // ErrNotTried reports that an action was not tried, because its system does not answer. The operation waits for the system.
@@ -53,7 +97,7 @@ func NewRunner(log *slog.Logger) *Runner {
 	process := "console-" + rand.Text()
 	r := &Runner{
 		records: newRecords(process), kinds: map[string]bulk.Kind{}, refused: map[string][]string{}, waits: map[string]string{},
-		ended: map[string]string{}, chosen: NewStore("chosen.", 0, func(_, _ chosen) bool { return false }),
+		ended: map[string]string{}, chosen: NewStore("chosen.", 0, func(_, _ Chosen) bool { return false }),
 	}
 	r.bulk = bulk.New(bulk.Config{Records: r.records, Process: process, Shared: true, Lost: lostAfter, Now: time.Now, Log: log, Kinds: r.kinds})
 	return r
@@ -111,16 +155,19 @@ func (r *Runner) Add(kind string, continued bool, size int, choose Selector) {
 	}
 }
 
-// chosen contains the names of an operation's objects, and the form that its user has sent.
-type chosen struct {
+// Chosen contains the names of an operation's objects, and the form that its user has sent.
+type Chosen struct {
 	Names []string
 	Form  url.Values
+	// Created is when the newest of the objects was created. An object that was created later is another one with its name. Zero means that this is
+	// not known.
+	Created time.Time `json:",omitzero"`
 }
 
 // AddNamed adds a kind of operations on objects whose names are chosen before anything is changed. The selection is a key of r.chosen, and the
 // position an index of the names plus one. One name is selected at a time. After an error, an object is not tried again, because its action may have
 // taken effect.
-func (r *Runner) AddNamed(kind string, continued bool, do func(ctx context.Context, name string, form url.Values) error) {
+func (r *Runner) AddNamed(kind string, continued bool, do func(ctx context.Context, name string, of Chosen) error) {
 	r.Add(kind, continued, 1, func(_ context.Context, selection json.RawMessage, from uint64, _ int) ([]func(context.Context) error, uint64, error) {
 		var key string
 		_ = json.Unmarshal(selection, &key) // BeginNamed has written it
@@ -133,7 +180,7 @@ func (r *Runner) AddNamed(kind string, continued bool, do func(ctx context.Conte
 			next = 0
 		}
 		return []func(context.Context) error{func(ctx context.Context) error {
-			err := do(ctx, name, c.Form)
+			err := do(ctx, name, c)
 			if err != nil && !errors.Is(err, ErrNotTried) {
 				return fmt.Errorf("%.80s: %s", name, err.Error()) // skip the object, whatever the error is
 			}
@@ -143,9 +190,9 @@ func (r *Runner) AddNamed(kind string, continued bool, do func(ctx context.Conte
 }
 
 // BeginNamed starts an operation on named objects, of a kind from AddNamed. by is its author.
-func (r *Runner) BeginNamed(ctx context.Context, kind, by, what string, names []string, form url.Values, rate float64) (Operation, error) {
+func (r *Runner) BeginNamed(ctx context.Context, kind, by, what string, all Chosen, rate float64) (Operation, error) {
 	key := rand.Text()
-	if err := r.chosen.Set(ctx, key, chosen{names, form}); err != nil {
+	if err := r.chosen.Set(ctx, key, all); err != nil {
 		return Operation{}, err
 	}
 	return r.Begin(ctx, kind, by, what, key, rate)
@@ -212,10 +259,6 @@ func (r *Runner) Operations(context.Context) ([]Operation, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []Operation
-	maps.DeleteFunc(r.refused, func(id string, _ []string) bool {
-		_, known := r.records.Get(id)
-		return !known
-	})
 	for _, o := range r.records.All() {
 		var t task
 		if err := json.Unmarshal(o.Spec, &t); err != nil {

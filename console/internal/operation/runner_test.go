@@ -2,6 +2,7 @@ package operation
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/url"
@@ -17,8 +18,8 @@ func TestNamedOperation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewRunner(slog.New(slog.DiscardHandler))
 		var tried []string
-		r.AddNamed("pause", true, func(_ context.Context, name string, form url.Values) error {
-			tried = append(tried, name+" "+form.Get("for"))
+		r.AddNamed("pause", true, func(_ context.Context, name string, of Chosen) error {
+			tried = append(tried, name+" "+of.Form.Get("for"))
 			if name == "b" {
 				return errors.New("it is locked")
 			}
@@ -35,7 +36,7 @@ func TestNamedOperation(t *testing.T) {
 			<-ended
 		}()
 		synctest.Wait()
-		begun, err := r.BeginNamed(ctx, "pause", "ada", "consumers", []string{"a", "b", "c"}, url.Values{"for": {"1h"}}, 0)
+		begun, err := r.BeginNamed(ctx, "pause", "ada", "consumers", Chosen{Names: []string{"a", "b", "c"}, Form: url.Values{"for": {"1h"}}}, 0)
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -49,4 +50,16 @@ func TestNamedOperation(t *testing.T) {
 		require.Equal(t, []string{"a 1h", "b 1h", "c 1h"}, tried)
 		require.Empty(t, r.chosen.All())
 	})
+}
+
+// The objects of an operation survive a restart. Those of an earlier build have no time.
+func TestChosenObjectsAreKept(t *testing.T) {
+	kept := Chosen{Names: []string{"a"}, Form: url.Values{"for": {"1h"}}, Created: time.Unix(100, 0).UTC()}
+	data, err := json.Marshal(kept)
+	require.NoError(t, err)
+	var again, earlier Chosen
+	require.NoError(t, json.Unmarshal(data, &again))
+	require.Equal(t, kept, again)
+	require.NoError(t, json.Unmarshal([]byte(`{"Names":["a"],"Form":null}`), &earlier))
+	require.Equal(t, Chosen{Names: []string{"a"}}, earlier)
 }

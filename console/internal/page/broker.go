@@ -58,6 +58,7 @@ func (j jobs) judged(r *state.Receiver) {
 
 // Broker has the pages of a broker.
 type Broker struct {
+	Family
 	targets
 	call BrokerSource
 }
@@ -68,14 +69,12 @@ const brokerName = "broker"
 func NewBroker(s *sample.Sampler, call BrokerSource, runner *operation.Runner, marks *Marks) *Broker {
 	b := &Broker{call: call}
 	b.targets = targets{system: brokerName, noun: "consumer", rates: "Delivered in a second", marks: marks, failed: b.failureList()}
+	b.Family = Family{"Broker", "broker", map[string]Func{
+		"broker": b.consumers, "channel": b.channel, "brokerconsumer": b.one, "brokermessage": b.message,
+	}}
 	b.start(s, runner, b.ask, "broker consumer", b.actions,
 		offer{name: "pause", label: "Pause", confirm: "Jobs wait."}, offer{name: "resume", label: "Resume", confirm: "Jobs go on."})
 	return b
-}
-
-// Pages returns the functions of the pages, by path.
-func (b *Broker) Pages() map[string]Func {
-	return map[string]Func{"broker": b.consumers, "channel": b.channel, "brokerconsumer": b.one, "brokermessage": b.message}
 }
 
 func (b *Broker) ask(ctx context.Context) (found targetSample, err error) {

@@ -40,12 +40,12 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 	messages, err := b.messages(ctx, r, name)
 	return &view.Page{
 		Nav: "broker", Title: name, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}}, Parts: []view.Part{head, messages},
-		Filter: &view.Filter{Path: "channel", Fields: append([]view.Field{
-			{Name: "name", Value: name, Hidden: true},
+		Filter: append([]view.Field{
+			hidden(q, "name"),
 			searchField(q, "id", "Message", ""),
 			entry(q, "eventType", "Event type", "order.*"),
 			entry(q, "metadata", "Metadata header", "X-Tenant:acme"),
-		}, timeFields(q, "Received since", "Until")...)},
+		}, timeFields(q, "Received since", "Until")...),
 	}, err
 }
 
@@ -120,31 +120,41 @@ func (b *Broker) messages(ctx context.Context, r Request, channel string) (view.
 		part.Problem, part.ProblemTone = "Give the metadata header as NAME:VALUE, such as X-Tenant:acme.", view.Warn
 		return part, nil
 	}
-	var answer struct {
-		Result []string `json:"result"` // paths
-		Pages  struct {
-			Next string `json:"next"`
-		} `json:"pages"`
+	status := r.Query.Get("status")
+	list := func(next string) (paths []string, more string, err error) {
+		var answer struct {
+			Result []string          `json:"result"`
+			Pages  map[string]string `json:"pages"`
+		}
+		path := "/messages?" + asked(filter, "next", next)
+		if status == scheduled {
+			path = link("/scheduled-messages", "status", "101", "next", next)
+		}
+		err = b.call.Call(ctx, http.MethodGet, channelPath(channel)+path, nil, &answer)
+		u, _ := url.Parse(answer.Pages["next"]) // without a URL, the list ends
+		return answer.Result, cmp.Or(u, &url.URL{}).Query().Get("next"), err
 	}
-	list, status := "/messages?"+asked(filter, "next", r.Query.Get("next")), r.Query.Get("status")
-	if status == scheduled {
-		part.Title, list = "Scheduled messages", link("/scheduled-messages", "status", "101", "next", r.Query.Get("next"))
-	}
-	err = b.call.Call(ctx, http.MethodGet, channelPath(channel)+list, nil, &answer)
+	found, next, err := list(r.Query.Get("next"))
 	if part.Source = reading(brokerName, r, err); err != nil {
 		return part, nil //nolint:nilerr // the part states the error
 	}
+	if status == scheduled {
+		part.Title = "Scheduled messages"
+	}
+	if status == scheduled && next != "" { // the last page of these has a link, too
+		if below, _, err := list(next); err == nil && len(below) == 0 {
+			next = ""
+		}
+	}
 	part.List = &view.List{
-		Path: "channel", Query: r.Query, Found: view.Bounded(len(answer.Result), false, "message") + " shown", Columns: view.Columns("Message"),
+		Path: "channel", Query: r.Query, Found: view.Bounded(len(found), false, "message") + " shown", Columns: view.Columns("Message"),
 		Empty: inSentence("no broker messages", status),
 	}
-	for _, one := range answer.Result {
+	for _, one := range found {
 		id, _ := url.PathUnescape(path.Base(one)) // an ID that cannot be decoded leads to a page that says so
 		part.List.Add("messages-"+id, view.Linked(id, link("brokermessage", "channel", channel, "id", id, "status", status)))
 	}
-	if next, err := url.Parse(answer.Pages.Next); err == nil {
-		goesOn(part.List, "next", next.Query().Get("next"), "message")
-	}
+	goesOn(part.List, "next", next, "message")
 	return part, nil
 }
 

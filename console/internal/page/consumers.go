@@ -38,6 +38,7 @@ type ConsumerSource interface {
 
 // Consumers has the pages of the consumers.
 type Consumers struct {
+	Family
 	source ConsumerSource
 	latest *sample.Latest[[]*consumer]
 	// internal reports whether the consumers of a stream are hidden. nil means that none are.
@@ -106,17 +107,13 @@ const (
 // NewConsumers returns the pages. The sampler asks their source. The runner runs operations on many consumers.
 func NewConsumers(s *sample.Sampler, source ConsumerSource, runner *operation.Runner) *Consumers {
 	c := &Consumers{source: source, history: s.History("consumers", consumerWidth)}
+	c.Family = Family{"Consumers", "consumers", map[string]Func{"consumers": c.list, "consumer": c.one}}
 	c.latest = sample.Add(s, c.ask)
 	c.all = sampled(objects[*consumer]{
 		runner: runner, noun: "consumer", continued: true, name: func(one *consumer) string { return one.key }, actions: c.actions, offers: consumerOffers,
-		fits: c.fits,
+		fits: c.fits, created: func(one *consumer) time.Time { return one.Created },
 	}, "NATS", c.latest, whole)
 	return c
-}
-
-// Pages returns the functions of the pages, by path.
-func (c *Consumers) Pages() map[string]Func {
-	return map[string]Func{"consumers": c.list, "consumer": c.one}
 }
 
 func (c *Consumers) ask(ctx context.Context) ([]*consumer, error) {
@@ -142,7 +139,7 @@ func (c *Consumers) ask(ctx context.Context) ([]*consumer, error) {
 			one.since = before.since
 		}
 		c.history.Put(now, one.key, float64(info.NumPending), float64(info.NumAckPending), one.Rate, float64(info.NumRedelivered),
-			float64(info.NumWaiting), one.unacknowledged(), knownSeconds(one.Lag))
+			float64(info.NumWaiting), one.waited(uint64(max(0, info.NumAckPending)), one.oldest), one.waited(info.NumPending, one.Next))
 		pending, rate = pending+float64(info.NumPending), rate+one.Rate
 		all[i] = one
 		found[one.key] = one
@@ -303,21 +300,13 @@ func (c *consumer) measure(before *consumer, now time.Time) {
 	c.Rate, c.Growth = c.delivered.rate, c.trend.Growth()
 }
 
-// unacknowledged returns the age of the oldest unacknowledged message in seconds, or NaN if it is not known.
-func (c *consumer) unacknowledged() float64 {
+// waited returns how long the oldest of n messages has waited, in seconds, or NaN if that is not known.
+func (c *consumer) waited(n uint64, since time.Time) float64 {
 	switch {
-	case c.NumAckPending == 0:
+	case n == 0:
 		return 0
-	case c.oldest.IsZero():
+	case since.IsZero():
 		return math.NaN()
 	}
-	return max(0, c.seen.Sub(c.oldest).Seconds())
-}
-
-// knownSeconds returns a duration for a chart, or NaN if it is not known.
-func knownSeconds(d time.Duration) float64 {
-	if d == state.NotKnown {
-		return math.NaN()
-	}
-	return d.Seconds()
+	return max(0, c.seen.Sub(since).Seconds())
 }

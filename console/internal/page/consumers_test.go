@@ -48,7 +48,7 @@ func TestTheOldestMessageOfAStuckConsumerIsKnown(t *testing.T) {
 		all := c.latest.Get().Value
 		stuck := all[len(all)-1]
 		require.False(t, stuck.oldest.IsZero())
-		require.Greater(t, stuck.unacknowledged(), 50.0)
+		require.Greater(t, stuck.waited(uint64(stuck.NumAckPending), stuck.oldest), 50.0)
 	})
 }
 

@@ -103,11 +103,8 @@ func (d *DeadLetters) publishAgain(ctx context.Context, rule *requeue.Rule, f le
 	return ack, nil
 }
 
-// letterFunc is applied to each of many dead letters.
-type letterFunc func(context.Context, *jetstream.RawStreamMsg) error
-
 // addKind adds an operation on the dead letters that match a filter. It selects them in windows, oldest first.
-func (d *DeadLetters) addKind(kind string, do func(letterFilter) letterFunc) {
+func (d *DeadLetters) addKind(kind string, do func(context.Context, *requeue.Rule, letterFilter, *jetstream.RawStreamMsg) error) {
 	d.runner.Add(kind, true, letterWindow, func(ctx context.Context, selection json.RawMessage, from uint64, limit int) (
 		all []func(context.Context) error, next uint64, err error,
 	) {
@@ -126,13 +123,13 @@ func (d *DeadLetters) addKind(kind string, do func(letterFilter) letterFunc) {
 		if err != nil {
 			return nil, 0, err
 		}
-		each, fits := do(f), f.fits()
+		rule, fits := requeue.New(d.source.Stream, d.source.Inbox()), f.fits() // of this window alone, because a rule remembers the streams
 		for _, m := range found {
 			if m.Sequence > f.Last {
 				return all, 0, nil
 			}
 			if next = m.Sequence + 1; fits(m) {
-				all = append(all, func(ctx context.Context) error { return each(ctx, m) })
+				all = append(all, func(ctx context.Context) error { return do(ctx, rule, f, m) })
 			}
 		}
 		return all, next, nil
@@ -140,7 +137,7 @@ func (d *DeadLetters) addKind(kind string, do func(letterFilter) letterFunc) {
 }
 
 // preview describes how many dead letters match. The count stops at maxScanned. It calls see for each dead letter.
-func (d *DeadLetters) preview(ctx context.Context, f letterFilter, see letterFunc) string {
+func (d *DeadLetters) preview(ctx context.Context, f letterFilter, see func(context.Context, *jetstream.RawStreamMsg) error) string {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
 	var n int

@@ -23,6 +23,7 @@ import (
 // DeadLetters has the pages of the messages that Consume has given up. They are messages of a stream, with headers that describe their origin and why
 // they were given up.
 type DeadLetters struct {
+	Family
 	source MessageSource
 	latest *sample.Latest[[]letterStream]
 	runner *operation.Runner
@@ -36,25 +37,16 @@ type DeadLetters struct {
 // NewDeadLetters returns the pages. The sampler searches for streams with dead letters. The runner runs operations on many of them.
 func NewDeadLetters(s *sample.Sampler, source MessageSource, runner *operation.Runner, consumers *Consumers, marks *Marks) *DeadLetters {
 	d := &DeadLetters{source: source, runner: runner, consumers: consumers, marks: marks}
-	d.addKind("requeue"+matching, func(f letterFilter) letterFunc {
-		rule := requeue.New(d.source.Stream, d.source.Inbox()) // a new rule for each window, because a rule remembers the streams
-		return func(ctx context.Context, m *jetstream.RawStreamMsg) error {
-			_, err := d.publishAgain(ctx, rule, f, m)
-			return err
-		}
+	d.addKind("requeue"+matching, func(ctx context.Context, rule *requeue.Rule, f letterFilter, m *jetstream.RawStreamMsg) error {
+		_, err := d.publishAgain(ctx, rule, f, m)
+		return err
 	})
-	d.addKind("purge"+matching, func(f letterFilter) letterFunc {
-		return func(ctx context.Context, m *jetstream.RawStreamMsg) error {
-			return d.source.DeleteMessage(ctx, f.Stream, m.Sequence)
-		}
+	d.addKind("purge"+matching, func(ctx context.Context, _ *requeue.Rule, f letterFilter, m *jetstream.RawStreamMsg) error {
+		return d.source.DeleteMessage(ctx, f.Stream, m.Sequence)
 	})
+	d.Family = Family{"Dead letters", "deadletters", map[string]Func{"deadletters": d.list}}
 	d.latest = sample.Add(s, d.ask)
 	return d
-}
-
-// Pages returns the functions of the pages, by path.
-func (d *DeadLetters) Pages() map[string]Func {
-	return map[string]Func{"deadletters": d.list}
 }
 
 func isDeadLetter(m *jetstream.RawStreamMsg) bool {
@@ -157,12 +149,12 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 		present := look{Object: "dead letters of " + f.Stream, Sequence: info.State.LastSeq, Created: info.Created}
 		part.Actions = append(part.Actions[:1], d.marks.action(present, r))
 	}
-	page.Filter = &view.Filter{Path: "deadletters", Fields: append([]view.Field{
+	page.Filter = append([]view.Field{
 		{Name: "stream", Label: "Stored in", Value: f.Stream, Options: options},
 		searchField(q, "reason", "Reason", "part of the error"),
 		entry(q, "origin", "From stream", ""),
 		entry(q, "consumer", "Consumer", ""),
-	}, timeFields(q, "Since", "Until")...)}
+	}, timeFields(q, "Since", "Until")...)
 	page.Parts = []view.Part{part}
 	return page, nil
 }

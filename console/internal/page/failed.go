@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -40,7 +41,8 @@ func (y *Relay) failures(ctx context.Context, filter map[string]string, cursor s
 	}
 	err = y.call.Call(ctx, http.MethodGet, "/v1/failed?"+asked(filter, "cursor", cursor), nil, &answer)
 	for _, f := range answer.Items {
-		found = append(found, failure{system: relayName, id: f.ID, reason: f.Reason, at: f.Time, more: []view.Value{
+		position, _ := strconv.ParseUint(f.ID, 10, 64) // 0 after an error
+		found = append(found, failure{id: f.ID, reason: f.Reason, at: f.Time, position: position, more: []view.Value{
 			view.Linked(f.Receiver, link("receiver", "name", f.Receiver)), view.Text(f.SourceID),
 			view.Linked(f.MessageID, link("relaymessage", "source", f.SourceID, "id", f.MessageID)), plain(f.Stage), view.Int(f.Attempts),
 			view.Sentence(f.Error),
@@ -109,7 +111,7 @@ func (b *Broker) failures(ctx context.Context, filter map[string]string, cursor 
 		if j.Reason == "GIVEN_UP" {
 			attempts = view.None("The broker counts callbacks, which a pull consumer does not get")
 		}
-		found = append(found, failure{system: brokerName, id: j.ID, reason: j.Reason, at: j.DeadSince, more: []view.Value{
+		found = append(found, failure{id: j.ID, reason: j.Reason, at: j.DeadSince, position: uint64(j.DeadSince.UnixNano()), more: []view.Value{
 			view.Linked(j.ChannelID+"/"+j.ConsumerID, link("brokerconsumer", "channel", j.ChannelID, "consumer", j.ConsumerID)), view.Text(j.ProducedBy),
 			view.Linked(j.MessageID, link("brokermessage", "channel", j.ChannelID, "id", j.MessageID)), view.None("The broker has no stages"), attempts,
 			view.Text(inSentence("dead job", j)),

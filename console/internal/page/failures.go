@@ -3,21 +3,26 @@ package page
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"fmt"
 	"maps"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
 // failure is a failed message of the relay or a dead job of the broker.
 type failure struct {
-	system, id, reason string
-	at                 time.Time
-	more               []view.Value // the values of the other columns
+	id, reason string
+	at         time.Time
+	// position orders the failures of a system: the number of the relay's, or the time of the broker's in nanoseconds. 0 means that it is not known.
+	position uint64
+	more     []view.Value // the values of the other columns
 }
 
 var failureColumns = view.Columns(">Failed", "Reason", "Receiver", "Source", "*Message", "Stage", ">Attempts", "*Error")
@@ -50,11 +55,13 @@ func (s *failureList) filter(page map[string]string) map[string]string {
 	return own
 }
 
-// newest returns a function that asks for the last failure of a receiver.
-func (s *failureList) newest(ctx context.Context, receiver string) newest {
-	return func() ([]failure, string, error) {
-		return s.list(ctx, map[string]string{s.fields[0]: receiver, "limit": "1"}, "")
+// last returns the position of the newest failure of a receiver. known is false if the system did not report it.
+func (s *failureList) last(ctx context.Context, receiver string) (position uint64, known bool) {
+	found, _, err := s.list(ctx, map[string]string{s.fields[0]: receiver, "limit": "1"}, "")
+	if err != nil || len(found) == 0 {
+		return 0, false
 	}
+	return found[0].position, found[0].position > 0
 }
 
 // filtered describes the objects that match a filter.
@@ -101,15 +108,15 @@ func (s *failureList) actions(filter map[string]string, one bool) (all []view.Ac
 	return all
 }
 
-// Failures is the page with the failures of all systems, with a part for each. Other systems have lists of their own.
-type Failures struct {
+// allFailures are the systems on the page of failures, with a part for each, and the systems that have lists of their own.
+type allFailures struct {
 	systems []*failureList
 	others  []Summary
 }
 
-// NewFailures returns the page.
-func NewFailures(all []Summary) *Failures {
-	f := &Failures{}
+// Failures returns the page with the failures of all systems.
+func Failures(all []Summary) Family {
+	f := &allFailures{}
 	for _, one := range all {
 		switch one := one.(type) {
 		case *Relay:
@@ -120,13 +127,10 @@ func NewFailures(all []Summary) *Failures {
 			f.others = append(f.others, one)
 		}
 	}
-	return f
+	return Family{"Failed", "failed", map[string]Func{"failed": f.list}}
 }
 
-// Pages returns the functions of the pages, by path.
-func (f *Failures) Pages() map[string]Func { return map[string]Func{"failed": f.list} }
-
-func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
+func (f *allFailures) list(ctx context.Context, r Request) (*view.Page, error) {
 	filter, err := parameters(r.Query, failedFields...)
 	if err != nil {
 		return nil, err
@@ -159,7 +163,7 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 const failuresPage = "100"
 
 // part returns the part with the failures of a system that match its filter.
-func (f *Failures) part(ctx context.Context, r Request, s *failureList, filter map[string]string) view.Part {
+func (f *allFailures) part(ctx context.Context, r Request, s *failureList, filter map[string]string) view.Part {
 	cursor, asked := r.Query.Get(s.name), maps.Clone(filter)
 	asked["limit"] = failuresPage
 	found, next, err := s.list(ctx, asked, cursor)
@@ -197,7 +201,7 @@ func (f *Failures) part(ctx context.Context, r Request, s *failureList, filter m
 }
 
 // form returns the filter of the lists. It has the fields that the configured systems support.
-func (f *Failures) form(q url.Values) *view.Filter {
+func (f *allFailures) form(q url.Values) []view.Field {
 	reasons, names, stages := options("", "all"), options("", "all"), options("", "all")
 	for _, s := range f.systems {
 		names = append(names, view.Option{Value: s.name, Text: s.name})
@@ -206,13 +210,13 @@ func (f *Failures) form(q url.Values) *view.Filter {
 		}
 		stages = append(stages, inPlain(s.stages...)...)
 	}
-	return &view.Filter{Path: "failed", Fields: append(append([]view.Field{
+	return append(append([]view.Field{
 		choice(q, "system", "System", names),
 		searchField(q, "receiver", "Receiver or consumer", ""),
 		entry(q, "source", "Source or producer", ""),
 		entry(q, "message", "Message", ""),
 		choice(q, "reason", "Reason", reasons),
-	}, timeFields(q, "Since", "Until")...), choice(q, "stage", "Stage", stages))}
+	}, timeFields(q, "Since", "Until")...), choice(q, "stage", "Stage", stages))
 }
 
 // codes maps codes of the systems to words.
@@ -263,4 +267,82 @@ func grouped(counts map[string]int, least int, more bool, fact func(reason strin
 		all = append(all, fact(reason, n))
 	}
 	return all
+}
+
+// Marks record up to where somebody has looked at the failures of an object. They do not cover later failures. Marks is safe for concurrent use.
+type Marks struct{ *operation.Store[look] }
+
+// look is the last mark of an object.
+type look struct {
+	Object string    `json:"object"`
+	By     string    `json:"by"`
+	At     time.Time `json:"at"`
+	// Sequence is the last message of a stream that was created at Created, or the number of the relay's last failure. If Timed, it is the time of
+	// the broker's last failure, in nanoseconds.
+	Sequence uint64    `json:"sequence,omitempty"`
+	Timed    bool      `json:"timed,omitempty"`
+	Created  time.Time `json:"created,omitzero"`
+}
+
+// NewMarks returns empty Marks. Of two marks of an object, the later one counts.
+func NewMarks() *Marks {
+	return &Marks{operation.NewStore("seen.", 0, func(own, kept look) bool { return kept.At.Before(own.At) })}
+}
+
+func markKey(object string) string { return base64.RawURLEncoding.EncodeToString([]byte(object)) }
+
+func (m *Marks) of(object string) look {
+	one, _ := m.Get(markKey(object))
+	return one
+}
+
+// words describes the mark of an object that has one.
+func (one look) words() string {
+	return inSentence("looked", map[string]any{"Mark": one, "Time": time.Unix(0, int64(one.Sequence))})
+}
+
+// covers reports whether somebody has looked at all failures of a receiver. If there is a mark, it asks the system. known is false if that fails.
+func (m *Marks) covers(ctx context.Context, object string, s *failureList, receiver string) (all, known bool) {
+	mark := m.of(object)
+	if mark.By == "" {
+		return false, true
+	}
+	last, known := s.last(ctx, receiver)
+	return known && last <= mark.Sequence, known
+}
+
+// action returns the action that marks the failures of an object. The form has the sequence that the user saw, so that the mark does not cover later
+// failures. The current page, which may have more, limits it. A user without a personal name may enter one.
+func (m *Marks) action(present look, r Request) view.Action {
+	fields := []view.Field{
+		{Name: "shown", Value: strconv.FormatUint(present.Sequence, 10), Hidden: true}, {Name: "object", Value: present.Object, Hidden: true},
+	}
+	unnamed := r.User == "admin" || r.User == "anybody"
+	if unnamed {
+		fields = append(fields, view.Field{Name: "by", Label: "Your name"})
+	}
+	return view.Action{
+		Name: "seen", Label: "Mark as looked at", Target: present.Object, Fields: fields,
+		Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
+			shown := present
+			seq, err := strconv.ParseUint(form.Get("shown"), 10, 64)
+			if err != nil {
+				return view.Outcome{}, invalid("Open the page again.", "%q is no sequence that a page has shown. Nothing was marked.", form.Get("shown"))
+			}
+			if o := form.Get("object"); o != "" && o != present.Object { // the page now shows another first stream
+				return view.Outcome{}, impossible("Open the page again.", "This page is that of %s now. Nothing was marked.", present.Object)
+			}
+			shown.Sequence, shown.By, shown.At = min(seq, present.Sequence), r.User, r.Now
+			if unnamed {
+				shown.By = cmp.Or(strings.TrimSpace(form.Get("by")), shown.By)
+			}
+			if len(shown.By) > 100 {
+				return view.Outcome{}, invalid("Give a name of at most 100 bytes.", "The name has %d bytes. Nothing was marked.", len(shown.By))
+			}
+			if err := m.Set(ctx, markKey(shown.Object), shown); err != nil {
+				return view.Outcome{}, unavailable(err, "Try again.", "The mark was not stored")
+			}
+			return done("Marked as looked at by " + shown.By + ". Failures that come later are not."), nil
+		},
+	}
 }

@@ -38,6 +38,7 @@ type FeedWatcher interface{ Stats() feed.Stats }
 
 // Feed has the pages of a feed.
 type Feed struct {
+	Family
 	source  FeedSource  // used only after ready
 	open    atomic.Bool // whether the source is set
 	watcher FeedWatcher // nil if there is none in this process
@@ -59,6 +60,7 @@ const feedName = "feed"
 // NewFeed returns the pages. The sampler asks the feed, which open opens. The runner runs operations on many partitions. watcher may be nil.
 func NewFeed(s *sample.Sampler, open func(context.Context) (FeedSource, error), watcher FeedWatcher, runner *operation.Runner) *Feed {
 	f := &Feed{watcher: watcher, history: s.History("feed", feedWidth)}
+	f.Family = Family{"Feed", "feed", map[string]Func{"feed": f.list, "partition": f.opened(f.one), "item": f.opened(f.item)}}
 	f.all = f.allPartitions(runner)
 	var completed meter
 	f.latest = sample.Add(s, func(ctx context.Context) (b feed.Backlog, err error) {
@@ -103,11 +105,6 @@ func (f *Feed) opened(build Func) Func {
 	}
 }
 
-// Pages returns the functions of the pages, by path.
-func (f *Feed) Pages() map[string]Func {
-	return map[string]Func{"feed": f.list, "partition": f.opened(f.one), "item": f.opened(f.item)}
-}
-
 // partitionColumns returns the columns of the list. The page of a partition shows the values from the second on.
 func partitionColumns(now time.Time) []column[feed.Partition] {
 	return []column[feed.Partition]{
@@ -139,10 +136,7 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 		return with(with(q, "after", last.ID), "stage", string(last.Status))
 	}
 	shown := firstPage(list, found, "partition", func(p feed.Partition) string { return "p-" + p.ID }, next, partitionColumns(r.Now))
-	filter := keepOrder(&view.Filter{Path: "feed", Fields: []view.Field{
-		searchField(q, "q", "Partition", "its whole name"),
-		choice(q, "status", "Status", feedStates),
-	}}, q)
+	filter := ordered(q, searchField(q, "q", "Partition", "its whole name"), choice(q, "status", "Status", feedStates))
 	all := f.all.forAll(r, err != nil, filter, shown, list.Next != nil || q.Get("after") != "")
 	for i, a := range all {
 		if (a.Name == "retry-all" || a.Name == "skip-all") && !s.Stale() {

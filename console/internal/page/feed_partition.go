@@ -72,7 +72,7 @@ func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	return &view.Page{
 		Nav: "feed", Title: id, Crumbs: []view.Link{{Text: "Feed", Href: "feed"}},
-		Filter: &view.Filter{Path: "partition", Fields: []view.Field{{Name: "id", Value: id, Hidden: true}, choice(q, "status", "Items", feedStates)}},
+		Filter: []view.Field{hidden(q, "id"), choice(q, "status", "Items", feedStates)},
 		Parts: []view.Part{
 			{
 				ID: "partition", Source: view.Source{Name: feedName, Asked: r.Now}, Problem: st.Sentence, ProblemTone: st.Level.Tone(),

@@ -44,7 +44,7 @@ func TestAVastPartition(t *testing.T) {
 		defer s.Close()
 		v := &vast{shelf: newShelf(3)}
 		pages := NewFeed(s, func(context.Context) (FeedSource, error) { return v, nil }, nil, operation.NewRunner(slog.New(slog.DiscardHandler))).
-			Pages()
+			Pages
 		build := func(q url.Values) (*view.Page, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), sample.Patience)
 			defer cancel()

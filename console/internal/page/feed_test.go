@@ -28,7 +28,7 @@ func TestFeedThatOpensLate(t *testing.T) {
 		}
 		opened++
 		return newShelf(2), nil
-	}, nil, operation.NewRunner(slog.New(slog.DiscardHandler))).Pages()
+	}, nil, operation.NewRunner(slog.New(slog.DiscardHandler))).Pages
 	r := Request{Now: time.Now()}
 	_, err := pages["partition"](t.Context(), r)
 	require.ErrorContains(t, err, "no database")

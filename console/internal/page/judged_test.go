@@ -60,7 +60,7 @@ func TestJudged(t *testing.T) {
 		f := NewFeed(s, func(context.Context) (FeedSource, error) { return troubled{}, nil }, nil, runner)
 		sets, letters := NewPartitions(s, stuck, consumers), NewDeadLetters(s, dlq, runner, consumers, NewMarks())
 		pages := map[string]bool{}
-		for _, family := range []map[string]Func{consumers.Pages(), sets.Pages(), letters.Pages(), relay.Pages(), broker.Pages(), f.Pages()} {
+		for _, family := range []map[string]Func{consumers.Pages, sets.Pages, letters.Pages, relay.Pages, broker.Pages, f.Pages} {
 			for name := range family {
 				pages[name] = true
 			}

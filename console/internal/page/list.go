@@ -128,10 +128,9 @@ func table[T any](list *view.List, q url.Values, rows []T, usual string, all int
 	return shown
 }
 
-// keepOrder makes a filter keep the order of its list.
-func keepOrder(f *view.Filter, q url.Values) *view.Filter {
-	f.Fields = append(f.Fields, hidden(q, "sort"), hidden(q, "desc"))
-	return f
+// ordered returns the fields of a filter that keeps the order of its list.
+func ordered(q url.Values, fields ...view.Field) []view.Field {
+	return append(fields, hidden(q, "sort"), hidden(q, "desc"))
 }
 
 // selected returns the rows that fit a query.

@@ -44,6 +44,7 @@ type MessageSource interface {
 
 // Messages has the pages of the streams and their messages.
 type Messages struct {
+	Family
 	source    MessageSource
 	latest    *sample.Latest[[]judgedStream]
 	consumers *Consumers
@@ -55,14 +56,12 @@ type Messages struct {
 // NewMessages returns the pages. The sampler asks their source. The page of a message shows what its consumers have done with it.
 func NewMessages(s *sample.Sampler, source MessageSource, consumers *Consumers, letters *DeadLetters) *Messages {
 	m := &Messages{source: source, consumers: consumers, letters: letters, history: s.History("streams", streamWidth)}
+	m.Family = Family{"Messages", "streams", map[string]Func{
+		"streams": m.streams, "stream": m.stream, "messages": m.messages, "message": m.message,
+	}}
 	m.latest = sample.Add(s, m.ask)
 	consumers.internal = m.internal
 	return m
-}
-
-// Pages returns the functions of the pages, by path.
-func (m *Messages) Pages() map[string]Func {
-	return map[string]Func{"streams": m.streams, "stream": m.stream, "messages": m.messages, "message": m.message}
 }
 
 // messageRows is the number of messages on a page of a list.
@@ -147,10 +146,21 @@ func (m *Messages) messages(ctx context.Context, r Request) (*view.Page, error) 
 		list.Add(fmt.Sprint("m-", one.Sequence), messageLink(name, one.Sequence), view.Ago(one.Time, ""), view.Text(one.Subject),
 			view.Int(one.headers), view.Bytes(uint64(one.size)), r.of(info, one.RawStreamMsg).glimpse(one.Data))
 	}
+	fields := append([]view.Field{
+		hidden(q, "stream"),
+		searchField(q, "subject", "Subject", "orders.*"),
+		{Name: "seq", Label: "Up to sequence", Value: q.Get("seq"), Type: "number", Placeholder: "newest"},
+	}, timeFields(q, "Since", "Until")...)
+	if open {
+		fields = append(fields,
+			searchField(q, "q", "Payload has", "part of the payload"),
+			entry(q, "header", "Header has", "X-Tenant: acme"),
+			entry(q, "id", "Nats-Msg-Id", ""))
+	}
 	return &view.Page{
 		Nav: "streams", Title: name, Crumbs: []view.Link{{Text: "Messages", Href: "streams"}, {Text: "Stream", Href: link("stream", "name", name)}},
 		Static: q.Get("seq") != "" || look.high < info.State.LastSeq || reads,
-		Filter: messageFields(q, name, open), Parts: []view.Part{part},
+		Filter: fields, Parts: []view.Part{part},
 	}, nil
 }
 
@@ -160,22 +170,6 @@ func messageLink(stream string, seq uint64) view.Value {
 		return view.None("There is no message")
 	}
 	return view.Linked(strconv.FormatUint(seq, 10), link("message", "stream", stream, "seq", strconv.FormatUint(seq, 10)))
-}
-
-func messageFields(q url.Values, stream string, open bool) *view.Filter {
-	fields := []view.Field{
-		{Name: "stream", Value: stream, Hidden: true},
-		searchField(q, "subject", "Subject", "orders.*"),
-		{Name: "seq", Label: "Up to sequence", Value: q.Get("seq"), Type: "number", Placeholder: "newest"},
-	}
-	fields = append(fields, timeFields(q, "Since", "Until")...)
-	if open {
-		fields = append(fields,
-			searchField(q, "q", "Payload has", "part of the payload"),
-			entry(q, "header", "Header has", "X-Tenant: acme"),
-			entry(q, "id", "Nats-Msg-Id", ""))
-	}
-	return &view.Filter{Path: "messages", Fields: fields}
 }
 
 // found describes how many messages the server selects.

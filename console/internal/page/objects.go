@@ -20,8 +20,9 @@ import (
 // the names of these objects, and then runs the action of each object's page.
 type objects[T any] struct {
 	runner  *operation.Runner
-	noun    string         // of one object; the nouns of all lists differ
-	name    func(T) string // unique among the objects
+	noun    string            // of one object; the nouns of all lists differ
+	name    func(T) string    // unique among the objects
+	created func(T) time.Time // an object that was deleted and created again is another one; nil: that does not matter
 	actions func(T) []view.Action
 	// continued specifies whether operations continue after a restart.
 	continued bool
@@ -54,8 +55,8 @@ const objectTimeout = 30 * time.Second
 // add adds the kinds of operations to the runner.
 func (o *objects[T]) add() *objects[T] {
 	for _, each := range o.offers {
-		o.runner.AddNamed(o.kind(each), o.continued, func(ctx context.Context, name string, form url.Values) error {
-			return o.do(ctx, each.name, name, form)
+		o.runner.AddNamed(o.kind(each), o.continued, func(ctx context.Context, name string, of operation.Chosen) error {
+			return o.do(ctx, each.name, name, of)
 		})
 	}
 	return o
@@ -99,7 +100,7 @@ func lookup[S, T any](ctx context.Context, latest *sample.Latest[S], all func(S)
 
 // page returns the page of a list: the objects that match its query, and the actions for all of them.
 func (o *objects[T]) page(r Request, title string, from view.Source, list *view.List, all []T, columns []column[T], fields ...view.Field) *view.Page {
-	filter := keepOrder(&view.Filter{Path: list.Path, Fields: fields}, r.Query)
+	filter := ordered(r.Query, fields...)
 	rows := selected(r.Query, all, o.fits)
 	shown := table(list, r.Query, rows, "state", len(all), o.noun, func(one T) string { return list.Path + "-" + o.name(one) }, columns)
 	part := view.Part{ID: list.Path, Source: from, List: list, Actions: o.forAll(r, from.Stale, filter, shown, len(rows) > len(shown))}
@@ -107,7 +108,7 @@ func (o *objects[T]) page(r Request, title string, from view.Source, list *view.
 }
 
 // do runs an action on the object with a name, if its page still offers it. If the object cannot be read, it returns operation.ErrNotTried.
-func (o *objects[T]) do(ctx context.Context, action, name string, form url.Values) error {
+func (o *objects[T]) do(ctx context.Context, action, name string, of operation.Chosen) error {
 	ctx, cancel := context.WithTimeout(ctx, objectTimeout)
 	defer cancel()
 	one, err := o.find(ctx, name)
@@ -116,6 +117,8 @@ func (o *objects[T]) do(ctx context.Context, action, name string, form url.Value
 		return errGone
 	case err != nil:
 		return fmt.Errorf("%w: %w", operation.ErrNotTried, err)
+	case o.created != nil && !of.Created.IsZero() && o.created(one).After(of.Created):
+		return errors.New("it was deleted and created again")
 	}
 	do := o.action(one, action)
 	if do == nil {
@@ -123,7 +126,7 @@ func (o *objects[T]) do(ctx context.Context, action, name string, form url.Value
 	}
 	values := url.Values{}
 	for _, f := range do.Fields {
-		values.Set(f.Name, cmp.Or(form.Get(f.Name), f.Value))
+		values.Set(f.Name, cmp.Or(of.Form.Get(f.Name), f.Value))
 	}
 	_, err = do.Do(ctx, values)
 	return err
@@ -134,25 +137,29 @@ func (o *objects[T]) action(one T, name string) *view.Action {
 	return (&view.Page{Parts: []view.Part{{Actions: o.actions(one)}}}).Action(name)
 }
 
-// choose returns the names of the objects for which an action is possible. n is the number of objects that match.
-func (o *objects[T]) choose(ctx context.Context, q url.Values, action string, most int) (names []string, n int, more bool, err error) {
+// choose returns the objects for which an action is possible. n is the number of objects that match.
+func (o *objects[T]) choose(ctx context.Context, q url.Values, action string, most int) (all operation.Chosen, n int, more bool, err error) {
 	found, more, err := o.matching(ctx, q, action, most)
 	for _, one := range found {
-		if o.action(one, action) != nil {
-			names = append(names, o.name(one))
+		if o.action(one, action) == nil {
+			continue
+		}
+		all.Names = append(all.Names, o.name(one))
+		if o.created != nil && o.created(one).After(all.Created) {
+			all.Created = o.created(one)
 		}
 	}
-	slices.Sort(names)
-	return names, len(found), more, err
+	slices.Sort(all.Names)
+	return all, len(found), more, err
 }
 
 // forAll returns the actions for all objects that match the query of a list. The list shows shown; more means that there are others. A stale list has
 // no actions.
-func (o *objects[T]) forAll(r Request, stale bool, filter *view.Filter, shown []T, more bool) (all []view.Action) {
+func (o *objects[T]) forAll(r Request, stale bool, filter []view.Field, shown []T, more bool) (all []view.Action) {
 	rate := rateField("no limit")
 	rate.Value = "50" // each of these actions is a separate request
 	var filters []string
-	for _, f := range filter.Fields {
+	for _, f := range filter {
 		if f.Value != "" && f.Name != "sort" && f.Name != "desc" && f.Name != "all" {
 			filters = append(filters, strings.ToLower(cmp.Or(f.Label, f.Name))+" "+f.Value)
 		}
@@ -186,9 +193,9 @@ func (o *objects[T]) forAll(r Request, stale bool, filter *view.Filter, shown []
 func (o *objects[T]) preview(ctx context.Context, q url.Values, action string) string {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
-	names, n, more, err := o.choose(ctx, q, action, maxScanned)
+	all, n, more, err := o.choose(ctx, q, action, maxScanned)
 	return inSentence("preview", map[string]any{
-		"Noun": o.noun, "Names": names, "Matched": n, "Left": n - len(names), "More": more, "Err": err,
+		"Noun": o.noun, "Names": all.Names, "Matched": n, "Left": n - len(all.Names), "More": more, "Err": err,
 	})
 }
 
@@ -201,14 +208,15 @@ func (o *objects[T]) begin(ctx context.Context, r Request, each offer, what stri
 	if err != nil {
 		return view.Outcome{}, err
 	}
-	names, _, _, err := o.choose(ctx, r.Query, each.name, 0)
+	all, _, _, err := o.choose(ctx, r.Query, each.name, 0)
 	switch {
 	case err != nil:
 		return view.Outcome{}, unavailable(err, "Try again.", "Which objects match is not known now. Nothing was changed")
-	case len(names) == 0:
+	case len(all.Names) == 0:
 		return view.Outcome{}, impossible("Look at the list again.", "This is possible for no object that matches now. Nothing was changed.")
 	}
-	return begun(o.runner.BeginNamed(ctx, o.kind(each), r.User, what, names, form, rate))
+	all.Form = form
+	return begun(o.runner.BeginNamed(ctx, o.kind(each), r.User, what, all, rate))
 }
 
 // begun returns the outcome of an action that has started an operation of the console.

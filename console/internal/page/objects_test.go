@@ -113,7 +113,7 @@ func sitting(t *testing.T, open func(s *sample.Sampler, r *operation.Runner) Fun
 }
 
 func consumersOf(a *account) func(s *sample.Sampler, r *operation.Runner) Func {
-	return func(s *sample.Sampler, r *operation.Runner) Func { return NewConsumers(s, a, r).Pages()["consumers"] }
+	return func(s *sample.Sampler, r *operation.Runner) Func { return NewConsumers(s, a, r).Pages["consumers"] }
 }
 
 // action is an action of the list with a filter; nil: the list does not offer it.
@@ -244,6 +244,22 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
+// A consumer that was deleted and created again since an operation began is another one, and stays as it is.
+func TestAnotherConsumerOfTheSameName(t *testing.T) {
+	a := newAccount(3, false)
+	for _, one := range a.all {
+		one.Created = time.Unix(100, 0)
+	}
+	sitting(t, consumersOf(a), func(d *desk) {
+		d.begin(d.action("", "pause-all"), "rate", "1")
+		a.set(func() { a.all[2].Created = time.Unix(200, 0) }) // its turn is 2 s after the first one's
+		op := d.later(time.Minute)
+		require.Equal(t, []any{"done", 2, 1}, []any{op.State, op.Done, op.Skipped})
+		require.Contains(t, op.Notes, "S/c0002: it was deleted and created again")
+		require.Equal(t, []string{"pause until 01:00:00 c0000", "pause until 01:00:00 c0001"}, a.called())
+	})
+}
+
 func TestCancelOfAll(t *testing.T) {
 	a := newAccount(500, false)
 	sitting(t, consumersOf(a), func(d *desk) {
@@ -314,7 +330,7 @@ func newShelf(n int) *shelf {
 }
 
 func (s *shelf) open(sampler *sample.Sampler, r *operation.Runner) Func {
-	return NewFeed(sampler, func(context.Context) (FeedSource, error) { return s, nil }, nil, r).Pages()["feed"]
+	return NewFeed(sampler, func(context.Context) (FeedSource, error) { return s, nil }, nil, r).Pages["feed"]
 }
 
 func (s *shelf) Backlog(context.Context) (feed.Backlog, error) {
@@ -466,9 +482,9 @@ func TestAllOfBrokerAndRelay(t *testing.T) {
 		c := &caller{}
 		open := func(s *sample.Sampler, r *operation.Runner) Func {
 			if one.page == "broker" {
-				return NewBroker(s, c, r, NewMarks()).Pages()["broker"]
+				return NewBroker(s, c, r, NewMarks()).Pages["broker"]
 			}
-			return NewRelay(s, c, r, NewMarks()).Pages()["relay"]
+			return NewRelay(s, c, r, NewMarks()).Pages["relay"]
 		}
 		sitting(t, open, func(d *desk) {
 			if one.page == "broker" {

@@ -13,42 +13,37 @@ import (
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-// Operations has the pages of the operations of all systems.
-type Operations struct {
+// operations has the last operations of each system.
+type operations struct {
 	systems []string
 	latest  map[string]*sample.Latest[[]operation.Operation]
 }
 
-// NewOperations returns the pages. The sampler asks each source.
-func NewOperations(s *sample.Sampler, sources []operation.Source) *Operations {
-	o := &Operations{latest: map[string]*sample.Latest[[]operation.Operation]{}}
+// Operations returns the pages of the operations of all systems. The sampler asks each source.
+func Operations(s *sample.Sampler, sources []operation.Source) Family {
+	o := &operations{latest: map[string]*sample.Latest[[]operation.Operation]{}}
 	for _, one := range sources {
 		o.systems = append(o.systems, one.System())
 		o.latest[one.System()] = sample.Add(s, one.Operations)
 	}
-	return o
-}
-
-// Pages returns the functions of the pages, by path.
-func (o *Operations) Pages() map[string]Func {
-	return map[string]Func{"operations": o.list, "operation": o.one}
+	return Family{"Operations", "operations", map[string]Func{"operations": o.list, "operation": o.one}}
 }
 
 func operationLink(system, id string) string { return link("operation", "system", system, "id", id) }
 
-func (o *Operations) list(ctx context.Context, r Request) (*view.Page, error) {
+func (o *operations) list(ctx context.Context, r Request) (*view.Page, error) {
 	q := r.Query
 	return &view.Page{
 		Nav: "operations", Title: "Operations",
-		Filter: &view.Filter{Path: "operations", Fields: []view.Field{
+		Filter: []view.Field{
 			searchField(q, "q", "Search", "kind, who or what"),
 			choice(q, "state", "State", options("", "all", operation.Running, "running", "ended", "ended")),
-		}},
+		},
 		Parts: together(o.systems, func(system string) view.Part { return o.part(q, r.Now, system, o.latest[system].Fresh(ctx)) }),
 	}, nil
 }
 
-func (o *Operations) part(q url.Values, now time.Time, system string, s sample.Sample[[]operation.Operation]) view.Part {
+func (o *operations) part(q url.Values, now time.Time, system string, s sample.Sample[[]operation.Operation]) view.Part {
 	rows := selected(q, s.Value, func(q url.Values, op operation.Operation) bool {
 		want := q.Get("state")
 		return contains(q.Get("q"), op.Kind, op.By, op.What, op.ID) && (want == "" || (want == operation.Running) == (op.State == operation.Running))
@@ -67,7 +62,7 @@ func (o *Operations) part(q url.Values, now time.Time, system string, s sample.S
 func operationColumns(now time.Time) []column[operation.Operation] {
 	return []column[operation.Operation]{
 		text("Operation", func(op operation.Operation) view.Value { return view.Linked(op.Kind, operationLink(op.System, op.ID)) }),
-		text("State", operationState),
+		text("State", func(op operation.Operation) view.Value { return view.Word(operationTones[op.State], op.State) }),
 		text("For", func(op operation.Operation) view.Value { return view.Text(op.What) }).wide(),
 		text("By", func(op operation.Operation) view.Value { return view.Text(cmp.Or(op.By, "not stated")) }),
 		number("Began", func(op operation.Operation) view.Value { return view.Ago(op.Began, "not stated") }),
@@ -79,9 +74,8 @@ func operationColumns(now time.Time) []column[operation.Operation] {
 	}
 }
 
-func operationState(op operation.Operation) view.Value {
-	tones := map[string]view.Tone{operation.Running: view.Good, "failed": view.Bad, "cancelled": view.Warn, "interrupted": view.Warn}
-	return view.Word(tones[op.State], op.State)
+var operationTones = map[string]view.Tone{
+	operation.Running: view.Good, "failed": view.Bad, "cancelled": view.Warn, "interrupted": view.Warn,
 }
 
 func progress(op operation.Operation) view.Value {
@@ -116,7 +110,7 @@ func operationEnd(op operation.Operation, now time.Time) view.Value {
 	return view.Value{Time: now.Add(time.Duration(float64(op.Left()) / rate * float64(time.Second))).Truncate(time.Second), Prefix: "expected "}
 }
 
-func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
+func (o *operations) one(ctx context.Context, r Request) (*view.Page, error) {
 	system, id := r.Query.Get("system"), r.Query.Get("id")
 	latest := o.latest[system]
 	if latest == nil {
@@ -193,25 +187,20 @@ var logColumns = []column[view.Entry]{
 	text("Outcome", func(e view.Entry) view.Value { return view.Prose(e.Outcome) }),
 }
 
+var actionLog = &objects[view.Entry]{
+	noun: "action", name: func(e view.Entry) string { return fmt.Sprint(e.Time.UnixNano()) },
+	fits: func(q url.Values, e view.Entry) bool {
+		return contains(q.Get("q"), e.Who, e.Action, e.Target, e.Outcome) && (q.Get("outcome") == "" || (q.Get("outcome") == "failed") == e.Failed)
+	},
+}
+
 // Log returns the page of the log of actions. all returns the actions, newest first.
-func Log(all func() []view.Entry) Func {
-	return func(_ context.Context, r Request) (*view.Page, error) {
-		q := r.Query
-		entries := all()
-		rows := selected(q, entries, func(q url.Values, e view.Entry) bool {
-			return contains(q.Get("q"), e.Who, e.Action, e.Target, e.Outcome) && (q.Get("outcome") == "" || (q.Get("outcome") == "failed") == e.Failed)
-		})
+func Log(all func() []view.Entry) Family {
+	return Family{"Log of actions", "log", map[string]Func{"log": func(_ context.Context, r Request) (*view.Page, error) {
 		list := &view.List{
 			Path: "log", Empty: "This list shows who did what on this console, in the last 1,000 actions. The process's log has each action too.",
 		}
-		table(list, q, rows, "", len(entries), "action", func(e view.Entry) string { return fmt.Sprint("a-", e.Time.UnixNano()) }, logColumns)
-		return &view.Page{
-			Nav: "log", Title: "Log of actions",
-			Filter: &view.Filter{Path: "log", Fields: []view.Field{
-				searchField(q, "q", "Search", "who, action or target"),
-				choice(q, "outcome", "Result", options("", "all", "done", "done", "failed", "failed")),
-			}},
-			Parts: []view.Part{{ID: "log", List: list}},
-		}, nil
-	}
+		return actionLog.page(r, "Log of actions", view.Source{}, list, all(), logColumns, searchField(r.Query, "q", "Search", "who, action or target"),
+			choice(r.Query, "outcome", "Result", options("", "all", "done", "done", "failed", "failed"))), nil
+	}}}
 }

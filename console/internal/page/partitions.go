@@ -33,6 +33,7 @@ type PartitionSource interface {
 
 // Partitions has the pages of the sets of partitions.
 type Partitions struct {
+	Family
 	source    PartitionSource
 	latest    *sample.Latest[[]judgedSet]
 	all       *objects[judgedSet]
@@ -58,6 +59,7 @@ func NewPartitions(s *sample.Sampler, source PartitionSource, consumers *Consume
 		noun: "set", name: func(s judgedSet) string { return s.Name },
 		fits: func(q url.Values, s judgedSet) bool { return contains(q.Get("q"), s.Name, s.Stream) },
 	}}
+	p.Family = Family{"Partition sets", "sets", map[string]Func{"sets": p.list, "set": p.one}}
 	p.latest = sample.Add(s, p.ask)
 	return p
 }
@@ -90,9 +92,6 @@ func (p *Partitions) ask(ctx context.Context) ([]judgedSet, error) {
 func worstSet(a, b judgedSet) int {
 	return cmp.Or(cmp.Compare(a.state.Level, b.state.Level), cmp.Compare(a.Name, b.Name))
 }
-
-// Pages returns the functions of the pages, by path.
-func (p *Partitions) Pages() map[string]Func { return map[string]Func{"sets": p.list, "set": p.one} }
 
 // next returns the set of the next sample with its state, from the states of all consumers, by key.
 func (s judgedSet) next(set PartitionSet, states map[string]state.State, now time.Time) judgedSet {

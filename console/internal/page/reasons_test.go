@@ -82,11 +82,11 @@ func TestReasonsOfFailures(t *testing.T) {
 		defer s.Close()
 		l := &failureLists{n: 30}
 		runner := operation.NewRunner(slog.New(slog.DiscardHandler))
-		f := NewFailures([]Summary{NewRelay(s, l, runner, NewMarks()), NewBroker(s, l, runner, NewMarks())})
+		f := Failures([]Summary{NewRelay(s, l, runner, NewMarks()), NewBroker(s, l, runner, NewMarks())})
 		open := func(query string) (reasons []string) {
 			q, err := url.ParseQuery(query)
 			require.NoError(t, err)
-			page, err := f.list(t.Context(), Request{Query: q, Now: time.Now()})
+			page, err := f.Pages["failed"](t.Context(), Request{Query: q, Now: time.Now()})
 			require.NoError(t, err)
 			for _, part := range page.Parts {
 				for _, fact := range part.Facts {
@@ -106,7 +106,7 @@ func TestReasonsOfFailures(t *testing.T) {
 
 		l.set(5000, nil)
 		require.Equal(t, "Relay: permanent error: 90+ failed?reason=PERMANENT", open("")[0], "of the newest 100")
-		page, err := f.list(t.Context(), Request{Query: url.Values{}, Now: time.Now()})
+		page, err := f.Pages["failed"](t.Context(), Request{Query: url.Values{}, Now: time.Now()})
 		require.NoError(t, err)
 		require.Equal(t, []string{"The reasons are counted among the newest 100 failures."}, page.Parts[0].Lines)
 		require.Empty(t, page.Parts[1].Lines, "the broker has no more than these")

@@ -61,6 +61,7 @@ type receiverState struct {
 
 // Relay has the pages of a relay.
 type Relay struct {
+	Family
 	targets
 	call Caller
 }
@@ -73,16 +74,14 @@ func NewRelay(s *sample.Sampler, call Caller, runner *operation.Runner, marks *M
 	y.targets = targets{
 		system: relayName, noun: "receiver", rates: "Answers to this relay process in a second", marks: marks, failed: y.failureList(),
 	}
+	y.Family = Family{"Relay", "relay", map[string]Func{
+		"relay": y.receivers, "receiver": y.one, "relaymessage": y.message, "relaymessages": y.messages,
+	}}
 	y.start(s, runner, y.ask, "receiver", y.actions,
 		offer{name: "pause", label: "Pause", confirm: "Messages to them wait. Those that are disabled stay disabled."},
 		offer{name: "resume", label: "Resume", confirm: "Those that are disabled stay disabled."},
 		offer{name: "enable", label: "Enable", confirm: "They have answered 410 (gone). Those that are paused stay paused."})
 	return y
-}
-
-// Pages returns the functions of the pages, by path.
-func (y *Relay) Pages() map[string]Func {
-	return map[string]Func{"relay": y.receivers, "receiver": y.one, "relaymessage": y.message, "relaymessages": y.messages}
 }
 
 func (y *Relay) ask(ctx context.Context) (found targetSample, err error) {

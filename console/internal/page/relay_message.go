@@ -187,12 +187,12 @@ func (y *Relay) messages(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	return &view.Page{
 		Nav: "relay", Title: "Messages of the relay", Crumbs: []view.Link{{Text: "Relay", Href: "relay"}}, Parts: []view.Part{part},
-		Filter: &view.Filter{Path: "relaymessages", Fields: append([]view.Field{
+		Filter: append([]view.Field{
 			searchField(q, "message", "Message", "its whole ID"),
 			choice(q, "status", "Status", states),
 			entry(q, "receiver", "Receiver", ""),
 			entry(q, "source", "Source", ""),
-		}, timeFields(q, "Changed since", "Changed until")...)},
+		}, timeFields(q, "Changed since", "Changed until")...),
 	}, nil
 }
 

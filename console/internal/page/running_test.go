@@ -39,7 +39,7 @@ func (w *worked) Cancel(_ context.Context, stream, consumer string, seq uint64) 
 // The page of a consumer lists what its workers handle, and cancels one of these. "None answered", "none runs" and "not known" differ.
 func TestRunningMessagesOfAConsumer(t *testing.T) {
 	w := &worked{account: newAccount(1, false)}
-	open := func(s *sample.Sampler, r *operation.Runner) Func { return NewConsumers(s, w, r).Pages()["consumer"] }
+	open := func(s *sample.Sampler, r *operation.Runner) Func { return NewConsumers(s, w, r).Pages["consumer"] }
 	sitting(t, open, func(d *desk) {
 		part := func() view.Part {
 			t.Helper()

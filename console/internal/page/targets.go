@@ -106,7 +106,7 @@ func (t *targets) judge(ctx context.Context, s *targetSample) {
 	now, found := time.Now(), make(map[string]target, len(s.all))
 	for i, one := range s.all {
 		if one.Failed = one.failed; one.failed > 0 {
-			seen, listed := t.marks.covers(one.marked(t.noun), t.failed.newest(ctx, one.title))
+			seen, listed := t.marks.covers(ctx, one.marked(t.noun), t.failed, one.title)
 			if one.Seen = seen; seen {
 				s.seen += one.failed
 			}
@@ -173,8 +173,15 @@ func (t *targets) part(ctx context.Context, r Request, from view.Source, one tar
 		ID: t.noun, Source: from, Problem: one.now.Sentence, ProblemTone: one.now.Level.Tone(), Actions: t.all.actions(one), Charts: t.charts(r, one.name),
 		Facts: facts(one, append(t.columns(r.Now)[1:], more...)),
 	}
-	if one.failed > 0 {
-		t.marks.show(&part, one.marked(t.noun), t.failed.newest(ctx, one.title), r)
+	if one.failed == 0 {
+		return part
+	}
+	object := one.marked(t.noun)
+	if mark := t.marks.of(object); mark.By != "" {
+		part.Lines = append(part.Lines, mark.words())
+	}
+	if last, known := t.failed.last(ctx, one.title); known {
+		part.Actions = append(part.Actions, t.marks.action(look{Object: object, Sequence: last, Timed: t.system == brokerName}, r))
 	}
 	return part
 }

@@ -2,6 +2,7 @@ package sample
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/gob"
 	"fmt"
@@ -129,21 +130,20 @@ func (h *History) Export(most int) ([]byte, error) {
 func encode(all map[string]*ring) ([]byte, error) {
 	var b bytes.Buffer
 	zip := gzip.NewWriter(&b)
-	if err := gob.NewEncoder(zip).Encode(all); err != nil {
+	if err := cmp.Or(gob.NewEncoder(zip).Encode(all), zip.Close()); err != nil {
 		return nil, fmt.Errorf("write a history: %w", err)
 	}
-	err := zip.Close()
-	return b.Bytes(), err
+	return b.Bytes(), nil
 }
 
 // Import adds values from Export, for objects that have no values of this process yet.
 func (h *History) Import(data []byte) error {
-	zip, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		return fmt.Errorf("read a history: %w", err)
-	}
 	all := map[string]*ring{}
-	if err := gob.NewDecoder(zip).Decode(&all); err != nil {
+	zip, err := gzip.NewReader(bytes.NewReader(data))
+	if err == nil {
+		err = gob.NewDecoder(zip).Decode(&all)
+	}
+	if err != nil {
 		return fmt.Errorf("read a history: %w", err)
 	}
 	h.mu.Lock()

@@ -66,16 +66,16 @@ func (j JetStream) AccountName(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, accountTime)
 	defer cancel()
 	m, err := j.Conn().RequestWithContext(ctx, "$SYS.REQ.USER.INFO", nil)
-	if err != nil {
-		return "", fmt.Errorf("account of the connection: %w", err)
-	}
 	var answer struct {
 		Data struct {
 			Account string `json:"account"`
 			Name    string `json:"account_name"`
 		} `json:"data"`
 	}
-	if err := json.Unmarshal(m.Data, &answer); err != nil {
+	if err == nil {
+		err = json.Unmarshal(m.Data, &answer)
+	}
+	if err != nil {
 		return "", fmt.Errorf("account of the connection: %w", err)
 	}
 	name := cmp.Or(answer.Data.Name, answer.Data.Account)

@@ -18,8 +18,8 @@ type Page struct {
 	Nav    string
 	Title  string
 	Crumbs []Link
-	// Filter is the form above the page's list, or nil.
-	Filter *Filter
+	// Filter contains the fields of the form above the page's list. They are in the page's URL.
+	Filter []Field
 	Parts  []Part
 	// Download is sent in place of the page. nil means that the page is sent.
 	Download *Download
@@ -208,12 +208,6 @@ type Field struct {
 	Placeholder string
 	Required    bool
 	Hidden      bool
-}
-
-// Filter is the form that filters a list. Its fields are in the page's URL.
-type Filter struct {
-	Path   string
-	Fields []Field
 }
 
 // Outcome is the outcome of an action.
