@@ -21,7 +21,6 @@ func (e *Engine) shareOf(terms Terms, unshared bool) *share {
 			}
 		}
 	}
-	e.forgetShares() // otherwise the groups of ended calls accumulate
 	s := &share{terms: terms, unshared: unshared}
 	e.shares = append(e.shares, s)
 	return s

@@ -76,7 +76,7 @@ func TestSharing(t *testing.T) {
 			~post a some 1 5s g=x; post b some 1 5s g=x prio=3 -> sub i2; p2 i2 1 now g=x prio=3
 			post c some 1 5s hb=1s -> sub i3; p3 i3 1 now | p2 msg 1 -> b=1`,
 		"the consumer's limit on a batch": `
-			limits batch=9; down; post a some 5 5s; post b some 4 5s; post c some 5 5s; up -> sub i1; p1 i1 9 now; doubt
+			limits batch=9; down; post a some 5 5s; post b some 4 5s; post c some 5 5s; up -> doubt; sub i1; p1 i1 9 now
 			p1 404 -> p2 i1 5 now; sub i2; p3 i2 9 once 4.9s hb1s`,
 	})
 }
@@ -129,8 +129,8 @@ func TestFailures(t *testing.T) {
 			post b some 1 300ms -> sub i3; p4 i3 1 now | p4 shutdown left=1; +1s -> @300ms b=!timeout:shutdown`,
 		"reconnected: all pulls end, and calls go on where they were": `
 			~post a some 1 5s; ~p1 404; post b some 3 5s -> p3 i1 3 now | post c some 3 5s g=x -> sub i3; p4 i3 3 now g=x
-			p4 msg 4; down -> c=4 | p2 msg 5 -> a=5; unsub i2 | up -> drain i1; sub i4; p5 i4 3 now; drain i3; doubt
-			p5 503; up -> doubt; p6 i4 3 now; doubt`,
+			p4 msg 4; down -> c=4 | p2 msg 5 -> a=5; unsub i2 | up -> drain i1; drain i3; doubt; sub i4; p5 i4 3 now
+			p5 503; up -> doubt; doubt; p6 i4 3 now`,
 		"no call asks for more than MaxRequestExpires, but one whose user chose the wait": `
 			limits expires=1s; ~post a some 1 2.1s; ~p1 404; post b some 1 5s chosen -> p3 i1 1 now
 			p3 404 -> sub i3; p4 i3 1 once 4.9s hb1s | p4 limit -> unsub i3; doubt; b=!limit
@@ -152,7 +152,7 @@ func TestFailures(t *testing.T) {
 			post c some 1 5s -> c=!failed | post s stand 4 -> s=!failed end`,
 		"close: what is on the wire goes back": `
 			~post a some 1 5s; ~p1 404; post b some 3 5s -> p3 i1 3 now | post s stand 4 g=x -> sub i3; p4 i3 4 30s hb2s g=x
-			close -> a=!closed; b=!closed; drain i2; s=!closed end; drain i3; drain i1 | p2 msg 1 -> nak 1
+			close -> a=!closed; b=!closed; s=!closed end; drain i2; drain i1; drain i3 | p2 msg 1 -> nak 1
 			p3 404; p4 msg 5 -> nak 5 | drained i1; post c some 1 5s -> c=!closed`,
 	})
 }

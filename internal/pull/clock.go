@@ -2,20 +2,29 @@ package pull
 
 import "slices"
 
-// NextTick returns when Tick is due, or 0 for never. Deadlines of pulls and demands count even if they have passed, except those of pulls
-// while the connection is down. Other times count only if they are in the future: once overdue, they wait for another event.
-func (e *Engine) NextTick() At {
-	if e.timed {
-		return e.due
+// Plan gives up the pulls that are not needed any more, and sends those that are. The driver calls it after the events that it has for the engine.
+func (e *Engine) Plan(now At) {
+	for _, s := range e.shares {
+		e.coverShare(now, s)
 	}
-	e.timed, e.due = true, 0
+	e.proven()
+	e.forgetShares()
+	e.due = e.nextDue(now)
+}
+
+// NextTick returns when Tick is due, or 0 for never, as of the last Plan.
+func (e *Engine) NextTick() At { return e.due }
+
+// nextDue returns the earliest deadline. Those of pulls and demands count even if they have passed, except those of pulls while the connection is
+// down. Other times count only if they are in the future: once overdue, they wait for another event.
+func (e *Engine) nextDue(now At) (due At) {
 	by := func(t At) {
-		if t > 0 && (e.due == 0 || t < e.due) {
-			e.due = t
+		if t > 0 && (due == 0 || t < due) {
+			due = t
 		}
 	}
 	later := func(t At) {
-		if t > e.now {
+		if t > now {
 			by(t)
 		}
 	}
@@ -32,7 +41,7 @@ func (e *Engine) NextTick() At {
 			by(d.Deadline)
 			if d.Mode == Standing {
 				later(d.stand.retryAt)
-				if e.PinID(s.terms.Group) != "" && e.limits.Pinned {
+				if e.limits.Pinned && e.PinID(s.terms.Group) != "" {
 					later(d.stand.lastPull + e.limits.pinRefresh())
 				}
 			}
@@ -44,12 +53,11 @@ func (e *Engine) NextTick() At {
 			later(ib.leftAt + leftMost)
 		}
 	}
-	return e.due
+	return due
 }
 
 // Tick acts on the deadlines that have passed.
 func (e *Engine) Tick(now At) {
-	e.at(now)
 	for _, s := range e.shares {
 		for _, p := range slices.Backward(slices.Clone(s.pulls)) {
 			if p.deadline <= now && !e.down {
@@ -61,11 +69,8 @@ func (e *Engine) Tick(now At) {
 				e.finish(d, &Timeout{d.cause})
 			}
 		}
-		e.cover(now, s)
 	}
 	e.leaving.drain(func(ib *Inbox) bool { return ib.leftAt+leftMost <= now })
-	e.proven()
-	e.forgetShares()
 }
 
 // overdue acts on a pull whose deadline has passed. After the first, a call continues without the pull. After the next, the pull is given up.
@@ -86,7 +91,6 @@ func (e *Engine) overdue(now At, p *pull) {
 // a stall does not count for inboxes: just before it, the server may have received pulls that were held up on the link, and it may not
 // have sent their messages yet.
 func (e *Engine) Answered(now, began At) {
-	e.at(now)
 	stalled := e.leaving.answered(now, began)
 	for _, p := range e.inDoubt() {
 		if p.missedAt <= began && !p.answered(now, e.limits.Replay) {
@@ -96,9 +100,5 @@ func (e *Engine) Answered(now, began At) {
 	}
 	if !stalled {
 		e.leaving.drain(func(ib *Inbox) bool { return ib.since <= began })
-	}
-	e.proven()
-	for _, s := range e.shares {
-		e.cover(now, s)
 	}
 }

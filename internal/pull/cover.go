@@ -2,24 +2,8 @@ package pull
 
 import "strconv"
 
-// cover drops the pulls that a share group no longer needs and sends pulls for the demands that no open pull covers, as planCall and planStanding
-// decide. Share groups that found no free slots are covered too, when some have become free.
-func (e *Engine) cover(now At, s *share) {
-	e.coverShare(now, s)
-	e.refill(now)
-}
-
-// refill covers the share groups that found no free slots, when some have become free.
-func (e *Engine) refill(now At) {
-	if !e.capacity.awaited || e.capacity.free < 1 {
-		return
-	}
-	e.capacity.awaited = false
-	for _, s := range e.shares {
-		e.coverShare(now, s)
-	}
-}
-
+// coverShare drops the pulls that a share group no longer needs and sends pulls for the demands that no open pull covers, as planCall and planStanding
+// decide.
 func (e *Engine) coverShare(now At, s *share) {
 	e.dropUnneeded(now, s)
 	if len(s.demands) == 0 || e.closed {
@@ -33,14 +17,15 @@ func (e *Engine) coverShare(now At, s *share) {
 	for _, first := range [...]bool{true, false} { // calls that have not looked go first: their pull is short
 		for _, d := range s.demands {
 			if d.pull == nil && first == d.looks() { // otherwise a pull covers it
-				e.coverDemand(now, d, &v)
+				for e.coverDemand(now, d, &v) && d.Mode == Standing {
+				}
 			}
 		}
 	}
 }
 
-// coverDemand carries out the policy's decision for d, which no pull covers.
-func (e *Engine) coverDemand(now At, d *Demand, v *view) {
+// coverDemand carries out the policy's decision for d, which no pull covers. It reports whether a pull was sent.
+func (e *Engine) coverDemand(now At, d *Demand, v *view) (sent bool) {
 	if e.capacity.free < e.capacity.slots/16 && !e.limits.Replay || e.capacity.free < 1 {
 		e.dropSilent(now)
 	}
@@ -56,11 +41,10 @@ func (e *Engine) coverDemand(now At, d *Demand, v *view) {
 		d.attach(o.open)
 	case hurries:
 		o.open.hurry(now, d.Deadline)
-	case waitsSlots:
-		e.capacity.awaited = true
 	case pulls:
 		e.send(now, d, &o)
 	}
+	return o.step == pulls
 }
 
 // send sends the pull that o orders for d.

@@ -5,8 +5,9 @@ import (
 	"math/rand/v2"
 )
 
-// Engine is the state of all pulls of one consumer. Its methods must not run at the same time: the driver's lock guards the engine, and all
-// of its share groups, demands, pulls and inboxes. Exceptions are noted at their fields.
+// Engine is the state of all pulls of one consumer. Events change its accounts, and Plan then decides which pulls are sent. Its methods must not
+// run at the same time: the driver's lock guards the engine, and all of its share groups, demands, pulls and inboxes. Exceptions are noted at
+// their fields.
 type Engine struct {
 	base   string     // prefix of all reply subjects
 	rng    *rand.Rand // of the jitter
@@ -23,10 +24,7 @@ type Engine struct {
 	dead   error // why no demand is accepted; nil: demands are accepted
 	closed bool
 
-	now   At   // of the last event
-	due   At   // when Tick is due: see NextTick
-	timed bool // due is known
-
+	due   At // when Tick is due; 0: never. As of the last Plan
 	stats Stats
 	out   effects
 }
@@ -34,9 +32,8 @@ type Engine struct {
 // capacity is the number of messages that the driver's channel can hold. nats.go drops a message if the channel is
 // full, so no more messages may be on order.
 type capacity struct {
-	slots   int  // of the channel, less those kept for statuses
-	free    int  // slots that are not on order
-	awaited bool // a pull was not sent, or was made smaller, because too few slots were free
+	slots int // of the channel, less those kept for statuses
+	free  int // slots that are not on order
 }
 
 // long returns how many slots a long-lived pull may take: half of the free ones, so that some are left for calls
@@ -61,16 +58,13 @@ func New(base string, lim Limits, slots int, seed uint64) *Engine {
 	return e
 }
 
-// at records the time of an event, which may move any deadline.
-func (e *Engine) at(now At) { e.now, e.timed = now, false }
-
 // SetLimits sets the limits of the pulls from now on.
 func (e *Engine) SetLimits(lim Limits) {
 	if e.limits.AckNone && !lim.AckNone {
 		// The late messages came from a consumer that is gone. The new one delivers them again.
 		e.dropStashes()
 	}
-	e.limits, e.timed = lim, false
+	e.limits = lim
 }
 
 func (e *Engine) dropStashes() {
@@ -150,8 +144,7 @@ type pins map[string]struct{ id, lost string }
 
 // isNew reports whether a message with id gains a pin.
 func (p pins) isNew(group, id string) bool {
-	held := p[group]
-	return id != "" && id != held.id && id != held.lost
+	return id != "" && id != p[group].id && id != p[group].lost
 }
 
 // set makes id the pin id held in group.

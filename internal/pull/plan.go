@@ -27,11 +27,10 @@ type view struct {
 type step uint8
 
 const (
-	waits      step = iota // for a frame, a credit or a deadline
-	waitsSlots             // until slots of the channel are free
-	joins                  // is covered by a pull that is open
-	hurries                // waits for a no-wait pull that is in flight
-	pulls                  // a pull goes out
+	waits   step = iota // for a frame, a credit, a deadline, or free slots of the channel
+	joins               // is covered by a pull that is open
+	hurries             // waits for a no-wait pull that is in flight
+	pulls               // a pull goes out
 )
 
 // order is the next step of a demand, and the pull that goes out.
@@ -67,7 +66,7 @@ func planCall(d *Demand, v *view) order {
 	}
 	switch {
 	case v.room.free < 1:
-		return order{step: waitsSlots}
+		return order{}
 	case d.long:
 		return order{step: pulls, kind: d.share.longKind(d), batch: v.room.long()}
 	}
@@ -156,11 +155,7 @@ func planStanding(now At, d *Demand, v *view) order {
 		return order{}
 	case v.limits.Pinned && !v.pinned && o.promised > 0:
 		return order{}
-	case v.room.free < 1 && (need > 0 || refresh):
-		return order{step: waitsSlots}
-	case v.room.free < 1:
-		return order{}
-	case s.oversize && (s.held > 0 || open > 0):
+	case v.room.free < 1, s.oversize && (s.held > 0 || open > 0):
 		return order{}
 	case s.oversize:
 		batch = 1

@@ -34,7 +34,6 @@ type pull struct {
 	left    int // messages that can still arrive
 	got     int
 	bytes   int
-	brought At // when it brought the last message
 
 	deadline At
 	over     At          // when the server has ended it, at the latest
@@ -123,14 +122,13 @@ func (p *pull) took(size int) (fewer int) {
 	return fewer + 1
 }
 
-// broughtAt records that p has brought a message.
-func (p *pull) broughtAt(now At) {
+// brought moves the deadline after a message of p.
+func (p *pull) brought(now At) {
 	p.heard(now)
 	if p.kind == oneShot && !p.ended {
 		// The server does not end the pull while it is at MaxAckPending. Messages that have arrived must not wait for that.
 		p.deadline = now + oneShotSilence
 	}
-	p.brought = now
 }
 
 // promise processes a status that ends p. If the status counts the messages that the server has sent, p stays open until they have

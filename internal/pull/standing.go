@@ -42,11 +42,6 @@ type news struct {
 	healthy bool  // pulls are answered, again if trouble was reported
 }
 
-// troubled reports whether the next message changes more than accounts: see Engine.steady.
-func (s *standing) troubled() bool {
-	return s.probing || s.quiet || s.starving
-}
-
 // heal records that the server answers pulls, so that the next one is no probe. It reports whether there was trouble before.
 func (s *standing) heal() (before bool) {
 	before = s.probing

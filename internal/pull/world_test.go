@@ -74,6 +74,7 @@ func (w *world) must(ok bool, format string, args ...any) {
 
 // act carries out the engine's effects.
 func (w *world) act() {
+	w.e.Plan(w.now)
 	for batch := w.e.Effects(nil); len(batch) > 0; batch = w.e.Effects(batch) {
 		for i := range batch {
 			w.log = append(w.log, w.perform(&batch[i]))
@@ -274,7 +275,7 @@ func (w *world) checkWaits() {
 	e := w.e
 	at := func(t At) bool { return t > w.now && e.NextTick() != 0 && e.NextTick() <= t }
 	c := &e.capacity
-	noSlots := c.awaited && c.free < 1
+	noSlots := c.free < 1
 	for _, s := range e.shares {
 		looks := slices.ContainsFunc(s.pulls, func(p *pull) bool { return p.kind == noWait && !p.ended && !p.silent })
 		for _, d := range s.demands {
@@ -310,7 +311,7 @@ func (w *world) pass(to At) {
 func (w *world) drained(ib *Inbox) {
 	w.boxes[ib].gone = true
 	w.draining = slices.DeleteFunc(w.draining, func(o *Inbox) bool { return o == ib })
-	w.e.Drained(w.now, ib)
+	w.e.Drained(ib)
 	w.act()
 }
 
