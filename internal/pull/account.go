@@ -35,7 +35,7 @@ func (e *Engine) forgetShares() {
 // end closes p's account. Its inbox is used again only if nothing more can arrive. The demands that it covered end
 // or get another pull.
 func (e *Engine) end(now At, p *pull, o ending) {
-	if o.leavesOpen() {
+	if p.leavesOpen(&o) {
 		e.giveUp(now, p, o.lost)
 	} else {
 		e.close(p)
@@ -125,7 +125,7 @@ func (e *Engine) gainPin(now At, group, id string, by *pull) {
 	for _, s := range e.shares {
 		for i := len(s.pulls) - 1; i >= 0 && s.terms.Group == group; i-- {
 			if p := s.pulls[i]; p != by && !p.ended && p.kind != noWait && p.req.ID != id {
-				e.end(now, p, ending{unsure: true})
+				e.end(now, p, ending{})
 			}
 		}
 	}

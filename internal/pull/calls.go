@@ -69,7 +69,7 @@ func (e *Engine) Reconnected(now At) {
 // endAll ends the pulls of a share group.
 func (e *Engine) endAll(now At, s *share, lost bool) {
 	for len(s.pulls) > 0 {
-		e.end(now, s.pulls[0], ending{lost: lost, unsure: true})
+		e.end(now, s.pulls[0], ending{lost: lost})
 	}
 }
 

@@ -77,7 +77,7 @@ func (e *Engine) Tick(now At) {
 func (e *Engine) overdue(now At, p *pull) {
 	switch {
 	case p.ended:
-		e.end(now, p, ending{status: p.status, unsure: true})
+		e.end(now, p, ending{status: p.status})
 	case p.silent:
 		e.giveUp(now, p, p.inDoubt)
 	default:

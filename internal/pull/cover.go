@@ -88,7 +88,7 @@ func (e *Engine) dropUnneeded(now At, s *share) {
 		case p.owner == nil && e.limits.Replay:
 			p.silent, p.deadline = true, now+leftMost // the server may have chosen it for the message after its pause
 		default:
-			e.end(now, p, ending{unsure: true})
+			e.end(now, p, ending{})
 		}
 	}
 }

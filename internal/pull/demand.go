@@ -107,14 +107,14 @@ func (d *Demand) pullEnded(now At, p *pull, o *ending) (over bool, err error) {
 	some := d.n > 0 && d.Mode == Some
 	d.note(p, o)
 	switch {
-	case some && (o.silent || o.lost || o.filled && p.kind == oneShot):
+	case some && (o.silent || o.lost || p.filled(o) && p.kind == oneShot):
 		return true, nil
 	case o.silent && d.NoWait && d.long:
 		return true, &Timeout{ErrSilent}
 	case o.lost, o.silent && p.kind != noWait:
 	case o.silent:
 		d.long = true
-	case o.filled:
+	case p.filled(o):
 		d.long = d.long && d.Mode == Fill
 	case class == wire.Config, class == wire.Terminal:
 		return true, &Refused{st}

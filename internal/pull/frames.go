@@ -48,7 +48,7 @@ func (e *Engine) Message(now At, ib *Inbox, m Message, size int, pin string) {
 		e.deliver(d, m, size)
 	}
 	if p != nil && p.left == 0 {
-		e.end(now, p, ending{filled: !p.ended, status: p.status, unsure: p.got < p.req.Batch && !p.ended})
+		e.end(now, p, ending{status: p.status})
 	}
 	if d == nil {
 		e.dropUnneeded(now, s) // otherwise one of them gets m again

@@ -48,21 +48,24 @@ type pull struct {
 
 // ending is how a pull ended.
 type ending struct {
-	filled bool        // the whole batch arrived
 	status wire.Status // the status that ended it; its Code is 0 if there was none
 	silent bool        // its deadline passed without an answer
 	lost   bool        // the connection broke
-	unsure bool        // more may arrive for it
 }
 
-// leavesOpen reports whether messages can still arrive after the end: the status of a new leader can overtake the last messages of
-// the old one.
-func (o *ending) leavesOpen() bool {
-	switch o.status.Condition {
-	case wire.LeadershipChange, wire.ServerShutdown, wire.ConsumerDeleted:
-		return !o.status.HasPending
+// filled reports whether p ended because all of its messages, or of its bytes, have arrived.
+func (p *pull) filled(o *ending) bool { return o.status.Code == 0 && p.left == 0 }
+
+// leavesOpen reports whether messages can still arrive after the end of p: it ended without a status before its batch was full, messages that a
+// status counts have not arrived, or the status of a new leader can have overtaken the last messages of the old one.
+func (p *pull) leavesOpen(o *ending) bool {
+	switch st := o.status; {
+	case st.Code == 0:
+		return p.got < p.req.Batch
+	case !st.HasPending:
+		return st.Condition == wire.LeadershipChange || st.Condition == wire.ServerShutdown || st.Condition == wire.ConsumerDeleted
 	}
-	return o.unsure
+	return p.ended && p.left > 0
 }
 
 // probe reports whether p is the short pull without heartbeats that follows trouble.
