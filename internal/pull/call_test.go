@@ -84,9 +84,9 @@ func TestSharing(t *testing.T) {
 func TestAccounting(t *testing.T) {
 	playAll(t, map[string]string{
 		"R3: a status overtakes the messages that it counts": `
-			~post a some 5 5s; p1 msg 1; p1 batch left=2; +1.999s; p1 msg 2; p1 404; p1 msg 3 -> a=1,2,3 | post b some 1 5s -> p2 i1 1 now`,
-		"they are awaited for 2 s, and welcome later": `
-			~post a fill 5 9s; p1 408 left=3; +2s -> @2s prove; sub i2; p2 i2 5 6.9s hb1s; drain i1
+			~post a some 5 5s; p1 msg 1; p1 batch left=2; +999ms; p1 msg 2; p1 404; p1 msg 3 -> a=1,2,3 | post b some 1 5s -> p2 i1 1 now`,
+		"they are awaited for 1 s, and welcome later": `
+			~post a fill 5 9s; p1 408 left=3; +1s -> @1s prove; sub i2; p2 i2 5 7.9s hb1s; drain i1
 			p1 msg 1; drained i1; p2 msg 2 3 4 5 -> a=1,2,3,4,5; prove; drain i2`,
 		"more has arrived than the status admits, or is pending than was asked for": `
 			~post a some 5 9s; p1 msg 1 2 3; p1 408 left=4 -> a=1,2,3

@@ -33,9 +33,6 @@ func (e *Engine) nextDue(now At) (due At) {
 			if !e.down {
 				by(p.deadline)
 			}
-			if p.ended {
-				later(p.promised)
-			}
 		}
 		for _, d := range s.demands {
 			by(d.Deadline)

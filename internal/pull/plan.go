@@ -96,7 +96,7 @@ type onOrder struct {
 	alone           bool // one of the open pulls is for a message that fits no other pull
 }
 
-func (d *Demand) onOrder(now At) (o onOrder) {
+func (d *Demand) onOrder() (o onOrder) {
 	for _, p := range d.share.pulls {
 		if p.owner != d {
 			continue
@@ -112,7 +112,7 @@ func (d *Demand) onOrder(now At) (o onOrder) {
 			o.pulls++
 			o.messages += p.left
 			o.alone = o.alone || p.alone
-		case now < p.promised:
+		default:
 			o.ended++
 			o.promised += p.left
 		}
@@ -141,7 +141,7 @@ func (d *Demand) onOrder(now At) (o onOrder) {
 //
 // A pull that refreshes the pin, and does not fit otherwise, has refreshBytes as its max_bytes.
 func planStanding(now At, d *Demand, v *view) order {
-	s, o := d.stand, d.onOrder(now)
+	s, o := d.stand, d.onOrder()
 	refresh := v.pinned && now >= s.lastPull+v.limits.pinRefresh()
 	open := o.messages + o.promised
 	most := min(d.onOrderMost(v.trip), v.room.slots-v.room.slots/9) // the other slots are for calls while the window is full

@@ -39,7 +39,6 @@ type pull struct {
 	over     At          // when the server has ended it, at the latest
 	ended    bool        // a status has arrived, but not all messages that it counts
 	status   wire.Status // that status
-	promised At          // until when those messages count as on order
 	// silent is set when the pull has missed its deadline, at missedAt. inDoubt means that the server may not have the pull, until
 	// a request that began later is answered: see leaving.prove.
 	silent, inDoubt bool
@@ -143,9 +142,9 @@ func (p *pull) promise(now At, st wire.Status, replay bool) (fewer int) {
 	left := max(0, p.req.Batch-int(st.PendingMsgs)-p.got)
 	fewer, p.left = p.left-left, left
 	if left > 0 {
-		p.ended, p.status, p.promised, p.deadline = true, st, now+promiseHold, now+promiseGrace
+		p.ended, p.status, p.deadline = true, st, now+promiseGrace
 		if replay { // the server has chosen p for the message after its pause
-			p.deadline = now + leftMost
+			p.silent, p.deadline = true, now+leftMost
 		}
 	}
 	return fewer
@@ -176,7 +175,7 @@ func (p *pull) answered(now At, replay bool) (stays bool) {
 // endedEarly reports whether the server ended p without messages although p should have waited, or because of a pin id that
 // p did not carry: see share.pullEnded. Without a back-off, the client could pull for ever, as fast as the server answers.
 func (p *pull) endedEarly(now At, st wire.Status) bool {
-	if p.got > 0 || st.Code == 0 || p.req.MaxBytes > 0 && st.Condition == wire.MaxBytes {
+	if p.got > 0 || p.ended || st.Code == 0 || p.req.MaxBytes > 0 && st.Condition == wire.MaxBytes {
 		return false
 	}
 	class := st.Condition.Class()

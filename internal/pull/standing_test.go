@@ -43,9 +43,9 @@ func TestStanding(t *testing.T) {
 		"calls go first, and then the demand that asked": `
 			~post s stand 5; post r stand 5 -> sub i2; p2 i2 5 30s hb2s | post a some 1 5s -> sub i3; p3 i3 1 now
 			p2 msg 1 -> a=1 | p2 msg 2 -> r=2 | p1 msg 3 -> s=3 | p3 msg 4 -> s=4 | cancel r -> r=!canceled end; prove; drain i2 | p2 msg 5 -> s=5`,
-		"messages that a status has promised count as on order for 800 ms": `
-			~post s stand 10; p1 msg 1 -> s=1 | p1 batch left=0; +800ms -> @800ms sub i2; p2 i2 9 3.2s hb1.6s | p1 msg 2 -> s=2
-			+1.2s -> @1.2s prove; drain i1 | p1 msg 3 -> s=3`,
+		"messages that a status has promised count as on order for 1 s": `
+			~post s stand 10; p1 msg 1 -> s=1 | p1 batch left=0; +1s -> @1s prove; sub i2; p2 i2 9 3s hb1.5s; drain i1
+			p1 msg 2 -> s=2`,
 		"a window beyond the channel is pulled for in halves of the channel too": `
 			slots 9; post s stand 100 -> sub i1; p1 i1 5 30s hb2s | p1 msg 1 -> s=1; sub i2; p2 i2 3 30s hb2s
 			credit s 1 -> | p1 msg 2 -> s=2 | credit s 1 -> | p2 msg 3 4 -> s=3,4; sub i3; p3 i3 3 30s hb2s`,
@@ -77,7 +77,7 @@ func TestStandingBytes(t *testing.T) {
 		"while it is pulled alone, nothing else is": `
 			~post s stand 99 mb=50; p1 bytes left=99 -> p2 i1 1 30s hb2s mb50 | credit s 0 starving -> | p2 bytes left=1 -> s=!bytes end`,
 		"promised bytes are reserved": `
-			~post s stand 50 bytes=67108864; p1 batch left=10 bytes=2097152; +800ms -> @800ms sub i2; p2 i2 50 3.2s hb1.6s mb16777216`,
+			~post s stand 50 bytes=67108864; p1 batch left=10 bytes=50000000; +999ms -> | +1ms -> @1ms prove; sub i2; p2 i2 50 3s hb1.5s mb16777216; drain i1`,
 	})
 }
 
@@ -197,6 +197,6 @@ func TestPins(t *testing.T) {
 		"no pull overtakes the message that brings it": `
 			limits pinned batch=2; ~post s stand 3 g=g; p1 batch left=1; p1 msg 1 pin=x -> pin x; s=1; p2 i1 2 30s hb2s g=g id=x`,
 		"unless that is lost": `
-			limits pinned batch=2; ~post s stand 3 g=g; p1 batch left=1; +800ms -> @800ms sub i2; p2 i2 2 3.2s hb1.6s g=g`,
+			limits pinned batch=2; ~post s stand 3 g=g; p1 batch left=1; +1s -> @1s prove; sub i2; p2 i2 2 3s hb1.5s g=g; drain i1`,
 	})
 }

@@ -153,12 +153,12 @@ func (w *world) send(f *Effect) *sent {
 	w.must(r.Batch > 0 && 2*r.Heartbeat <= r.Expires && r.Expires >= 0 && (r.NoWait || r.Expires > 0), "the server refuses %+v", *r)
 	w.must(!w.e.down && !w.e.closed, "a pull without a connection, or after Close")
 	if open := ib.pull; open != nil && open.probe() {
-		w.must(open.owner.onOrder(w.now).inDoubt < mostSilent, "%s is sent while two silent pulls are in doubt", p.name)
+		w.must(open.owner.onOrder().inDoubt < mostSilent, "%s is sent while two silent pulls are in doubt", p.name)
 	}
 	if open := ib.pull; open != nil && open.owner != nil && r.MaxBytes > refreshBytes && open.owner.Bytes > 0 &&
 		!w.e.limits.Pinned { // a server sends no more for pulls from before the client got the pin
 		d := open.owner
-		bytes := d.stand.heldBytes + d.onOrder(w.now).bytes
+		bytes := d.stand.heldBytes + d.onOrder().bytes
 		w.must(bytes <= d.Bytes, "%d bytes are held or on order", bytes)
 	}
 	w.pulls = append(w.pulls, p)
@@ -283,7 +283,7 @@ func (w *world) checkWaits() {
 			if d.Mode != Standing {
 				w.must(d.pull != nil || waits || looks && !d.long, "nothing is done for %v: %+v", d.Ref, e.capacity)
 			} else if d.stand.held == 0 && !slices.ContainsFunc(s.pulls, func(p *pull) bool { return p.owner == d && !p.silent }) {
-				waits = waits || d.stand.probing && (at(d.stand.retryAt) || d.onOrder(w.now).inDoubt >= mostSilent)
+				waits = waits || d.stand.probing && (at(d.stand.retryAt) || d.onOrder().inDoubt >= mostSilent)
 				w.must(waits, "nothing is done for %v: %+v %+v", d.Ref, *d.stand, e.capacity)
 			}
 		}
