@@ -125,7 +125,7 @@ func TestFailures(t *testing.T) {
 			post b some 1 5s -> p7 i1 1 now | p7 503 -> doubt`,
 		"a timeout has what stood in the way": `
 			~post a some 1 300ms; p1 shutdown left=1 ->
-			+1s -> @200ms p2 i1 1 now; @250ms prove; sub i2; p3 i2 1 once 45ms; @300ms a=!timeout:shutdown; prove; drain i2; drain i1
+			+1s -> @200ms p2 i1 1 now; @250ms prove; sub i2; p3 i2 1 once 45ms; @300ms a=!timeout:shutdown; prove; drain i1; drain i2
 			post b some 1 300ms -> sub i3; p4 i3 1 now | p4 shutdown left=1; +1s -> @300ms b=!timeout:shutdown`,
 		"reconnected: all pulls end, and calls go on where they were": `
 			~post a some 1 5s; ~p1 404; post b some 3 5s -> p3 i1 3 now | post c some 3 5s g=x -> sub i3; p4 i3 3 now g=x

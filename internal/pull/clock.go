@@ -70,18 +70,23 @@ func (e *Engine) Tick(now At) {
 	e.leaving.drain(func(ib *Inbox) bool { return ib.leftAt+leftMost <= now })
 }
 
-// overdue acts on a pull whose deadline has passed. After the first, a call continues without the pull. After the next, the pull is given up.
+// overdue acts on a pull whose deadline has passed. A pull of calls is given up, and the calls continue with another one. A pull of a standing demand
+// stays open as long as it may exist at the server.
 func (e *Engine) overdue(now At, p *pull) {
 	switch {
 	case p.ended:
 		e.end(now, p, ending{status: p.status})
+		return
 	case p.silent:
 		e.giveUp(now, p, p.inDoubt)
-	default:
+		return
+	case p.owner != nil || e.limits.Replay:
 		p.miss(now)
 		e.leaving.prove(now)
-		e.conclude(now, p, &ending{silent: true})
+	default:
+		e.giveUp(now, p, false)
 	}
+	e.conclude(now, p, &ending{silent: true})
 }
 
 // Answered says that the consumer's server has answered a request that began at began, whatever the answer was. The first answer after
@@ -90,9 +95,8 @@ func (e *Engine) overdue(now At, p *pull) {
 func (e *Engine) Answered(now, began At) {
 	stalled := e.leaving.answered(now, began)
 	for _, p := range e.inDoubt() {
-		if p.missedAt <= began && !p.answered(now, e.limits.Replay) {
-			e.giveUp(now, p, false)
-			p.inbox.since = p.missedAt // it drains with the others
+		if p.missedAt <= began {
+			p.answered(now, e.limits.Replay)
 		}
 	}
 	if !stalled {

@@ -84,11 +84,11 @@ func (e *Engine) dropUnneeded(now At, s *share) {
 	for i := len(s.pulls) - 1; i >= 0 && !e.limits.AckNone; i-- {
 		p := s.pulls[i]
 		switch {
-		case p.kind == noWait, p.demands > 0, p.owner == nil && p.silent, p.owner != nil && !p.owner.Done:
-		case p.owner == nil && e.limits.Replay:
-			p.silent, p.deadline = true, now+leftMost // the server may have chosen it for the message after its pause
-		default:
+		case p.kind == noWait, p.demands > 0, p.owner != nil && !p.owner.Done:
+		case p.owner != nil || !e.limits.Replay:
 			e.end(now, p, ending{})
+		case !p.silent:
+			p.silent, p.deadline = true, now+leftMost // the server may have chosen it for the message after its pause
 		}
 	}
 }

@@ -156,20 +156,13 @@ func (p *pull) miss(now At) {
 	p.silent, p.inDoubt, p.missedAt, p.deadline = true, true, now, now+leftMost
 }
 
-// answered records, for a pull in doubt, that the consumer's server has answered a request that began after p became silent. So all that
-// was sent for p before has arrived, and p's time begins now at the latest. A pull of a standing demand stays open for that time, because
-// most of its messages are wanted. answered reports false for the pull of a call, which has continued with another pull.
-func (p *pull) answered(now At, replay bool) (stays bool) {
-	switch {
-	case replay:
+// answered records, for a pull in doubt, that the consumer's server has answered a request that began after p became silent. So all that was sent for p
+// before has arrived, and p's time begins now at the latest. p stays open for that time, because most of its messages are wanted.
+func (p *pull) answered(now At, replay bool) {
+	p.inDoubt, p.deadline = false, now+p.req.Expires+expiryGrace
+	if replay {
 		p.deadline = now + leftMost
-	case p.owner != nil:
-		p.deadline = now + p.req.Expires + expiryGrace
-	default:
-		return false
 	}
-	p.inDoubt = false
-	return true
 }
 
 // endedEarly reports whether the server ended p without messages although p should have waited, or because of a pin id that

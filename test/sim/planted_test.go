@@ -82,8 +82,8 @@ var planted = []struct {
 	},
 	{
 		name: "the inbox of a silent pull is unsubscribed", file: "internal/pull/clock.go",
-		text: "\t\te.leaving.prove(now)\n\t\te.conclude(now, p, &ending{silent: true})\n",
-		bug:  "\t\te.giveUp(now, p, true)\n\t\te.conclude(now, p, &ending{silent: true})\n",
+		text: "\t\tp.miss(now)\n\t\te.leaving.prove(now)\n",
+		bug:  "\t\te.giveUp(now, p, true)\n",
 	},
 }
 
