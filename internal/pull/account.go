@@ -205,12 +205,6 @@ func (e *Engine) unstash(d *Demand) {
 	}
 }
 
-// proven ends the requests to the consumer if nothing is left open. While the connection is down, none are sent.
-func (e *Engine) proven() {
-	l := &e.leaving
-	l.proving = l.proving && !e.closed && !e.down && (l.subscribed() || len(e.inDoubt()) > 0)
-}
-
 // inDoubt returns the pulls that the server may or may not have.
 func (e *Engine) inDoubt() (pulls []*pull) {
 	for _, s := range e.shares {

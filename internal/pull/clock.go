@@ -7,7 +7,8 @@ func (e *Engine) Plan(now At) {
 	for _, s := range e.shares {
 		e.coverShare(now, s)
 	}
-	e.proven()
+	// While the connection is down, no requests are sent.
+	e.leaving.prove(now, !e.closed && !e.down && (e.leaving.subscribed() || len(e.inDoubt()) > 0))
 	e.forgetShares()
 	e.due = e.nextDue(now)
 }
@@ -82,7 +83,6 @@ func (e *Engine) overdue(now At, p *pull) {
 		return
 	case p.owner != nil || e.limits.Replay:
 		p.miss(now)
-		e.leaving.prove(now)
 	default:
 		e.giveUp(now, p, false)
 	}

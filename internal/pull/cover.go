@@ -2,8 +2,8 @@ package pull
 
 import "strconv"
 
-// coverShare drops the pulls that a share group no longer needs and sends pulls for the demands that no open pull covers, as planCall and planStanding
-// decide.
+// coverShare drops the pulls that a share group no longer needs, and sends pulls for the demands that no open pull covers, as planCall and
+// planStanding decide.
 func (e *Engine) coverShare(now At, s *share) {
 	e.dropUnneeded(now, s)
 	if len(s.demands) == 0 || e.closed {

@@ -70,7 +70,7 @@ type leaving struct {
 	inboxes []*Inbox      // in the order in which they were given up; they have not drained
 	retired uint64        // number of inboxes given up so far
 	held    []held        // messages to hand back when the pulls that could bring them again are gone
-	proving bool          // requests are sent until nothing is left open
+	proving bool          // requests are sent, because something is left open
 	trip    time.Duration // duration of the last answered request
 	heardAt At            // when that was answered, or when the requests began
 }
@@ -88,17 +88,16 @@ func (l *leaving) add(now At, ib *Inbox, reserved int, atOnce bool) {
 	l.inboxes = append(l.inboxes, ib)
 	if atOnce || reserved == 0 {
 		l.drain(func(o *Inbox) bool { return o == ib })
-		return
 	}
-	l.prove(now)
 }
 
-// prove makes the driver send requests to the consumer until nothing is left open.
-func (l *leaving) prove(now At) {
-	if !l.proving {
-		l.proving, l.heardAt = true, now
+// prove makes the driver send requests to the consumer as long as something is left open.
+func (l *leaving) prove(now At, open bool) {
+	if open && !l.proving {
+		l.heardAt = now
 		l.out.do(Effect{Kind: Prove})
 	}
+	l.proving = open
 }
 
 // answered records that a request that began at began was answered, and reports whether the link was stalled before.
@@ -120,7 +119,6 @@ func (l *leaving) arrived(now At, ib *Inbox, wanted bool) (fewer int) {
 		l.drain(func(o *Inbox) bool { return o == ib })
 	case wanted || far:
 		ib.since = now
-		l.prove(now)
 	}
 	return fewer
 }

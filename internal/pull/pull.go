@@ -156,8 +156,9 @@ func (p *pull) miss(now At) {
 	p.silent, p.inDoubt, p.missedAt, p.deadline = true, true, now, now+leftMost
 }
 
-// answered records, for a pull in doubt, that the consumer's server has answered a request that began after p became silent. So all that was sent for p
-// before has arrived, and p's time begins now at the latest. p stays open for that time, because most of its messages are wanted.
+// answered records, for a pull in doubt, that the consumer's server has answered a request that began after p became silent. So all that
+// was sent for p before has arrived, and p's time begins now at the latest. p stays open for that time, because most of its messages are
+// wanted.
 func (p *pull) answered(now At, replay bool) {
 	p.inDoubt, p.deadline = false, now+p.req.Expires+expiryGrace
 	if replay {

@@ -61,9 +61,7 @@ func (s *standing) pullEnded(now At, p *pull, o *ending, rng *rand.Rand) (n news
 			s.silentProbes++
 		}
 		n.trouble = ErrSilent
-	case o.lost && s.probing: // reported when the connection was lost
-	case o.lost:
-		n.trouble = ErrLost
+	case o.lost: // reported when the connection was lost
 	case st.Condition == wire.MaxBytes: // the next message is larger than the bytes that p asked for
 		n.healthy = true
 		switch {

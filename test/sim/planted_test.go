@@ -82,7 +82,7 @@ var planted = []struct {
 	},
 	{
 		name: "the inbox of a silent pull is unsubscribed", file: "internal/pull/clock.go",
-		text: "\t\tp.miss(now)\n\t\te.leaving.prove(now)\n",
+		text: "\t\tp.miss(now)\n",
 		bug:  "\t\te.giveUp(now, p, true)\n",
 	},
 }
