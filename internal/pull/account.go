@@ -39,7 +39,6 @@ func (e *Engine) end(now At, p *pull, o ending) {
 		e.giveUp(now, p, o.lost)
 	} else {
 		e.close(p)
-		e.capacity.free += p.left
 		if ib := p.inbox; ib.single || e.closed {
 			e.out.do(Effect{Kind: Unsubscribe, Inbox: ib})
 		} else {
@@ -73,10 +72,10 @@ func (e *Engine) conclude(now At, p *pull, o *ending) {
 	if d := p.owner; d != nil && !d.Done {
 		e.report(d, d.stand.pullEnded(now, p, o, e.rng))
 	}
-	for i := 0; p.demands > 0 && i < len(s.demands); {
+	for i := 0; i < len(s.demands); {
 		d := s.demands[i]
 		if d.pull == p {
-			d.detach()
+			d.pull = nil
 			if over, err := d.pullEnded(now, p, o); over {
 				e.finish(d, err)
 			}
@@ -153,8 +152,7 @@ func (e *Engine) finish(d *Demand, err error) {
 	if d.n > 0 && d.Mode != Standing {
 		err = nil
 	}
-	d.Done, d.Err = true, err
-	d.detach()
+	d.Done, d.Err, d.pull = true, err, nil
 	if d.share != nil {
 		d.share.demands = without(d.share.demands, d)
 	}

@@ -4,6 +4,7 @@ import "slices"
 
 // Plan gives up the pulls that are not needed any more, and sends those that are. The driver calls it after the events that it has for the engine.
 func (e *Engine) Plan(now At) {
+	e.free = e.slots - e.onOrder()
 	for _, s := range e.shares {
 		e.coverShare(now, s)
 	}

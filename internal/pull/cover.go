@@ -13,7 +13,7 @@ func (e *Engine) coverShare(now At, s *share) {
 	if e.down || now < s.retryAt {
 		return
 	}
-	v := view{limits: &e.limits, room: &e.capacity, trip: e.leaving.trip, pinned: e.limits.Pinned && e.PinID(s.terms.Group) != ""}
+	v := view{limits: &e.limits, slots: e.slots, trip: e.leaving.trip, pinned: e.limits.Pinned && e.PinID(s.terms.Group) != ""}
 	for _, first := range [...]bool{true, false} { // calls that have not looked go first: their pull is short
 		for _, d := range s.demands {
 			if d.pull == nil && first == d.looks() { // otherwise a pull covers it
@@ -26,7 +26,7 @@ func (e *Engine) coverShare(now At, s *share) {
 
 // coverDemand carries out the policy's decision for d, which no pull covers. It reports whether a pull was sent.
 func (e *Engine) coverDemand(now At, d *Demand, v *view) (sent bool) {
-	if e.capacity.free < e.capacity.slots/16 && !e.limits.Replay || e.capacity.free < 1 {
+	if v.free = e.free; v.free < e.slots/16 && !e.limits.Replay || v.free < 1 {
 		e.dropSilent(now)
 	}
 	var o order
@@ -38,7 +38,7 @@ func (e *Engine) coverDemand(now At, d *Demand, v *view) (sent bool) {
 	}
 	switch o.step {
 	case joins:
-		d.attach(o.open)
+		d.pull = o.open
 	case hurries:
 		o.open.hurry(now, d.Deadline)
 	case pulls:
@@ -71,7 +71,7 @@ func (e *Engine) send(now At, d *Demand, o *order) {
 		batch = min(batch, s.gather(now, p, d, &e.limits))
 	}
 	p.begin(now, batch)
-	e.capacity.free -= p.left
+	e.free -= p.left
 	s.pulls = append(s.pulls, p)
 	e.stats.Pulls++
 	req := p.req
@@ -84,7 +84,7 @@ func (e *Engine) dropUnneeded(now At, s *share) {
 	for i := len(s.pulls) - 1; i >= 0 && !e.limits.AckNone; i-- {
 		p := s.pulls[i]
 		switch {
-		case p.kind == noWait, p.demands > 0, p.owner != nil && !p.owner.Done:
+		case p.kind == noWait, s.covers(p), p.owner != nil && !p.owner.Done:
 		case p.owner != nil || !e.limits.Replay:
 			e.end(now, p, ending{})
 		case !p.silent:
@@ -95,9 +95,9 @@ func (e *Engine) dropUnneeded(now At, s *share) {
 
 // dropSilent gives up silent pulls that the server probably has lost, the newest first, until a quarter of the slots is free.
 func (e *Engine) dropSilent(now At) {
-	free := e.capacity.free + e.leaving.reserved()
+	free := e.free + e.leaving.reserved()
 	for _, s := range e.shares {
-		for i := len(s.pulls) - 1; i >= 0 && free < max(1, e.capacity.slots/4); i-- {
+		for i := len(s.pulls) - 1; i >= 0 && free < max(1, e.slots/4); i-- {
 			if p := s.pulls[i]; p.silent && !p.inDoubt {
 				free += p.left
 				e.giveUp(now, p, true)
@@ -122,7 +122,7 @@ func (s *share) gather(now At, p *pull, first *Demand, limits *Limits) (batch in
 		}
 		batch += want
 		shortest, longest, heartbeat = min(shortest, d.Deadline), max(longest, d.Deadline), heartbeat && !d.noHeartbeat
-		d.attach(p)
+		d.pull = p
 	}
 	p.req.MaxBytes, p.req.NoWait = first.bytesLeft(), p.kind != longPull
 	if p.kind == noWait {

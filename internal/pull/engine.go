@@ -13,12 +13,15 @@ type Engine struct {
 	rng    *rand.Rand // of the jitter
 	limits Limits
 
-	shares   []*share
-	unused   []*Inbox // pooled inboxes without a pull
-	leaving  leaving
-	capacity capacity
-	seq      uint64 // of inboxes and pulls
-	pins     pins
+	shares  []*share
+	unused  []*Inbox // pooled inboxes without a pull
+	leaving leaving
+	seq     uint64 // of inboxes and pulls
+	pins    pins
+
+	// The driver's channel. nats.go drops a message if the channel is full, so no more messages may be on order.
+	slots int // messages that it can hold
+	free  int // slots that are not on order, during a Plan
 
 	down   bool  // the connection is down
 	dead   error // why no demand is accepted; nil: demands are accepted
@@ -28,17 +31,6 @@ type Engine struct {
 	stats Stats
 	out   effects
 }
-
-// capacity is the number of messages that the driver's channel can hold. nats.go drops a message if the channel is
-// full, so no more messages may be on order.
-type capacity struct {
-	slots int // of the channel, less those kept for statuses
-	free  int // slots that are not on order
-}
-
-// long returns how many slots a long-lived pull may take: half of the free ones, so that some are left for calls
-// with other terms.
-func (c *capacity) long() int { return (c.free + 1) / 2 }
 
 // Stats are the counters of an engine.
 type Stats struct {
@@ -51,8 +43,7 @@ type Stats struct {
 // with base. seed is for the jitter of the back-off.
 func New(base string, lim Limits, slots int, seed uint64) *Engine {
 	e := &Engine{
-		base: base, rng: rand.New(rand.NewPCG(seed, 0)), limits: lim, pins: pins{},
-		capacity: capacity{slots: slots, free: slots}, stats: Stats{Statuses: map[int]uint64{}},
+		base: base, rng: rand.New(rand.NewPCG(seed, 0)), limits: lim, pins: pins{}, slots: slots, stats: Stats{Statuses: map[int]uint64{}},
 	}
 	e.leaving.out = &e.out
 	return e
@@ -105,7 +96,18 @@ func (e *Engine) Proving() bool { return e.leaving.proving }
 func (e *Engine) Stats() (s Stats, outstanding int) {
 	s = e.stats
 	s.Statuses = maps.Clone(s.Statuses)
-	return s, e.capacity.slots - e.capacity.free
+	return s, e.onOrder()
+}
+
+// onOrder returns how many messages may still arrive.
+func (e *Engine) onOrder() int {
+	n := e.leaving.reserved()
+	for _, s := range e.shares {
+		for _, p := range s.pulls {
+			n += p.left
+		}
+	}
+	return n
 }
 
 // PinID returns the pin id that the client holds in group, or "".

@@ -31,7 +31,7 @@ func (e *Engine) Message(now At, ib *Inbox, m Message, size int, pin string) {
 		owner = p.owner
 		s.tries, s.claimed = 0, false
 		p.brought(now)
-		e.capacity.free += p.took(size)
+		p.took(size)
 		if owner != nil && !owner.Done {
 			e.report(owner, news{healthy: true})
 		}
@@ -42,7 +42,7 @@ func (e *Engine) Message(now At, ib *Inbox, m Message, size int, pin string) {
 		d = to.next(nil)
 	}
 	if ib.number > 0 {
-		e.capacity.free += e.leaving.arrived(now, ib, d != nil) // before m is handed back: ib may drain
+		e.leaving.arrived(now, ib, d != nil) // before m is handed back: ib may drain
 	}
 	if d != nil {
 		e.deliver(d, m, size)
@@ -70,11 +70,11 @@ func (e *Engine) Status(now At, ib *Inbox, reply string, st wire.Status) {
 		}
 		return
 	}
-	e.capacity.free += p.promise(now, st, e.limits.Replay)
+	p.promise(now, st, e.limits.Replay)
 	if !p.ended {
 		e.end(now, p, ending{status: st})
 	}
 }
 
 // Drained says that nothing more arrives on ib.
-func (e *Engine) Drained(ib *Inbox) { e.capacity.free += e.leaving.gone(ib) }
+func (e *Engine) Drained(ib *Inbox) { e.leaving.gone(ib) }

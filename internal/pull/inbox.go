@@ -107,12 +107,10 @@ func (l *leaving) answered(now, began At) (stalled bool) {
 	return stalled
 }
 
-// arrived records a message on an inbox that was given up, and returns how many messages fewer are on order. The inbox
-// stays subscribed while its messages are wanted. If the consumer's server is far, it does so for lateMost in any case: then its messages are
+// arrived records a message on an inbox that was given up. The inbox stays subscribed while its messages are wanted. If the consumer's server is far, it does so for lateMost in any case: then its messages are
 // handed back, and do not wait for AckWait.
-func (l *leaving) arrived(now At, ib *Inbox, wanted bool) (fewer int) {
-	fewer = min(ib.reserved, 1)
-	ib.reserved -= fewer
+func (l *leaving) arrived(now At, ib *Inbox, wanted bool) {
+	ib.reserved = max(0, ib.reserved-1)
 	switch far := l.trip > farTrip && now < ib.leftAt+lateMost; {
 	case ib.drains:
 	case ib.reserved == 0:
@@ -120,7 +118,6 @@ func (l *leaving) arrived(now At, ib *Inbox, wanted bool) (fewer int) {
 	case wanted || far:
 		ib.since = now
 	}
-	return fewer
 }
 
 // subscribed reports whether an inbox that was given up is still subscribed.
@@ -174,12 +171,8 @@ func (l *leaving) handBack(m Message) {
 	l.out.do(Effect{Kind: Nak, Msg: m})
 }
 
-// gone forgets an inbox on which nothing more arrives, and returns how many messages fewer are on order.
-func (l *leaving) gone(ib *Inbox) (fewer int) {
-	if ib.number == 0 {
-		return 0
-	}
+// gone forgets an inbox on which nothing more arrives.
+func (l *leaving) gone(ib *Inbox) {
 	ib.number = 0
-	l.inboxes = slices.DeleteFunc(l.inboxes, func(o *Inbox) bool { return o == ib })
-	return ib.reserved
+	l.inboxes = without(l.inboxes, ib)
 }

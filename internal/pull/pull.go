@@ -29,11 +29,9 @@ type pull struct {
 	refresh  bool // it only refreshes a pin, and is too small for a message
 	alone    bool // it is for a message that fits no other pull
 
-	demands int // number of demands that it covers
-	need    int // messages that those demands still want
-	left    int // messages that can still arrive
-	got     int
-	bytes   int
+	left  int // messages that can still arrive
+	got   int
+	bytes int
 
 	deadline At
 	over     At          // when the server has ended it, at the latest
@@ -112,16 +110,14 @@ func (p *pull) heard(now At) {
 	}
 }
 
-// took accounts for a message, and returns how many messages fewer are on order.
-func (p *pull) took(size int) (fewer int) {
+// took accounts for a message.
+func (p *pull) took(size int) {
 	p.got++
 	p.bytes += size
 	p.left--
 	if p.req.MaxBytes > 0 && p.bytes >= p.req.MaxBytes {
-		// When the bytes of a pull are used up, the server drops it without a status.
-		fewer, p.left = p.left, 0
+		p.left = 0 // when the bytes of a pull are used up, the server drops it without a status
 	}
-	return fewer + 1
 }
 
 // brought moves the deadline after a message of p.
@@ -134,20 +130,18 @@ func (p *pull) brought(now At) {
 }
 
 // promise processes a status that ends p. If the status counts the messages that the server has sent, p stays open until they have
-// arrived: on R3 the status can overtake them. promise returns how many messages fewer are on order.
-func (p *pull) promise(now At, st wire.Status, replay bool) (fewer int) {
+// arrived: on R3 the status can overtake them.
+func (p *pull) promise(now At, st wire.Status, replay bool) {
 	if !st.HasPending || st.PendingMsgs > int64(p.req.Batch) {
-		return 0
+		return
 	}
-	left := max(0, p.req.Batch-int(st.PendingMsgs)-p.got)
-	fewer, p.left = p.left-left, left
-	if left > 0 {
+	p.left = max(0, p.req.Batch-int(st.PendingMsgs)-p.got)
+	if p.left > 0 {
 		p.ended, p.status, p.deadline = true, st, now+promiseGrace
 		if replay { // the server has chosen p for the message after its pause
 			p.silent, p.deadline = true, now+leftMost
 		}
 	}
-	return fewer
 }
 
 // miss records that p has missed its deadline. p stays open: its messages can be on a stalled link, or the server pauses without

@@ -67,7 +67,7 @@ func (w *world) event(ws script.Words) {
 	case "limits":
 		w.e.SetLimits(limits(ws))
 	case "slots":
-		w.e.capacity = capacity{slots: script.Number(ws[1]), free: script.Number(ws[1])}
+		w.e.slots = script.Number(ws[1])
 	case "post":
 		w.post(ws)
 	case "credit":
