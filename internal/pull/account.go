@@ -111,7 +111,7 @@ func (e *Engine) report(d *Demand, n news) {
 func (e *Engine) PinLost(group, id string) {
 	if id != "" && e.PinID(group) == id {
 		e.pins.set(group, "")
-		e.out.changePin(Pin{Group: group, ID: id})
+		e.out.do(Effect{Kind: PinChanged, Pin: &Pin{Group: group, ID: id}})
 	}
 }
 
@@ -120,7 +120,7 @@ func (e *Engine) PinLost(group, id string) {
 func (e *Engine) gainPin(now At, group, id string, by *pull) {
 	e.PinLost(group, e.PinID(group))
 	e.pins.set(group, id)
-	e.out.changePin(Pin{Group: group, ID: id, Gained: true})
+	e.out.do(Effect{Kind: PinChanged, Pin: &Pin{Group: group, ID: id, Gained: true}})
 	for _, s := range e.shares {
 		for i := len(s.pulls) - 1; i >= 0 && s.terms.Group == group; i-- {
 			if p := s.pulls[i]; p != by && !p.ended && p.kind != noWait && p.req.ID != id {
@@ -136,7 +136,6 @@ func (e *Engine) deliver(d *Demand, m Message, size int) {
 	switch {
 	case d.Mode == Standing:
 		d.stand.starving = false
-		e.out.deliver(d)
 	case over:
 		e.finish(d, nil)
 	default:
@@ -157,7 +156,7 @@ func (e *Engine) finish(d *Demand, err error) {
 		d.share.demands = without(d.share.demands, d)
 	}
 	if d.Mode == Standing {
-		e.out.deliver(d)
+		e.out.handOver(d)
 	} else {
 		e.out.do(Effect{Kind: Wake, Demand: d})
 	}

@@ -2,8 +2,16 @@ package pull
 
 import "slices"
 
-// Plan gives up the pulls that are not needed any more, and sends those that are. The driver calls it after the events that it has for the engine.
+// Plan hands over the messages of standing demands, gives up the pulls that are not needed any more, and sends those that are. The driver calls it
+// after the events that it has for the engine.
 func (e *Engine) Plan(now At) {
+	for _, s := range e.shares {
+		for _, d := range s.demands {
+			if d.Mode == Standing && len(d.Got) > 0 {
+				e.out.handOver(d)
+			}
+		}
+	}
 	e.free = e.slots - e.onOrder()
 	for _, s := range e.shares {
 		e.coverShare(now, s)

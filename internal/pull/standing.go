@@ -20,8 +20,7 @@ type standing struct {
 	// Traffic.
 	lastPull At
 	pace     pace
-	pending  int  // messages pending at the consumer when it delivered the last one
-	notified bool // delivered messages are about to be handed over
+	pending  int // messages pending at the consumer when it delivered the last one
 	// oversize is set if the next message is larger than a pull may ask for: it is pulled alone.
 	oversize bool
 	// quiet is set if the last pull has expired with at least half of its batch unused. Then the other open pulls are enough, and

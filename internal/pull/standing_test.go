@@ -63,8 +63,8 @@ func TestStanding(t *testing.T) {
 func TestStandingBytes(t *testing.T) {
 	playAll(t, map[string]string{
 		"each pull asks for a quarter, where that is free": `
-			post s stand 8 bytes=800 -> sub i1; p1 i1 8 30s hb2s mb200 | p1 msg 1 2 -> s=1,2; drain i1; sub i2; p2 i2 6 30s hb2s mb200
-			p2 msg 3 4 -> s=3,4; drain i2; sub i3; p3 i3 4 30s hb2s mb200 | p3 msg 5 6 -> s=5,6; drain i3 | credit s 1 ->
+			post s stand 8 bytes=800 -> sub i1; p1 i1 8 30s hb2s mb200 | p1 msg 1 2 -> drain i1; s=1,2; sub i2; p2 i2 6 30s hb2s mb200
+			p2 msg 3 4 -> drain i2; s=3,4; sub i3; p3 i3 4 30s hb2s mb200 | p3 msg 5 6 -> drain i3; s=5,6 | credit s 1 ->
 			credit s 1 -> sub i4; p4 i4 4 30s hb2s mb200`,
 		"a message that does not fit comes alone, without a limit": `
 			~post s stand 8 bytes=800; p1 msg 1 -> s=1 | p1 bytes left=7 bytes=100 -> p2 i1 7 30s hb2s mb200
@@ -171,7 +171,7 @@ func TestPins(t *testing.T) {
 			+2s -> @2s p2 i1 1 2s hb1s mb1 g=g id=x
 			+1.9s; p2 408 left=1; +2.1s -> @100ms p3 i1 1 2s hb1s mb1 g=g id=x; @2.1s sub i2; p4 i2 1 2s hb1s mb1 g=g id=x`,
 		"and with a full byte window, by a pull that brings nothing": `
-			limits pinned ttl=6s; ~post s stand 9 g=g bytes=100; p1 msg 1 pin=x -> pin x; s=1; drain i1
+			limits pinned ttl=6s; ~post s stand 9 g=g bytes=100; p1 msg 1 pin=x -> pin x; drain i1; s=1
 			+2s -> @2s sub i2; p2 i2 8 2s hb1s mb1 g=g id=x | p2 bytes left=8; +2s -> @2s p3 i2 8 2s hb1s mb1 g=g id=x
 			+1.9s; p3 408 left=8; credit s 1 -> p4 i2 9 2s hb1s mb25 g=g id=x`,
 		"as soon as calls leave slots": `
@@ -192,7 +192,7 @@ func TestPins(t *testing.T) {
 			p1 msg 3 pin=y -> unpin x; pin y; s=3; sub i3; p3 i3 2 30s hb2s g=g id=y; prove; drain i2
 			p2 423 -> | p1 423; p3 423 -> unpin y; p4 i3 3 30s hb2s g=g`,
 		"lost with the leader": `
-			limits pinned ttl=1m; ~post s stand 4 g=g; p1 msg 1 pin=x -> pin x; s=1 | p1 leader -> unpin x; s leader; prove; drain i1
+			limits pinned ttl=1m; ~post s stand 4 g=g; p1 msg 1 pin=x -> pin x; s=1 | p1 leader -> s leader; unpin x; prove; drain i1
 			+200ms -> @200ms sub i2; p2 i2 3 600ms g=g`,
 		"no pull overtakes the message that brings it": `
 			limits pinned batch=2; ~post s stand 3 g=g; p1 batch left=1; p1 msg 1 pin=x -> pin x; s=1; p2 i1 2 30s hb2s g=g id=x`,
