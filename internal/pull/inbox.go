@@ -107,8 +107,8 @@ func (l *leaving) answered(now, began At) (stalled bool) {
 	return stalled
 }
 
-// arrived records a message on an inbox that was given up. The inbox stays subscribed while its messages are wanted. If the consumer's server is far, it does so for lateMost in any case: then its messages are
-// handed back, and do not wait for AckWait.
+// arrived records a message on an inbox that was given up. The inbox stays subscribed while its messages are wanted. If the consumer's server is
+// far, it does so for lateMost in any case: then its messages are handed back, and do not wait for AckWait.
 func (l *leaving) arrived(now At, ib *Inbox, wanted bool) {
 	ib.reserved = max(0, ib.reserved-1)
 	switch far := l.trip > farTrip && now < ib.leftAt+lateMost; {
