@@ -176,3 +176,8 @@ func (l *leaving) gone(ib *Inbox) {
 	ib.number = 0
 	l.inboxes = without(l.inboxes, ib)
 }
+
+// without returns list without x.
+func without[T comparable](list []T, x T) []T {
+	return slices.DeleteFunc(list, func(y T) bool { return y == x })
+}

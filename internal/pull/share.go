@@ -101,8 +101,3 @@ func (s *share) pullEnded(now At, p *pull, o *ending, limits *Limits, rng *rand.
 	s.tries++
 	return doubt
 }
-
-// without returns list without x.
-func without[T comparable](list []T, x T) []T {
-	return slices.DeleteFunc(list, func(y T) bool { return y == x })
-}
