@@ -14,7 +14,7 @@ import "github.com/jetpull/jetpull/internal/wire"
 //	| explicit acknowledgements                    | the server, by a NAK                                     |
 //	| ack policy none                              | the next call with its terms; after Close it is dropped  |
 //
-// Then its pull ends if that was its last message, and a new pull is sent if one is needed.
+// Its pull ends if that was its last message.
 func (e *Engine) Message(now At, ib *Inbox, m Message, size int, pin string) {
 	e.stats.Messages++
 	e.stats.Bytes += uint64(size)
@@ -23,23 +23,15 @@ func (e *Engine) Message(now At, ib *Inbox, m Message, size int, pin string) {
 		e.handBack(m)
 		return
 	}
-	if p != nil && e.steady(now, p, size, pin) { // a shortcut with the same result as the rest
-		e.capacity.free += p.took(size)
-		p.owner.add(m, size)
-		e.out.deliver(p.owner)
-		return
-	}
-	e.at(now)
-	gained := e.pins.isNew(s.terms.Group, pin)
-	if gained {
+	if e.pins.isNew(s.terms.Group, pin) {
 		e.gainPin(now, s.terms.Group, pin, p)
 	}
 	var owner *Demand
 	if p != nil {
 		owner = p.owner
 		s.tries, s.claimed = 0, false
-		p.broughtAt(now)
-		e.capacity.free += p.took(size)
+		p.brought(now)
+		p.took(size)
 		if owner != nil && !owner.Done {
 			e.report(owner, news{healthy: true})
 		}
@@ -50,35 +42,22 @@ func (e *Engine) Message(now At, ib *Inbox, m Message, size int, pin string) {
 		d = to.next(nil)
 	}
 	if ib.number > 0 {
-		e.capacity.free += e.leaving.arrived(now, ib, d != nil) // before m is handed back: ib may drain
+		e.leaving.arrived(now, ib, d != nil) // before m is handed back: ib may drain
 	}
 	if d != nil {
 		e.deliver(d, m, size)
-	} else {
-		e.late(to, m, size)
 	}
 	if p != nil && p.left == 0 {
-		e.end(now, p, ending{filled: !p.ended, status: p.status, unsure: p.got < p.req.Batch && !p.ended})
+		e.end(now, p, ending{status: p.status})
 	}
-	for _, o := range e.shares {
-		if gained || o == s || o == to {
-			e.cover(now, o)
-		}
+	if d == nil {
+		e.dropUnneeded(now, s) // otherwise one of them gets m again
+		e.late(to, m, size)
 	}
-}
-
-// steady reports whether a message of p changes only accounts. It is neither the first of a batch nor the last of p, p's
-// standing demand is the only demand of its share group and has no trouble, and no pull waits for the slot that it frees.
-func (e *Engine) steady(now At, p *pull, size int, pin string) bool {
-	d, s := p.owner, p.share
-	return p.brought == now && p.left > 1 && p.awaited() && (p.req.MaxBytes == 0 || p.bytes+size < p.req.MaxBytes) &&
-		d != nil && len(s.demands) == 1 && s.demands[0] == d && !d.stand.troubled() && !e.capacity.awaited &&
-		(pin == "" || pin == e.PinID(s.terms.Group))
 }
 
 // Status takes a status frame that arrived on ib for the pull with the subject reply.
 func (e *Engine) Status(now At, ib *Inbox, reply string, st wire.Status) {
-	e.at(now)
 	e.stats.Statuses[st.Code]++
 	p := ib.pull
 	if p == nil || ib.reply != reply || p.ended {
@@ -91,17 +70,11 @@ func (e *Engine) Status(now At, ib *Inbox, reply string, st wire.Status) {
 		}
 		return
 	}
-	e.capacity.free += p.promise(now, st, e.limits.Replay)
+	p.promise(now, st, e.limits.Replay)
 	if !p.ended {
 		e.end(now, p, ending{status: st})
 	}
-	e.cover(now, p.share)
 }
 
 // Drained says that nothing more arrives on ib.
-func (e *Engine) Drained(now At, ib *Inbox) {
-	e.at(now)
-	e.capacity.free += e.leaving.gone(ib)
-	e.refill(now)
-	e.forgetShares()
-}
+func (e *Engine) Drained(ib *Inbox) { e.leaving.gone(ib) }

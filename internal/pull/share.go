@@ -49,6 +49,21 @@ func (s *share) next(owner *Demand) *Demand {
 	return standing
 }
 
+// covers reports whether p covers a demand.
+func (s *share) covers(p *pull) bool {
+	return slices.ContainsFunc(s.demands, func(d *Demand) bool { return d.pull == p })
+}
+
+// wanted returns how many messages the demands that p covers still want.
+func (s *share) wanted(p *pull) (n int) {
+	for _, d := range s.demands {
+		if d.pull == p {
+			n += d.Want
+		}
+	}
+	return n
+}
+
 // reconnected ends all back-offs, so that pulls go out at once.
 func (s *share) reconnected() {
 	s.retryAt, s.tries = 0, 0
@@ -85,9 +100,4 @@ func (s *share) pullEnded(now At, p *pull, o *ending, limits *Limits, rng *rand.
 	s.retryAt = now + backOff(s.tries, lastBackOff, rng)
 	s.tries++
 	return doubt
-}
-
-// without returns list without x.
-func without[T comparable](list []T, x T) []T {
-	return slices.DeleteFunc(list, func(y T) bool { return y == x })
 }

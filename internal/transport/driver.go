@@ -107,7 +107,9 @@ func (d *Driver) Now() pull.At { return time.Since(d.epoch) }
 // unless a caller does.
 func (d *Driver) Do(f func(e *pull.Engine, now pull.At)) {
 	d.mu.Lock()
-	f(d.engine, d.Now())
+	now := d.Now()
+	f(d.engine, now)
+	d.engine.Plan(now)
 	d.ensureReaderLocked()
 	d.checkReaderLocked()
 	d.actReleasing()

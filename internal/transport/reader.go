@@ -84,7 +84,9 @@ func (d *Driver) Get(ctx context.Context, ask pull.Ask) *Call {
 	defer d.mu.Unlock()
 	w := &Call{}
 	w.Ask, w.Ref, w.Got = ask, w, w.one[:0]
-	d.engine.Post(d.Now(), &w.Demand)
+	now := d.Now()
+	d.engine.Post(now, &w.Demand)
+	d.engine.Plan(now)
 	switch {
 	case d.reader.reading:
 		d.checkReaderLocked()
@@ -115,10 +117,16 @@ func (d *Driver) awaitReleasing(ctx context.Context, w *Call) {
 		}
 		d.mu.Lock()
 		if interrupted {
-			d.engine.Cancel(d.Now(), &w.Demand, &pull.Timeout{Cause: w.Cause()})
+			d.leaveLocked(w)
 		}
 	}
 	d.reader.waiting = slices.DeleteFunc(d.reader.waiting, func(o *Call) bool { return o == w })
+}
+
+// leaveLocked ends the demand of a call whose context has ended.
+func (d *Driver) leaveLocked(w *Call) {
+	d.engine.Cancel(&w.Demand, &pull.Timeout{Cause: w.Cause()})
+	d.engine.Plan(d.Now())
 }
 
 // readReleasing reads until w is done, and then passes the reading on. If w is nil, it reads until nothing more can arrive, or ctx ends.
@@ -134,7 +142,7 @@ func (d *Driver) readReleasing(ctx context.Context, w *Call) {
 		case len(some) > 0:
 			d.takeAllLocked(some)
 		case w != nil:
-			d.engine.Cancel(d.Now(), &w.Demand, &pull.Timeout{Cause: w.Cause()})
+			d.leaveLocked(w)
 		default:
 			d.reader.reading = false
 			return
@@ -186,18 +194,24 @@ func (d *Driver) ensureReaderLocked() {
 	})
 }
 
-// takeAllLocked passes frames to the engine. After a nudge, it checks the timer and reports the drained inboxes to the engine.
+// takeAllLocked passes frames to the engine, and what a nudge is for.
 func (d *Driver) takeAllLocked(some []*nats.Msg) {
 	now := d.Now()
 	for _, m := range some {
 		d.takeLocked(now, m)
 	}
 	clear(some)
-	if !d.nudged {
-		return
+	if d.nudged {
+		now = d.Now()
+		d.nudgedLocked(now)
 	}
+	d.engine.Plan(now)
+}
+
+// nudgedLocked checks the timer, and reports the drained inboxes to the engine.
+func (d *Driver) nudgedLocked(now pull.At) {
 	d.nudged = false
-	if now = d.Now(); d.reader.armed != 0 && d.reader.armed <= now {
+	if d.reader.armed != 0 && d.reader.armed <= now {
 		d.reader.armed = 0
 		if err := Refusal(d.nc, d.refused, d.subject); err != nil {
 			d.engine.Fail(now, err, false)
@@ -205,15 +219,12 @@ func (d *Driver) takeAllLocked(some []*nats.Msg) {
 		}
 		d.engine.Tick(now)
 	}
-	if len(d.boxes.drained) == 0 {
-		return
-	}
 	for range len(d.in) { // the frames of drained inboxes first
 		d.takeLocked(now, <-d.in)
 	}
 	for _, ib := range d.boxes.drained {
 		d.boxes.forget(ib)
-		d.engine.Drained(now, ib)
+		d.engine.Drained(ib)
 	}
 	d.boxes.drained = d.boxes.drained[:0]
 }
