@@ -54,8 +54,8 @@ func TestConsoleBesideASystem(t *testing.T) {
 		page    string
 		want    string
 	}{
-		"relay":  {func() *cobra.Command { return relaycmd.New() }, "relay", "This list shows the receivers of the relay."},
-		"broker": {func() *cobra.Command { return brokercmd.New() }, "broker", "This list shows the channels of the broker"},
+		"relay":  {relaycmd.New, "relay", "This list shows the receivers of the relay."},
+		"broker": {brokercmd.New, "broker", "This list shows the channels of the broker"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			base, stop := listen(t, tt.command(), "--store-dir", filepath.Join(t.TempDir(), "store"), "--listen", "127.0.0.1:0", "--admin-token", "secret")

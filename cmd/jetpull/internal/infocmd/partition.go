@@ -47,7 +47,7 @@ set that is opened again begins with the first message of its stream.`,
 	return cmd
 }
 
-// newWatchSet returns the command watch. It prints all owners, and then each partition whose owner has changed. On a terminal, it shows all, in place.
+// newWatchSet returns the command watch. It prints all owners, then each partition whose owner has changed. On a terminal, it shows all, in place.
 func newWatchSet(g *client.Globals) *cobra.Command {
 	var interval time.Duration
 	cmd := &cobra.Command{
