@@ -182,8 +182,8 @@ const (
 	widest = 80
 )
 
-// List prints objects: with --json each on a line, or else as a table of some of their JSON fields. A column is the name of a field, or a path with dots
-// to a nested field. The prefix ">" marks a column of numbers, and the suffix ":N" shows only the first N characters.
+// List prints objects: with --json each on a line, or else as a table of some of their JSON fields. A column is the name of a field, or a path with
+// dots to a nested field. The prefix ">" marks a column of numbers, and the suffix ":N" shows only the first N characters.
 func List[V any](cmd *cobra.Command, columns []string, objects iter.Seq2[V, error]) error {
 	return ListOr(cmd, columns, objects, "nothing found")
 }
