@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,12 +73,11 @@ func (d *Document) Operations() map[string]bool {
 // path returns the path of the documented operation that matches a request, or "".
 func (d *Document) path(method, request string) string {
 	target, err := url.Parse(request)
-	if err != nil {
+	if err != nil || target.EscapedPath() != path.Clean(target.EscapedPath()) { // ServeMux would match the clean path
 		return ""
 	}
 	_, operation := d.routes.Handler(&http.Request{Method: method, URL: target})
-	path, _ := strings.CutPrefix(operation, method+" ")
-	return path
+	return strings.TrimPrefix(operation, method+" ")
 }
 
 // Check checks a response against the document. path may have a query.

@@ -35,6 +35,7 @@ func TestCheck(t *testing.T) {
 		{"GET", "/a/1", 400, "text/plain; charset=utf-8", "no", ""},
 		{"GET", "/a/b", 204, "", "", ""},
 		{"GET", "/nowhere", 404, "", "", ""},
+		{"GET", "//a/1", 404, "", "", ""},
 		{"POST", "/a/1", 405, "", "", ""},
 		{"PUT", "/a/1", 200, "application/x-ndjson", "1\nnull\n", ""},
 		{"PUT", "/a/1", 200, "application/x-ndjson", "1\ntrue\n", "'oneOf' failed"},
