@@ -133,8 +133,9 @@ func (f *floor) accept(ctx context.Context, entries []floorEntry) error {
 	return nil
 }
 
+// post reads an answer to its end, so that the connection is used again, as the relay's connections are.
 func post(ctx context.Context, client *webhook.Client, r webhook.Request) (*webhook.Answer, error) {
-	r.Method = http.MethodPost
+	r.Method, r.Limit = http.MethodPost, webhook.ReusableLimit
 	answer, err := client.Exchange(ctx, r)
 	if err == nil {
 		err = answer.Err()
@@ -151,7 +152,7 @@ func (f *floor) toReceiver(ctx context.Context, m *jetpull.Msg) error {
 	if err := f.advance(ctx, &e, "SENDING"); err != nil {
 		return err
 	}
-	answer, err := post(ctx, f.post, webhook.Request{URL: f.receiver, Body: e.Payload, Limit: 1 << 10})
+	answer, err := post(ctx, f.post, webhook.Request{URL: f.receiver, Body: e.Payload})
 	if err != nil {
 		return err
 	}

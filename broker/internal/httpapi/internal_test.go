@@ -15,9 +15,11 @@ import (
 	directory "github.com/jetpull/jetpull/broker/internal/admin"
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
+	"github.com/jetpull/jetpull/broker/internal/journal"
 	"github.com/jetpull/jetpull/broker/internal/work"
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/openapi"
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 // The document and the routes have the same operations.
@@ -100,4 +102,26 @@ func TestProxiedRequestsAreWarnedOf(t *testing.T) {
 		}
 		require.Equal(t, tt.want, strings.Count(log.String(), "advice=\"set [admin] token"), "%+v", tt)
 	}
+}
+
+// A role that another build has stored gives no rights of an administrator.
+func TestARoleOfAnotherBuild(t *testing.T) {
+	srv := servertest.RunServer(t)
+	store, err := journal.Open(t.Context(), srv.JetStream(t, srv.Connect(t)), journal.Config{Name: "broker", Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	d := store.Directory
+	_, err = d.Channels.Save(t.Context(), domain.Channel{Stakeholder: domain.Stakeholder{ID: "ch", Token: "ct"}})
+	require.NoError(t, err)
+	_, err = d.Accesses.Save(t.Context(), domain.AccessToken{Stakeholder: domain.Stakeholder{ID: "x", Token: "xt"}, Channel: "ch", Role: domain.Role(admin)})
+	require.NoError(t, err)
+	a := New(work.New(work.Parts{Index: store.Index}), d, Options{
+		HTTP: service.HTTP{MaxBodyBytes: 1 << 20}, Admin: service.Admin{Token: "secret"}, Stopping: t.Context(), Logger: slog.New(slog.DiscardHandler),
+	})
+	r := httptest.NewRequest(http.MethodDelete, "/channel/ch", http.NoBody)
+	r.Header.Set("X-Broker-Admin-Token", "xt")
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, r)
+	require.Equal(t, http.StatusForbidden, w.Code)
+	require.Equal(t, "the access token has the role manage: this needs the admin token", w.Body.String())
 }

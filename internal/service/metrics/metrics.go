@@ -55,12 +55,17 @@ func Desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
 }
 
-// Gauges returns a collector of gauges that are computed at each scrape. compute calls gauge for each of them.
-func Gauges(compute func(gauge func(d *prometheus.Desc, value float64, labels ...string))) prometheus.Collector {
-	return prometheus.CollectorFunc(func(c chan<- prometheus.Metric) {
-		compute(func(d *prometheus.Desc, value float64, labels ...string) {
-			c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
-		})
+// Gauges is a collector of gauges that are computed at each scrape. It calls gauge for each of them.
+type Gauges func(gauge func(d *prometheus.Desc, value float64, labels ...string))
+
+// Describe implements [prometheus.Collector]. It sends no descriptions. A [prometheus.CollectorFunc] would compute the gauges to describe them, and a
+// start would wait for that.
+func (Gauges) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements [prometheus.Collector].
+func (g Gauges) Collect(c chan<- prometheus.Metric) {
+	g(func(d *prometheus.Desc, value float64, labels ...string) {
+		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	})
 }
 
