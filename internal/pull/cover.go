@@ -93,12 +93,13 @@ func (e *Engine) dropUnneeded(now At, s *share) {
 	}
 }
 
-// dropSilent gives up silent pulls that the server probably has lost, the newest first, until a quarter of the slots is free.
+// dropSilent gives up silent pulls that the server probably has lost, the newest first, until a quarter of the slots is free. A pull that the server
+// has ended may cover calls.
 func (e *Engine) dropSilent(now At) {
 	free := e.free + e.leaving.reserved()
 	for _, s := range e.shares {
 		for i := len(s.pulls) - 1; i >= 0 && free < max(1, e.slots/4); i-- {
-			if p := s.pulls[i]; p.silent && !p.inDoubt {
+			if p := s.pulls[i]; p.silent && !p.inDoubt && !p.ended {
 				free += p.left
 				e.giveUp(now, p, true)
 			}

@@ -95,7 +95,7 @@ func (p *pull) hurry(now, deadline At) {
 
 // heard moves the deadline after a frame for p.
 func (p *pull) heard(now At) {
-	silent := p.silent
+	silent := p.silent && !p.ended
 	if silent { // the server may have received p just now
 		p.silent, p.inDoubt, p.over = false, false, now+p.req.Expires+expiryGrace
 	}
