@@ -33,6 +33,8 @@ type pull struct {
 	got   int
 	bytes int
 
+	demands, need int // how many demands it covers, and the messages that they still want; see share.count
+
 	deadline At
 	over     At          // when the server has ended it, at the latest
 	ended    bool        // a status has arrived, but not all messages that it counts
@@ -63,6 +65,12 @@ func (p *pull) leavesOpen(o *ending) bool {
 		return st.Condition == wire.LeadershipChange || st.Condition == wire.ServerShutdown || st.Condition == wire.ConsumerDeleted
 	}
 	return p.ended && p.left > 0
+}
+
+// covers counts d among the demands that p covers.
+func (p *pull) covers(d *Demand) {
+	p.demands++
+	p.need += d.Want
 }
 
 // probe reports whether p is the short pull without heartbeats that follows trouble.
