@@ -39,6 +39,7 @@ func (e *Engine) coverDemand(now At, d *Demand, v *view) (sent bool) {
 	switch o.step {
 	case joins:
 		d.pull = o.open
+		o.open.covers(d)
 	case hurries:
 		o.open.hurry(now, d.Deadline)
 	case pulls:
@@ -81,10 +82,11 @@ func (e *Engine) send(now At, d *Demand, o *order) {
 // dropUnneeded gives up the pulls that nobody waits for. With ack policy none, a pull stays open until it expires, because messages to a dropped
 // inbox are lost.
 func (e *Engine) dropUnneeded(now At, s *share) {
+	s.count()
 	for i := len(s.pulls) - 1; i >= 0 && !e.limits.AckNone; i-- {
 		p := s.pulls[i]
 		switch {
-		case p.kind == noWait, s.covers(p), p.owner != nil && !p.owner.Done:
+		case p.kind == noWait, p.demands > 0, p.owner != nil && !p.owner.Done:
 		case p.owner != nil || !e.limits.Replay:
 			e.end(now, p, ending{})
 		case !p.silent:
@@ -93,12 +95,13 @@ func (e *Engine) dropUnneeded(now At, s *share) {
 	}
 }
 
-// dropSilent gives up silent pulls that the server probably has lost, the newest first, until a quarter of the slots is free.
+// dropSilent gives up silent pulls that the server probably has lost, the newest first, until a quarter of the slots is free. A pull that the server
+// has ended may cover calls.
 func (e *Engine) dropSilent(now At) {
 	free := e.free + e.leaving.reserved()
 	for _, s := range e.shares {
 		for i := len(s.pulls) - 1; i >= 0 && free < max(1, e.slots/4); i-- {
-			if p := s.pulls[i]; p.silent && !p.inDoubt {
+			if p := s.pulls[i]; p.silent && !p.inDoubt && !p.ended {
 				free += p.left
 				e.giveUp(now, p, true)
 			}
@@ -123,6 +126,7 @@ func (s *share) gather(now At, p *pull, first *Demand, limits *Limits) (batch in
 		batch += want
 		shortest, longest, heartbeat = min(shortest, d.Deadline), max(longest, d.Deadline), heartbeat && !d.noHeartbeat
 		d.pull = p
+		p.covers(d)
 	}
 	p.req.MaxBytes, p.req.NoWait = first.bytesLeft(), p.kind != longPull
 	if p.kind == noWait {

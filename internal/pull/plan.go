@@ -79,7 +79,7 @@ func (v *view) long() int { return (v.free + 1) / 2 }
 
 // serves reports whether a long pull will bring all messages that d wants beyond those for its own demands.
 func (s *share) serves(p *pull, d *Demand) bool {
-	return p.kind == s.longKind(d) && p.left-s.wanted(p) >= d.Want && !s.unshared && p.sent+p.req.Expires+2*ExpiresMargin >= d.Deadline
+	return p.kind == s.longKind(d) && p.left-p.need >= d.Want && !s.unshared && p.sent+p.req.Expires+2*ExpiresMargin >= d.Deadline
 }
 
 // longKind returns the kind of a long pull for d.

@@ -33,6 +33,8 @@ type pull struct {
 	got   int
 	bytes int
 
+	demands, need int // how many demands it covers, and the messages that they still want; see share.count
+
 	deadline At
 	over     At          // when the server has ended it, at the latest
 	ended    bool        // a status has arrived, but not all messages that it counts
@@ -65,6 +67,12 @@ func (p *pull) leavesOpen(o *ending) bool {
 	return p.ended && p.left > 0
 }
 
+// covers counts d among the demands that p covers.
+func (p *pull) covers(d *Demand) {
+	p.demands++
+	p.need += d.Want
+}
+
 // probe reports whether p is the short pull without heartbeats that follows trouble.
 func (p *pull) probe() bool { return p.kind == windowed && p.req.Heartbeat == 0 && !p.refresh }
 
@@ -95,7 +103,7 @@ func (p *pull) hurry(now, deadline At) {
 
 // heard moves the deadline after a frame for p.
 func (p *pull) heard(now At) {
-	silent := p.silent
+	silent := p.silent && !p.ended
 	if silent { // the server may have received p just now
 		p.silent, p.inDoubt, p.over = false, false, now+p.req.Expires+expiryGrace
 	}

@@ -56,7 +56,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	r := rand.New(rand.NewPCG(seed, 7))
 	c := &chaos{Rand: r, gone: map[*Inbox]bool{}}
 	text := c.pick("", "", "", "acknone", "pinned", "pinned ttl=3s") + c.pick("", "", "", " batch=5", " batch=17") +
-		c.pick("", "", "", " expires=1s") + c.pick("", "", "", " waiting=4") + c.pick("", "", "", " bytes=250")
+		c.pick("", "", "", " expires=1s") + c.pick("", "", "", " waiting=4") + c.pick("", "", "", " replay") + c.pick("", "", "", " bytes=250")
 	slots := 1 + r.IntN(60)
 	c.world = newWorld(t, limits(strings.Fields(text)), slots)
 	c.e.rng = r
@@ -292,9 +292,11 @@ func (c *chaos) clientReads() {
 	for n := 1 + c.IntN(5); n > 0 && len(c.down) > 0; n-- {
 		frame := c.down[0]
 		c.down = c.down[1:]
-		frame()
-		c.settled()
+		if frame(); c.one(2) { // the driver has several frames at once
+			c.settled()
+		}
 	}
+	c.settled()
 }
 
 // connection cuts the connection or restores it. Frames in flight are lost.

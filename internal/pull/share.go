@@ -2,7 +2,6 @@ package pull
 
 import (
 	"math/rand/v2"
-	"slices"
 
 	"github.com/jetpull/jetpull/internal/wire"
 )
@@ -49,19 +48,16 @@ func (s *share) next(owner *Demand) *Demand {
 	return standing
 }
 
-// covers reports whether p covers a demand.
-func (s *share) covers(p *pull) bool {
-	return slices.ContainsFunc(s.demands, func(d *Demand) bool { return d.pull == p })
-}
-
-// wanted returns how many messages the demands that p covers still want.
-func (s *share) wanted(p *pull) (n int) {
+// count counts the demands that each pull covers, and the messages that they still want, for as long as no event changes them.
+func (s *share) count() {
+	for _, p := range s.pulls {
+		p.demands, p.need = 0, 0
+	}
 	for _, d := range s.demands {
-		if d.pull == p {
-			n += d.Want
+		if d.pull != nil {
+			d.pull.covers(d)
 		}
 	}
-	return n
 }
 
 // reconnected ends all back-offs, so that pulls go out at once.

@@ -134,6 +134,12 @@ func TestGivenUp(t *testing.T) {
 		"replay policy original: for 90 s, and pulls of calls that are over too": `
 			limits replay; ~post a some 1 3s; ~p1 404; ~+1.5s; ~answered; ~cancel a; +80s; post b some 1 9s -> p4 i1 1 now
 			p2 msg 1 -> b=1; unsub i2 | p3 msg 2 -> unsub i3; nak 2`,
+		"and for as long as messages that a status counts": `
+			limits replay; slots 4; ~post a some 2 30s; ~p1 404; p2 408 left=1; post b some 3 30s -> p3 i1 3 now | post c some 1 30s g=x ->
+			p2 msg 1 -> unsub i2; a=1; sub i3; p4 i3 1 now g=x`,
+		"which are not on order until they come": `
+			limits replay; ~post s stand 9; p1 408 left=5 -> sub i2; p2 i2 9 30s hb2s | p1 msg 1 -> s=1
+			p2 msg 2 3 4 5 6 -> s=2,3,4,5,6 | credit s 6 -> sub i3; p3 i3 5 30s hb2s`,
 		"unless slots are needed": `
 			slots 2; ~post s stand 9; +4.1s -> @4.1s s silent; s silent; prove | post a some 1 5s -> | answered -> drain i2
 			drained i2 -> sub i3; p3 i3 1 now; drain i1`,

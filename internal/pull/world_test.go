@@ -238,6 +238,7 @@ func (w *world) check() {
 	for _, s := range e.shares {
 		for _, d := range s.demands {
 			w.must(!d.Done && d.share == s, "%v is done, or in another share group", d.Ref)
+			w.must(d.pull == nil || slices.Contains(s.pulls, d.pull), "the pull of %v is not open", d.Ref)
 			w.must(d.Deadline == 0 || ends(d.Deadline), "nothing ends %v at its deadline", d.Ref)
 			w.must(d.stand == nil || d.stand.held >= 0 && d.stand.heldBytes >= 0, "%+v", d.stand)
 		}
