@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -198,43 +197,6 @@ func TestPlansAreKept(t *testing.T) {
 	}
 	require.NoError(t, s.sql.DB.Raw("EXPLAIN EXECUTE kept(NULL, NULL, NULL, NULL, NULL, NULL)").Scan(&plan).Error)
 	require.NotContains(t, strings.Join(plan, "\n"), "Join Filter")
-}
-
-// TestPlansOfSmallTables: the plans that PostgreSQL keeps for tables of a few rows do not read all rows of what they have become.
-func TestPlansOfSmallTables(t *testing.T) {
-	t.Parallel()
-	const partitions = 20
-	s := openStore(t, backends[1].fresh(t))
-	fillShape(t, s, backends[1].name, partitions, 1, false)
-	require.NoError(t, s.sql.DB.Exec("ANALYZE").Error)
-	record(t, s).SetMaxOpenConns(1)
-	taken, err := s.sql.Acquire(t.Context(), theTerms, partitions, nil)
-	require.NoError(t, err)
-	wants := sqlstore.Map(taken, func(l *sqlstore.Taken) sqlstore.Want { return sqlstore.Want{Lease: l.Lease, Limit: 2, Bytes: 1 << 20} })
-	work := func() {
-		items, err := s.sql.Fetch(t.Context(), theTerms, wants)
-		require.NoError(t, err)
-		results := sqlstore.Map(taken, func(l *sqlstore.Taken) sqlstore.Result {
-			i := slices.IndexFunc(items, func(it sqlstore.Item) bool { return it.PartitionID == l.ID })
-			return sqlstore.Result{Lease: l.Lease, Item: items[i].ID, Version: items[i].Version, Status: sqlstore.Available}
-		})
-		saved, err := s.sql.Save(t.Context(), theTerms, results)
-		require.NoError(t, err)
-		require.NotContains(t, saved, false)
-	}
-	scanned := func() (rows int) {
-		require.NoError(t, s.sql.DB.Exec("SELECT pg_stat_force_next_flush()").Error)
-		require.NoError(t, s.sql.DB.Raw("SELECT SUM(seq_tup_read) FROM pg_stat_user_tables").Scan(&rows).Error)
-		return rows
-	}
-	for range 10 { // PostgreSQL plans five calls, and keeps the sixth plan
-		work()
-	}
-	late := "SELECT 'p1', 'late' || n, 0, 'Available', 1 FROM " + numbers(backends[1].name, 20_000)
-	require.NoError(t, s.sql.DB.Exec("INSERT INTO items (partition_id, id, gate, status, version) "+late).Error)
-	before := scanned()
-	work()
-	require.Less(t, scanned()-before, 10_000)
 }
 
 // buffers is how many pages PostgreSQL reads for the queries.

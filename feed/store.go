@@ -85,13 +85,10 @@ func PublishWakeups(nc *nats.Conn) StoreOption { return func(s *Store) { s.publi
 //	sqlserver://user:password@host?database=name
 //
 // Only its owner can read and write a SQLite file that Open creates. It is in WAL mode, and each commit is synced. A writer waits up to 10 s for
-// other writers. A connection to PostgreSQL or SQL Server is used for at most 30 minutes, and not after a server has refused a write because it is
-// read-only, so that the Store finds a server that has taken over. If the file of SQLite is replaced or removed, writes and watchers fail until the
-// Store is opened again. Errors show the DSN without its password. Any other DSN is [ErrInvalid].
-//
-// On PostgreSQL, these parameters are set unless the DSN sets them: idle_in_transaction_session_timeout=10s, jit=off, and enable_seqscan=off. The
-// last one is not set with a default_query_exec_mode other than cache_statement, with which no plans are kept. An item that takes longer than 10 s to
-// send, such as 50 MB at 5 MB/s, needs a longer idle_in_transaction_session_timeout.
+// other writers. On PostgreSQL, idle_in_transaction_session_timeout is 10 s and jit is off, unless the DSN sets them. An item that takes longer than
+// that to send, such as 50 MB at 5 MB/s, needs a longer timeout. A connection to PostgreSQL or SQL Server is used for at most 30 minutes, and not
+// after a server has refused a write because it is read-only, so that the Store finds a server that has taken over. If the file of SQLite is replaced
+// or removed, writes and watchers fail until the Store is opened again. Errors show the DSN without its password. Any other DSN is [ErrInvalid].
 func Open(ctx context.Context, dsn string, opts ...StoreOption) (*Store, error) {
 	tables, err := sqlstore.Open(ctx, dsn)
 	if err != nil {
@@ -108,7 +105,7 @@ func Open(ctx context.Context, dsn string, opts ...StoreOption) (*Store, error) 
 // NewStore returns a Store on a database that the program has opened with GORM. It has its own statements and indexes for SQLite, PostgreSQL and SQL
 // Server. Any other database that has transactions, FOR UPDATE and CURRENT_TIMESTAMP works with the statements that GORM generates. For such a
 // database the connection's time zone must be UTC, and IDs compare as the database compares text. The caller closes the database after the Store.
-// PostgreSQL is fast only with the pgx driver, which is GORM's default, and with jit=off and enable_seqscan=off in the DSN, which [Open] sets.
+// PostgreSQL is fast only with the pgx driver, which is GORM's default, and with jit=off in the DSN, which [Open] sets.
 func NewStore(ctx context.Context, db *gorm.DB, opts ...StoreOption) (*Store, error) {
 	tables, err := sqlstore.New(db)
 	if err != nil {

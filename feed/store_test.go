@@ -269,9 +269,6 @@ func TestPostgresSettings(t *testing.T) {
 		{"&idle_in_transaction_session_timeout=250", "idle_in_transaction_session_timeout", "250ms"},
 		{"", "jit", "off"},
 		{"&jit=on", "jit", "on"},
-		{"", "enable_seqscan", "off"},
-		{"&enable_seqscan=on", "enable_seqscan", "on"},
-		{"&default_query_exec_mode=exec", "enable_seqscan", "on"}, // no plan is kept, and other programs may share the session
 	} {
 		var got string
 		require.NoError(t, openStore(t, dsn+tt.with, NoMigrate()).sql.DB.Raw("SHOW "+tt.name).Row().Scan(&got))

@@ -142,16 +142,11 @@ func createPrivate(path, query string) {
 	}
 }
 
-// configure sets parameters of a connection to PostgreSQL, unless the DSN sets them. The server ends a transaction whose process was stopped in
+// configure sets two parameters of a connection to PostgreSQL, unless the DSN sets them. The server ends a transaction whose process was stopped in
 // the middle of it: its rows are locked, and nobody else could work on those partitions until the process continues. With many open partitions, the
-// scan's estimated cost makes PostgreSQL compile it each time, which takes longer than the scan. A plan that PostgreSQL keeps for a table with few
-// rows must not read the table from end to end: it is kept until the next ANALYZE, however many rows are inserted.
+// scan's estimated cost makes PostgreSQL compile it each time, which takes longer than the scan.
 func configure(ctx context.Context, conn *pgx.Conn) error {
-	parameters := map[string]string{"idle_in_transaction_session_timeout": "'10s'", "jit": "off"}
-	if conn.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
-		parameters["enable_seqscan"] = "off"
-	}
-	for name, value := range parameters {
+	for name, value := range map[string]string{"idle_in_transaction_session_timeout": "'10s'", "jit": "off"} {
 		if _, given := conn.Config().RuntimeParams[name]; given {
 			continue
 		}

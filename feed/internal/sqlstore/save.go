@@ -106,9 +106,8 @@ func leasesOf(results []Result) []Lease {
 // saveStatement is Save in one statement. It locks the rows of lease before it writes an item. It returns the numbers of the results that were not
 // written, which are few, and the partitions that were not locked. The lock timeout, which ends with the statement, is for rows of items. PostgreSQL
 // keeps one plan for all calls if its estimated cost is no higher than that of a plan for each call. So each set is an array, for which it assumes 10
-// rows, and none is a series, for which it assumes 1,000. Epochs are above 0, but because of the condition it assumes three leases.
-const saveStatement = `WITH l AS MATERIALIZED (SELECT l.* FROM unnest(?::text[], ?::bigint[]) AS l(id, epoch), set_config('lock_timeout', ?, true)
-	WHERE l.epoch > 0),
+// rows, and none is a series, for which it assumes 1,000.
+const saveStatement = `WITH l AS MATERIALIZED (SELECT l.* FROM unnest(?::text[], ?::bigint[]) AS l(id, epoch), set_config('lock_timeout', ?, true)),
 lease AS MATERIALIZED (
 	SELECT p.id, p.epoch FROM partitions p JOIN l ON p.id = l.id AND p.epoch = l.epoch
 	WHERE p.owner = ? ORDER BY p.id FOR NO KEY UPDATE OF p SKIP LOCKED),
