@@ -219,6 +219,9 @@ func (d *Driver) nudgedLocked(now pull.At) {
 		}
 		d.engine.Tick(now)
 	}
+	if len(d.boxes.drained) == 0 {
+		return
+	}
 	for range len(d.in) { // the frames of drained inboxes first
 		d.takeLocked(now, <-d.in)
 	}
