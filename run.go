@@ -145,9 +145,9 @@ func (r *run) ops() worker.Ops[*Msg] {
 		Failed:   r.failed,
 		Credit: func(c pull.Credit) {
 			c.Pending = int(r.pending.Load())
-			s.driver.Do(func(e *pull.Engine, _ pull.At) { e.Credit(&r.demand, c) })
+			s.driver.Do(func(e *pull.Engine, now pull.At) { e.Credit(now, &r.demand, c) })
 		},
-		Halt:    func() { s.driver.Do(func(e *pull.Engine, _ pull.At) { e.Cancel(&r.demand, nil) }) },
+		Halt:    func() { s.driver.Do(func(e *pull.Engine, now pull.At) { e.Cancel(now, &r.demand, nil) }) },
 		Refused: func() error { return s.refusedAck(before) },
 		Over:    s.driver.Over,
 		Report:  r.report,
@@ -219,7 +219,7 @@ func (m *Msg) identify() (id worker.ID, delivered, number uint64) {
 // handBack hands back a message that no handler has started, once the pulls of the run are gone. With ack policy none it keeps the
 // message for the next call. If it fails, the server redelivers the message after AckWait.
 func (r *run) handBack(m *Msg) {
-	r.sub.driver.Do(func(e *pull.Engine, _ pull.At) { e.Return(r.demand.Terms, m, m.size) })
+	r.sub.driver.Do(func(e *pull.Engine, now pull.At) { e.Return(now, r.demand.Terms, m, m.size) })
 }
 
 // Deliver takes messages from the driver. If done, no more follow; err is the reason, if it is not the end of the call.

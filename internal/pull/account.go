@@ -21,6 +21,7 @@ func (e *Engine) shareOf(terms Terms, unshared bool) *share {
 			}
 		}
 	}
+	e.forgetShares() // otherwise the groups of ended calls accumulate
 	s := &share{terms: terms, unshared: unshared}
 	e.shares = append(e.shares, s)
 	return s
@@ -35,10 +36,11 @@ func (e *Engine) forgetShares() {
 // end closes p's account. Its inbox is used again only if nothing more can arrive. The demands that it covered end
 // or get another pull.
 func (e *Engine) end(now At, p *pull, o ending) {
-	if p.leavesOpen(&o) {
+	if o.leavesOpen() {
 		e.giveUp(now, p, o.lost)
 	} else {
 		e.close(p)
+		e.capacity.free += p.left
 		if ib := p.inbox; ib.single || e.closed {
 			e.out.do(Effect{Kind: Unsubscribe, Inbox: ib})
 		} else {
@@ -72,10 +74,10 @@ func (e *Engine) conclude(now At, p *pull, o *ending) {
 	if d := p.owner; d != nil && !d.Done {
 		e.report(d, d.stand.pullEnded(now, p, o, e.rng))
 	}
-	for i := 0; i < len(s.demands); {
+	for i := 0; p.demands > 0 && i < len(s.demands); {
 		d := s.demands[i]
 		if d.pull == p {
-			d.pull = nil
+			d.detach()
 			if over, err := d.pullEnded(now, p, o); over {
 				e.finish(d, err)
 			}
@@ -111,7 +113,7 @@ func (e *Engine) report(d *Demand, n news) {
 func (e *Engine) PinLost(group, id string) {
 	if id != "" && e.PinID(group) == id {
 		e.pins.set(group, "")
-		e.out.do(Effect{Kind: PinChanged, Pin: &Pin{Group: group, ID: id}})
+		e.out.changePin(Pin{Group: group, ID: id})
 	}
 }
 
@@ -120,11 +122,11 @@ func (e *Engine) PinLost(group, id string) {
 func (e *Engine) gainPin(now At, group, id string, by *pull) {
 	e.PinLost(group, e.PinID(group))
 	e.pins.set(group, id)
-	e.out.do(Effect{Kind: PinChanged, Pin: &Pin{Group: group, ID: id, Gained: true}})
+	e.out.changePin(Pin{Group: group, ID: id, Gained: true})
 	for _, s := range e.shares {
 		for i := len(s.pulls) - 1; i >= 0 && s.terms.Group == group; i-- {
 			if p := s.pulls[i]; p != by && !p.ended && p.kind != noWait && p.req.ID != id {
-				e.end(now, p, ending{})
+				e.end(now, p, ending{unsure: true})
 			}
 		}
 	}
@@ -136,6 +138,7 @@ func (e *Engine) deliver(d *Demand, m Message, size int) {
 	switch {
 	case d.Mode == Standing:
 		d.stand.starving = false
+		e.out.deliver(d)
 	case over:
 		e.finish(d, nil)
 	default:
@@ -151,12 +154,13 @@ func (e *Engine) finish(d *Demand, err error) {
 	if d.n > 0 && d.Mode != Standing {
 		err = nil
 	}
-	d.Done, d.Err, d.pull = true, err, nil
+	d.Done, d.Err = true, err
+	d.detach()
 	if d.share != nil {
 		d.share.demands = without(d.share.demands, d)
 	}
 	if d.Mode == Standing {
-		e.out.handOver(d)
+		e.out.deliver(d)
 	} else {
 		e.out.do(Effect{Kind: Wake, Demand: d})
 	}
@@ -200,6 +204,12 @@ func (e *Engine) unstash(d *Demand) {
 		s.stash = s.stash[1:]
 		e.deliver(d, late.msg, late.size)
 	}
+}
+
+// proven ends the requests to the consumer if nothing is left open. While the connection is down, none are sent.
+func (e *Engine) proven() {
+	l := &e.leaving
+	l.proving = l.proving && !e.closed && !e.down && (l.subscribed() || len(e.inDoubt()) > 0)
 }
 
 // inDoubt returns the pulls that the server may or may not have.

@@ -23,7 +23,7 @@ func TestCalls(t *testing.T) {
 		"the long pull ends with the first messages": `
 			~post a some 9 5s; p1 pending -> sub i2; p2 i2 9 once 4.9s hb1s | +2s; p2 msg 1 2 3; p2 404 -> unsub i2; a=1,2,3`,
 		"at MaxAckPending no status follows what a long pull has brought": `
-			~post a some 9 5s; ~p1 404; +1s; p2 msg 1; +2s -> @500ms a=1; prove; prove; drain i2`,
+			~post a some 9 5s; ~p1 404; +1s; p2 msg 1; +2s -> @500ms prove; a=1; prove; drain i2`,
 		"fill": `
 			post a fill 5 5s -> sub i1; p1 i1 5 now | p1 msg 1 2; p1 404 -> sub i2; p2 i2 3 4.9s hb1s
 			p2 msg 3 4; p2 msg 5 -> a=1,2,3,4,5; unsub i2`,
@@ -31,9 +31,9 @@ func TestCalls(t *testing.T) {
 			~post a fill 5 1s; ~p1 404; p2 msg 1; +400ms; p2 100; +400ms; p2 100; +200ms -> @200ms a=1; prove; drain i2`,
 		"without an answer": `
 			~post a some 2 5s nowait; p1 404 -> a=!empty | post b some 2 5s nowait -> p2 i1 2 now | p2 msg 1; p2 pending -> b=1
-			post c some 2 5s nowait -> p3 i1 2 now | +9s -> @1s sub i2; p4 i2 2 once 100ms; prove; @2.1s c=!timeout:silent; prove; drain i1; drain i2`,
+			post c some 2 5s nowait -> p3 i1 2 now | +9s -> @1s prove; sub i2; p4 i2 2 once 100ms; @2.1s c=!timeout:silent; prove; drain i1; drain i2`,
 		"with NoWait at MaxAckPending, a pull that expires at once says so": `
-			~post a some 2 5s nowait; +1s -> @1s sub i2; p2 i2 2 once 100ms; prove; drain i1 | +100ms; p2 408 left=2 -> unsub i2; a=!empty`,
+			~post a some 2 5s nowait; +1s -> @1s prove; sub i2; p2 i2 2 once 100ms; drain i1 | +100ms; p2 408 left=2 -> unsub i2; a=!empty`,
 		"a MaxRequestExpires of 1 ms makes ten pulls a second": `
 			limits expires=1ms; post s stand 9 -> sub i1; p1 i1 9 1ms hb500µs | +1ms; p1 408 left=9 -> | +99ms -> @99ms p2 i1 9 1ms hb500µs`,
 		"other clients have claims on what is pending, until a message comes": `
@@ -76,7 +76,7 @@ func TestSharing(t *testing.T) {
 			~post a some 1 5s g=x; post b some 1 5s g=x prio=3 -> sub i2; p2 i2 1 now g=x prio=3
 			post c some 1 5s hb=1s -> sub i3; p3 i3 1 now | p2 msg 1 -> b=1`,
 		"the consumer's limit on a batch": `
-			limits batch=9; down; post a some 5 5s; post b some 4 5s; post c some 5 5s; up -> doubt; sub i1; p1 i1 9 now
+			limits batch=9; down; post a some 5 5s; post b some 4 5s; post c some 5 5s; up -> sub i1; p1 i1 9 now; doubt
 			p1 404 -> p2 i1 5 now; sub i2; p3 i2 9 once 4.9s hb1s`,
 	})
 }
@@ -84,9 +84,9 @@ func TestSharing(t *testing.T) {
 func TestAccounting(t *testing.T) {
 	playAll(t, map[string]string{
 		"R3: a status overtakes the messages that it counts": `
-			~post a some 5 5s; p1 msg 1; p1 batch left=2; +999ms; p1 msg 2; p1 404; p1 msg 3 -> a=1,2,3 | post b some 1 5s -> p2 i1 1 now`,
-		"they are awaited for 1 s, and welcome later": `
-			~post a fill 5 9s; p1 408 left=3; +1s -> @1s sub i2; p2 i2 5 7.9s hb1s; prove; drain i1
+			~post a some 5 5s; p1 msg 1; p1 batch left=2; +1.999s; p1 msg 2; p1 404; p1 msg 3 -> a=1,2,3 | post b some 1 5s -> p2 i1 1 now`,
+		"they are awaited for 2 s, and welcome later": `
+			~post a fill 5 9s; p1 408 left=3; +2s -> @2s prove; sub i2; p2 i2 5 6.9s hb1s; drain i1
 			p1 msg 1; drained i1; p2 msg 2 3 4 5 -> a=1,2,3,4,5; prove; drain i2`,
 		"more has arrived than the status admits, or is pending than was asked for": `
 			~post a some 5 9s; p1 msg 1 2 3; p1 408 left=4 -> a=1,2,3
@@ -109,12 +109,12 @@ func TestAccounting(t *testing.T) {
 func TestFailures(t *testing.T) {
 	playAll(t, map[string]string{
 		"a no-wait pull without an answer costs half of the wait, 1 s at most": `
-			~post a some 1 1s; +500ms -> @500ms sub i2; p2 i2 1 once 400ms hb75ms; prove; drain i1 | p1 msg 1 -> a=1; prove; drain i2
-			post b some 1 9s -> sub i3; p3 i3 1 now | +2s -> @1s sub i4; p4 i4 1 once 7.9s hb1s; prove; prove; drain i3`,
+			~post a some 1 1s; +500ms -> @500ms prove; sub i2; p2 i2 1 once 400ms hb75ms; drain i1 | p1 msg 1 -> a=1; prove; drain i2
+			post b some 1 9s -> sub i3; p3 i3 1 now | +2s -> @1s prove; sub i4; p4 i4 1 once 7.9s hb1s; prove; drain i3`,
 		"two missed heartbeats cost half of the wait, 3 s at most, and the next pull is refused aloud": `
-			~post a some 1 9s; ~p1 404; +1s; p2 100; +2.1s -> @2.1s sub i3; p3 i3 1 once 5.8s; prove; drain i2
+			~post a some 1 9s; ~p1 404; +1s; p2 100; +2.1s -> @2.1s prove; sub i3; p3 i3 1 once 5.8s; drain i2
 			p2 msg 1 -> a=1; prove; drain i3 | post b some 1 2s -> p4 i1 1 now | p4 404 -> sub i4; p5 i4 1 once 1.9s hb450ms
-			+1s -> @1s sub i5; p6 i5 1 once 900ms; prove; drain i4`,
+			+1s -> @1s prove; sub i5; p6 i5 1 once 900ms; drain i4`,
 		"the user's heartbeat, where there is time for it": `
 			~post a some 1 30s hb=5s; ~p1 404; cancel a -> a=!canceled; prove; drain i2 | post b some 1 8s hb=5s -> p3 i1 1 now
 			p3 404 -> sub i3; p4 i3 1 once 7.9s hb1s`,
@@ -125,12 +125,12 @@ func TestFailures(t *testing.T) {
 			post b some 1 5s -> p7 i1 1 now | p7 503 -> doubt`,
 		"a timeout has what stood in the way": `
 			~post a some 1 300ms; p1 shutdown left=1 ->
-			+1s -> @200ms p2 i1 1 now; @250ms sub i2; p3 i2 1 once 45ms; prove; @300ms a=!timeout:shutdown; prove; drain i1; drain i2
+			+1s -> @200ms p2 i1 1 now; @250ms prove; sub i2; p3 i2 1 once 45ms; @300ms a=!timeout:shutdown; prove; drain i2; drain i1
 			post b some 1 300ms -> sub i3; p4 i3 1 now | p4 shutdown left=1; +1s -> @300ms b=!timeout:shutdown`,
 		"reconnected: all pulls end, and calls go on where they were": `
 			~post a some 1 5s; ~p1 404; post b some 3 5s -> p3 i1 3 now | post c some 3 5s g=x -> sub i3; p4 i3 3 now g=x
-			p4 msg 4; down -> c=4 | p2 msg 5 -> a=5; unsub i2 | up -> drain i1; drain i3; doubt; sub i4; p5 i4 3 now
-			p5 503; up -> doubt; doubt; p6 i4 3 now`,
+			p4 msg 4; down -> c=4 | p2 msg 5 -> a=5; unsub i2 | up -> drain i1; sub i4; p5 i4 3 now; drain i3; doubt
+			p5 503; up -> doubt; p6 i4 3 now; doubt`,
 		"no call asks for more than MaxRequestExpires, but one whose user chose the wait": `
 			limits expires=1s; ~post a some 1 2.1s; ~p1 404; post b some 1 5s chosen -> p3 i1 1 now
 			p3 404 -> sub i3; p4 i3 1 once 4.9s hb1s | p4 limit -> unsub i3; doubt; b=!limit
@@ -143,7 +143,7 @@ func TestFailures(t *testing.T) {
 			~post a some 3 5s; ~post b some 3 5s; p1 404 -> p2 i1 3 now; sub i2; p3 i2 3 once 4.9s hb1s | p2 limit -> doubt; b=!limit
 			limits batch=5; post c some 3 5s; post d some 3 5s -> | +200ms -> @200ms p4 i1 3 now`,
 		"an answer that is lost costs a call that shares the pull half of its wait": `
-			~post a some 1 10s; post b some 1 1s -> | +500ms -> @500ms sub i2; p2 i2 1 now; sub i3; p3 i3 1 once 9.4s hb1s; prove; drain i1
+			~post a some 1 10s; post b some 1 1s -> | +500ms -> @500ms prove; sub i2; p2 i2 1 now; sub i3; p3 i3 1 once 9.4s hb1s; drain i1
 			post c some 1 20ms -> | +20ms -> @20ms c=!timeout`,
 		"an ack policy that is new drops what was kept": `
 			limits acknone; ~post a some 1 5s; cancel a -> a=!canceled | p1 msg 1; limits; post b some 1 5s -> p2 i1 1 now`,
@@ -152,7 +152,7 @@ func TestFailures(t *testing.T) {
 			post c some 1 5s -> c=!failed | post s stand 4 -> s=!failed end`,
 		"close: what is on the wire goes back": `
 			~post a some 1 5s; ~p1 404; post b some 3 5s -> p3 i1 3 now | post s stand 4 g=x -> sub i3; p4 i3 4 30s hb2s g=x
-			close -> a=!closed; b=!closed; s=!closed end; drain i2; drain i1; drain i3 | p2 msg 1 -> nak 1
+			close -> a=!closed; b=!closed; drain i2; s=!closed end; drain i3; drain i1 | p2 msg 1 -> nak 1
 			p3 404; p4 msg 5 -> nak 5 | drained i1; post c some 1 5s -> c=!closed`,
 	})
 }

@@ -2,39 +2,20 @@ package pull
 
 import "slices"
 
-// Plan hands over the messages of standing demands, gives up the pulls that are not needed any more, and sends those that are. The driver calls it
-// after the events that it has for the engine.
-func (e *Engine) Plan(now At) {
-	for _, s := range e.shares {
-		for _, d := range s.demands {
-			if d.Mode == Standing && len(d.Got) > 0 {
-				e.out.handOver(d)
-			}
-		}
+// NextTick returns when Tick is due, or 0 for never. Deadlines of pulls and demands count even if they have passed, except those of pulls
+// while the connection is down. Other times count only if they are in the future: once overdue, they wait for another event.
+func (e *Engine) NextTick() At {
+	if e.timed {
+		return e.due
 	}
-	e.free = e.slots - e.onOrder()
-	for _, s := range e.shares {
-		e.coverShare(now, s)
-	}
-	// While the connection is down, no requests are sent.
-	e.leaving.prove(now, !e.closed && !e.down && (e.leaving.subscribed() || len(e.inDoubt()) > 0))
-	e.forgetShares()
-	e.due = e.nextDue(now)
-}
-
-// NextTick returns when Tick is due, or 0 for never, as of the last Plan.
-func (e *Engine) NextTick() At { return e.due }
-
-// nextDue returns the earliest deadline. Those of pulls and demands count even if they have passed, except those of pulls while the connection is
-// down. Other times count only if they are in the future: once overdue, they wait for another event.
-func (e *Engine) nextDue(now At) (due At) {
+	e.timed, e.due = true, 0
 	by := func(t At) {
-		if t > 0 && (due == 0 || t < due) {
-			due = t
+		if t > 0 && (e.due == 0 || t < e.due) {
+			e.due = t
 		}
 	}
 	later := func(t At) {
-		if t > now {
+		if t > e.now {
 			by(t)
 		}
 	}
@@ -43,12 +24,15 @@ func (e *Engine) nextDue(now At) (due At) {
 			if !e.down {
 				by(p.deadline)
 			}
+			if p.ended {
+				later(p.promised)
+			}
 		}
 		for _, d := range s.demands {
 			by(d.Deadline)
 			if d.Mode == Standing {
 				later(d.stand.retryAt)
-				if e.limits.Pinned && e.PinID(s.terms.Group) != "" {
+				if e.PinID(s.terms.Group) != "" && e.limits.Pinned {
 					later(d.stand.lastPull + e.limits.pinRefresh())
 				}
 			}
@@ -60,11 +44,12 @@ func (e *Engine) nextDue(now At) (due At) {
 			later(ib.leftAt + leftMost)
 		}
 	}
-	return due
+	return e.due
 }
 
 // Tick acts on the deadlines that have passed.
 func (e *Engine) Tick(now At) {
+	e.at(now)
 	for _, s := range e.shares {
 		for _, p := range slices.Backward(slices.Clone(s.pulls)) {
 			if p.deadline <= now && !e.down {
@@ -76,39 +61,44 @@ func (e *Engine) Tick(now At) {
 				e.finish(d, &Timeout{d.cause})
 			}
 		}
+		e.cover(now, s)
 	}
 	e.leaving.drain(func(ib *Inbox) bool { return ib.leftAt+leftMost <= now })
+	e.proven()
+	e.forgetShares()
 }
 
-// overdue acts on a pull whose deadline has passed. A pull of calls is given up, and the calls continue with another one. A pull of a standing demand
-// stays open as long as it may exist at the server.
+// overdue acts on a pull whose deadline has passed. After the first, a call continues without the pull. After the next, the pull is given up.
 func (e *Engine) overdue(now At, p *pull) {
 	switch {
 	case p.ended:
-		e.end(now, p, ending{status: p.status})
-		return
+		e.end(now, p, ending{status: p.status, unsure: true})
 	case p.silent:
 		e.giveUp(now, p, p.inDoubt)
-		return
-	case p.owner != nil || e.limits.Replay:
-		p.miss(now)
 	default:
-		e.giveUp(now, p, false)
+		p.miss(now)
+		e.leaving.prove(now)
+		e.conclude(now, p, &ending{silent: true})
 	}
-	e.conclude(now, p, &ending{silent: true})
 }
 
 // Answered says that the consumer's server has answered a request that began at began, whatever the answer was. The first answer after
 // a stall does not count for inboxes: just before it, the server may have received pulls that were held up on the link, and it may not
 // have sent their messages yet.
 func (e *Engine) Answered(now, began At) {
+	e.at(now)
 	stalled := e.leaving.answered(now, began)
 	for _, p := range e.inDoubt() {
-		if p.missedAt <= began {
-			p.answered(now, e.limits.Replay)
+		if p.missedAt <= began && !p.answered(now, e.limits.Replay) {
+			e.giveUp(now, p, false)
+			p.inbox.since = p.missedAt // it drains with the others
 		}
 	}
 	if !stalled {
 		e.leaving.drain(func(ib *Inbox) bool { return ib.since <= began })
+	}
+	e.proven()
+	for _, s := range e.shares {
+		e.cover(now, s)
 	}
 }

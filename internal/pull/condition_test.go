@@ -31,10 +31,10 @@ func TestConditions(t *testing.T) {
 		"waiting other":       {"", "", "unsub i2", "unsub i2", "s %"},
 		"423 wrongpin":        {"", "", "unsub i2", "unsub i2", ""},
 		"503":                 {"doubt", "doubt", "unsub i2; doubt", "unsub i2; doubt", "doubt; s %"},
-		"leader shutdown":     {"prove", "prove", "prove", "prove", "s %; prove"},
+		"leader shutdown":     {"prove", "prove", "prove", "prove", "prove; s %"},
 		"deleted lower": {
-			"doubt; a=!%; prove", "doubt; a=!%; prove", "doubt; a=!%; prove", "doubt; a=!%; prove",
-			"doubt; s=!% end; prove",
+			"prove; doubt; a=!%", "prove; doubt; a=!%", "prove; doubt; a=!%", "prove; doubt; a=!%",
+			"prove; doubt; s=!% end",
 		},
 	} {
 		for _, name := range strings.Fields(names) {

@@ -2,8 +2,24 @@ package pull
 
 import "strconv"
 
-// coverShare drops the pulls that a share group no longer needs, and sends pulls for the demands that no open pull covers, as planCall and
-// planStanding decide.
+// cover drops the pulls that a share group no longer needs and sends pulls for the demands that no open pull covers, as planCall and planStanding
+// decide. Share groups that found no free slots are covered too, when some have become free.
+func (e *Engine) cover(now At, s *share) {
+	e.coverShare(now, s)
+	e.refill(now)
+}
+
+// refill covers the share groups that found no free slots, when some have become free.
+func (e *Engine) refill(now At) {
+	if !e.capacity.awaited || e.capacity.free < 1 {
+		return
+	}
+	e.capacity.awaited = false
+	for _, s := range e.shares {
+		e.coverShare(now, s)
+	}
+}
+
 func (e *Engine) coverShare(now At, s *share) {
 	e.dropUnneeded(now, s)
 	if len(s.demands) == 0 || e.closed {
@@ -13,20 +29,19 @@ func (e *Engine) coverShare(now At, s *share) {
 	if e.down || now < s.retryAt {
 		return
 	}
-	v := view{limits: &e.limits, slots: e.slots, trip: e.leaving.trip, pinned: e.limits.Pinned && e.PinID(s.terms.Group) != ""}
+	v := view{limits: &e.limits, room: &e.capacity, trip: e.leaving.trip, pinned: e.limits.Pinned && e.PinID(s.terms.Group) != ""}
 	for _, first := range [...]bool{true, false} { // calls that have not looked go first: their pull is short
 		for _, d := range s.demands {
 			if d.pull == nil && first == d.looks() { // otherwise a pull covers it
-				for e.coverDemand(now, d, &v) && d.Mode == Standing {
-				}
+				e.coverDemand(now, d, &v)
 			}
 		}
 	}
 }
 
-// coverDemand carries out the policy's decision for d, which no pull covers. It reports whether a pull was sent.
-func (e *Engine) coverDemand(now At, d *Demand, v *view) (sent bool) {
-	if v.free = e.free; v.free < e.slots/16 && !e.limits.Replay || v.free < 1 {
+// coverDemand carries out the policy's decision for d, which no pull covers.
+func (e *Engine) coverDemand(now At, d *Demand, v *view) {
+	if e.capacity.free < e.capacity.slots/16 && !e.limits.Replay || e.capacity.free < 1 {
 		e.dropSilent(now)
 	}
 	var o order
@@ -38,14 +53,14 @@ func (e *Engine) coverDemand(now At, d *Demand, v *view) (sent bool) {
 	}
 	switch o.step {
 	case joins:
-		d.pull = o.open
-		o.open.covers(d)
+		d.attach(o.open)
 	case hurries:
 		o.open.hurry(now, d.Deadline)
+	case waitsSlots:
+		e.capacity.awaited = true
 	case pulls:
 		e.send(now, d, &o)
 	}
-	return o.step == pulls
 }
 
 // send sends the pull that o orders for d.
@@ -72,7 +87,7 @@ func (e *Engine) send(now At, d *Demand, o *order) {
 		batch = min(batch, s.gather(now, p, d, &e.limits))
 	}
 	p.begin(now, batch)
-	e.free -= p.left
+	e.capacity.free -= p.left
 	s.pulls = append(s.pulls, p)
 	e.stats.Pulls++
 	req := p.req
@@ -82,26 +97,24 @@ func (e *Engine) send(now At, d *Demand, o *order) {
 // dropUnneeded gives up the pulls that nobody waits for. With ack policy none, a pull stays open until it expires, because messages to a dropped
 // inbox are lost.
 func (e *Engine) dropUnneeded(now At, s *share) {
-	s.count()
 	for i := len(s.pulls) - 1; i >= 0 && !e.limits.AckNone; i-- {
 		p := s.pulls[i]
 		switch {
-		case p.kind == noWait, p.demands > 0, p.owner != nil && !p.owner.Done:
-		case p.owner != nil || !e.limits.Replay:
-			e.end(now, p, ending{})
-		case !p.silent:
+		case p.kind == noWait, p.demands > 0, p.owner == nil && p.silent, p.owner != nil && !p.owner.Done:
+		case p.owner == nil && e.limits.Replay:
 			p.silent, p.deadline = true, now+leftMost // the server may have chosen it for the message after its pause
+		default:
+			e.end(now, p, ending{unsure: true})
 		}
 	}
 }
 
-// dropSilent gives up silent pulls that the server probably has lost, the newest first, until a quarter of the slots is free. A pull that the server
-// has ended may cover calls.
+// dropSilent gives up silent pulls that the server probably has lost, the newest first, until a quarter of the slots is free.
 func (e *Engine) dropSilent(now At) {
-	free := e.free + e.leaving.reserved()
+	free := e.capacity.free + e.leaving.reserved()
 	for _, s := range e.shares {
-		for i := len(s.pulls) - 1; i >= 0 && free < max(1, e.slots/4); i-- {
-			if p := s.pulls[i]; p.silent && !p.inDoubt && !p.ended {
+		for i := len(s.pulls) - 1; i >= 0 && free < max(1, e.capacity.slots/4); i-- {
+			if p := s.pulls[i]; p.silent && !p.inDoubt {
 				free += p.left
 				e.giveUp(now, p, true)
 			}
@@ -125,8 +138,7 @@ func (s *share) gather(now At, p *pull, first *Demand, limits *Limits) (batch in
 		}
 		batch += want
 		shortest, longest, heartbeat = min(shortest, d.Deadline), max(longest, d.Deadline), heartbeat && !d.noHeartbeat
-		d.pull = p
-		p.covers(d)
+		d.attach(p)
 	}
 	p.req.MaxBytes, p.req.NoWait = first.bytesLeft(), p.kind != longPull
 	if p.kind == noWait {

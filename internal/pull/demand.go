@@ -41,7 +41,26 @@ func (d *Demand) add(m Message, size int) (over bool) {
 		return false
 	}
 	d.Want--
+	if d.pull != nil {
+		d.pull.need--
+	}
 	return d.Want == 0 || d.MaxBytes > 0 && d.bytes >= d.MaxBytes
+}
+
+// attach lets p cover d.
+func (d *Demand) attach(p *pull) {
+	d.pull = p
+	p.demands++
+	p.need += d.Want
+}
+
+// detach removes the pull that covers d.
+func (d *Demand) detach() {
+	if d.pull != nil {
+		d.pull.demands--
+		d.pull.need -= d.Want
+		d.pull = nil
+	}
 }
 
 // lookAgain makes d, which has a message, get the other available messages by a no-wait pull, unless the pull that covers d ends soon by
@@ -49,7 +68,8 @@ func (d *Demand) add(m Message, size int) (over bool) {
 // with FillBatch waits for its whole batch.
 func (d *Demand) lookAgain() {
 	if d.Mode == Some && d.long && (d.pull == nil || d.pull.kind != oneShot || d.pull.got == 0) {
-		d.pull, d.long = nil, false
+		d.detach()
+		d.long = false
 	}
 }
 
@@ -87,14 +107,14 @@ func (d *Demand) pullEnded(now At, p *pull, o *ending) (over bool, err error) {
 	some := d.n > 0 && d.Mode == Some
 	d.note(p, o)
 	switch {
-	case some && (o.silent || o.lost || p.filled(o) && p.kind == oneShot):
+	case some && (o.silent || o.lost || o.filled && p.kind == oneShot):
 		return true, nil
 	case o.silent && d.NoWait && d.long:
 		return true, &Timeout{ErrSilent}
 	case o.lost, o.silent && p.kind != noWait:
 	case o.silent:
 		d.long = true
-	case p.filled(o):
+	case o.filled:
 		d.long = d.long && d.Mode == Fill
 	case class == wire.Config, class == wire.Terminal:
 		return true, &Refused{st}

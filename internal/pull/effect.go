@@ -1,6 +1,10 @@
 package pull
 
-import "github.com/jetpull/jetpull/internal/wire"
+import (
+	"slices"
+
+	"github.com/jetpull/jetpull/internal/wire"
+)
 
 // EffectKind is something for the driver to do.
 type EffectKind uint8
@@ -19,7 +23,7 @@ const (
 	Prove                         // send requests to the consumer while Proving, and report each: see Answered
 )
 
-// Effect is one thing to do. Effects are carried out in order.
+// Effect is one thing to do. Effects are carried out in order. Among those that wait together, changes of pins come first.
 type Effect struct {
 	Kind   EffectKind
 	Done   bool
@@ -45,21 +49,32 @@ type effects struct {
 	spare []Effect // memory of the last batch
 }
 
+// changePin adds a change of a pin before all other effects: a Deliver in the queue may hand over messages of that pin.
+func (q *effects) changePin(pin Pin) {
+	changes := 0
+	for changes < len(q.list) && q.list[changes].Kind == PinChanged {
+		changes++
+	}
+	q.list = slices.Insert(q.list, changes, Effect{Kind: PinChanged, Pin: &pin})
+}
+
 // do adds an effect.
 func (q *effects) do(f Effect) { q.list = append(q.list, f) }
 
-// handOver adds the effect that hands over the messages and the end of a standing demand. Changes of pins were added before: a message comes after
-// the pin that it brought.
-func (q *effects) handOver(d *Demand) {
-	q.do(Effect{Kind: Deliver, Demand: d, Msgs: d.Got, Done: d.Done, Err: d.Err})
-	d.Got, d.spare = d.spare, nil
+// deliver adds the effect that hands over the messages and the end of a standing demand.
+func (q *effects) deliver(d *Demand) {
+	if !d.stand.notified {
+		d.stand.notified = true
+		q.do(Effect{Kind: Deliver, Demand: d})
+	}
 }
 
-// Effects returns the effects since the last call. done is the result of that call, whose memory it reuses.
+// Effects returns the effects since the last call. done is the result of that call, whose memory it reuses. Messages leave their standing demand
+// here, so that the messages of several events are handed over together.
 func (e *Engine) Effects(done []Effect) []Effect {
 	q := &e.out
 	for i := range done {
-		if f := &done[i]; cap(f.Msgs) > 0 {
+		if f := &done[i]; f.Kind == Deliver && cap(f.Msgs) > 0 {
 			clear(f.Msgs)
 			f.Demand.spare = f.Msgs[:0]
 		}
@@ -73,5 +88,12 @@ func (e *Engine) Effects(done []Effect) []Effect {
 		return nil
 	}
 	q.list, q.spare = q.spare, nil
+	for i := range batch {
+		if f := &batch[i]; f.Kind == Deliver {
+			d := f.Demand
+			f.Msgs, f.Done, f.Err = d.Got, d.Done, d.Err
+			d.Got, d.spare, d.stand.notified = d.spare, nil, false
+		}
+	}
 	return batch
 }

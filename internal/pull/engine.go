@@ -5,32 +5,43 @@ import (
 	"math/rand/v2"
 )
 
-// Engine is the state of all pulls of one consumer. Events change its accounts, and Plan then decides which pulls are sent. Its methods must not
-// run at the same time: the driver's lock guards the engine, and all of its share groups, demands, pulls and inboxes. Exceptions are noted at
-// their fields.
+// Engine is the state of all pulls of one consumer. Its methods must not run at the same time: the driver's lock guards the engine, and all
+// of its share groups, demands, pulls and inboxes. Exceptions are noted at their fields.
 type Engine struct {
 	base   string     // prefix of all reply subjects
 	rng    *rand.Rand // of the jitter
 	limits Limits
 
-	shares  []*share
-	unused  []*Inbox // pooled inboxes without a pull
-	leaving leaving
-	seq     uint64 // of inboxes and pulls
-	pins    pins
-
-	// The driver's channel. nats.go drops a message if the channel is full, so no more messages may be on order.
-	slots int // messages that it can hold
-	free  int // slots that are not on order, during a Plan
+	shares   []*share
+	unused   []*Inbox // pooled inboxes without a pull
+	leaving  leaving
+	capacity capacity
+	seq      uint64 // of inboxes and pulls
+	pins     pins
 
 	down   bool  // the connection is down
 	dead   error // why no demand is accepted; nil: demands are accepted
 	closed bool
 
-	due   At // when Tick is due; 0: never. As of the last Plan
+	now   At   // of the last event
+	due   At   // when Tick is due: see NextTick
+	timed bool // due is known
+
 	stats Stats
 	out   effects
 }
+
+// capacity is the number of messages that the driver's channel can hold. nats.go drops a message if the channel is
+// full, so no more messages may be on order.
+type capacity struct {
+	slots   int  // of the channel, less those kept for statuses
+	free    int  // slots that are not on order
+	awaited bool // a pull was not sent, or was made smaller, because too few slots were free
+}
+
+// long returns how many slots a long-lived pull may take: half of the free ones, so that some are left for calls
+// with other terms.
+func (c *capacity) long() int { return (c.free + 1) / 2 }
 
 // Stats are the counters of an engine.
 type Stats struct {
@@ -43,11 +54,15 @@ type Stats struct {
 // with base. seed is for the jitter of the back-off.
 func New(base string, lim Limits, slots int, seed uint64) *Engine {
 	e := &Engine{
-		base: base, rng: rand.New(rand.NewPCG(seed, 0)), limits: lim, pins: pins{}, slots: slots, stats: Stats{Statuses: map[int]uint64{}},
+		base: base, rng: rand.New(rand.NewPCG(seed, 0)), limits: lim, pins: pins{},
+		capacity: capacity{slots: slots, free: slots}, stats: Stats{Statuses: map[int]uint64{}},
 	}
 	e.leaving.out = &e.out
 	return e
 }
+
+// at records the time of an event, which may move any deadline.
+func (e *Engine) at(now At) { e.now, e.timed = now, false }
 
 // SetLimits sets the limits of the pulls from now on.
 func (e *Engine) SetLimits(lim Limits) {
@@ -55,7 +70,7 @@ func (e *Engine) SetLimits(lim Limits) {
 		// The late messages came from a consumer that is gone. The new one delivers them again.
 		e.dropStashes()
 	}
-	e.limits = lim
+	e.limits, e.timed = lim, false
 }
 
 func (e *Engine) dropStashes() {
@@ -96,18 +111,7 @@ func (e *Engine) Proving() bool { return e.leaving.proving }
 func (e *Engine) Stats() (s Stats, outstanding int) {
 	s = e.stats
 	s.Statuses = maps.Clone(s.Statuses)
-	return s, e.onOrder()
-}
-
-// onOrder returns how many messages may still arrive.
-func (e *Engine) onOrder() int {
-	n := e.leaving.reserved()
-	for _, s := range e.shares {
-		for _, p := range s.pulls {
-			n += p.left
-		}
-	}
-	return n
+	return s, e.capacity.slots - e.capacity.free
 }
 
 // PinID returns the pin id that the client holds in group, or "".
@@ -146,7 +150,8 @@ type pins map[string]struct{ id, lost string }
 
 // isNew reports whether a message with id gains a pin.
 func (p pins) isNew(group, id string) bool {
-	return id != "" && id != p[group].id && id != p[group].lost
+	held := p[group]
+	return id != "" && id != held.id && id != held.lost
 }
 
 // set makes id the pin id held in group.

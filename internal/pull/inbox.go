@@ -70,7 +70,7 @@ type leaving struct {
 	inboxes []*Inbox      // in the order in which they were given up; they have not drained
 	retired uint64        // number of inboxes given up so far
 	held    []held        // messages to hand back when the pulls that could bring them again are gone
-	proving bool          // requests are sent, because something is left open
+	proving bool          // requests are sent until nothing is left open
 	trip    time.Duration // duration of the last answered request
 	heardAt At            // when that was answered, or when the requests began
 }
@@ -88,16 +88,17 @@ func (l *leaving) add(now At, ib *Inbox, reserved int, atOnce bool) {
 	l.inboxes = append(l.inboxes, ib)
 	if atOnce || reserved == 0 {
 		l.drain(func(o *Inbox) bool { return o == ib })
+		return
 	}
+	l.prove(now)
 }
 
-// prove makes the driver send requests to the consumer as long as something is left open.
-func (l *leaving) prove(now At, open bool) {
-	if open && !l.proving {
-		l.heardAt = now
+// prove makes the driver send requests to the consumer until nothing is left open.
+func (l *leaving) prove(now At) {
+	if !l.proving {
+		l.proving, l.heardAt = true, now
 		l.out.do(Effect{Kind: Prove})
 	}
-	l.proving = open
 }
 
 // answered records that a request that began at began was answered, and reports whether the link was stalled before.
@@ -107,17 +108,21 @@ func (l *leaving) answered(now, began At) (stalled bool) {
 	return stalled
 }
 
-// arrived records a message on an inbox that was given up. The inbox stays subscribed while its messages are wanted. If the consumer's server is
-// far, it does so for lateMost in any case: then its messages are handed back, and do not wait for AckWait.
-func (l *leaving) arrived(now At, ib *Inbox, wanted bool) {
-	ib.reserved = max(0, ib.reserved-1)
+// arrived records a message on an inbox that was given up, and returns how many messages fewer are on order. The inbox
+// stays subscribed while its messages are wanted. If the consumer's server is far, it does so for lateMost in any case: then its messages are
+// handed back, and do not wait for AckWait.
+func (l *leaving) arrived(now At, ib *Inbox, wanted bool) (fewer int) {
+	fewer = min(ib.reserved, 1)
+	ib.reserved -= fewer
 	switch far := l.trip > farTrip && now < ib.leftAt+lateMost; {
 	case ib.drains:
 	case ib.reserved == 0:
 		l.drain(func(o *Inbox) bool { return o == ib })
 	case wanted || far:
 		ib.since = now
+		l.prove(now)
 	}
+	return fewer
 }
 
 // subscribed reports whether an inbox that was given up is still subscribed.
@@ -171,13 +176,12 @@ func (l *leaving) handBack(m Message) {
 	l.out.do(Effect{Kind: Nak, Msg: m})
 }
 
-// gone forgets an inbox on which nothing more arrives.
-func (l *leaving) gone(ib *Inbox) {
+// gone forgets an inbox on which nothing more arrives, and returns how many messages fewer are on order.
+func (l *leaving) gone(ib *Inbox) (fewer int) {
+	if ib.number == 0 {
+		return 0
+	}
 	ib.number = 0
-	l.inboxes = without(l.inboxes, ib)
-}
-
-// without returns list without x.
-func without[T comparable](list []T, x T) []T {
-	return slices.DeleteFunc(list, func(y T) bool { return y == x })
+	l.inboxes = slices.DeleteFunc(l.inboxes, func(o *Inbox) bool { return o == ib })
+	return ib.reserved
 }

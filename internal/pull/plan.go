@@ -18,8 +18,7 @@ const (
 // view is the input of planCall and planStanding, besides the share group.
 type view struct {
 	limits *Limits
-	slots  int  // of the channel
-	free   int  // those that are not on order
+	room   *capacity
 	pinned bool // the client holds the pin of the group
 	trip   time.Duration
 }
@@ -28,10 +27,11 @@ type view struct {
 type step uint8
 
 const (
-	waits   step = iota // for a frame, a credit, a deadline, or free slots of the channel
-	joins               // is covered by a pull that is open
-	hurries             // waits for a no-wait pull that is in flight
-	pulls               // a pull goes out
+	waits      step = iota // for a frame, a credit or a deadline
+	waitsSlots             // until slots of the channel are free
+	joins                  // is covered by a pull that is open
+	hurries                // waits for a no-wait pull that is in flight
+	pulls                  // a pull goes out
 )
 
 // order is the next step of a demand, and the pull that goes out.
@@ -66,16 +66,13 @@ func planCall(d *Demand, v *view) order {
 		}
 	}
 	switch {
-	case v.free < 1:
-		return order{}
+	case v.room.free < 1:
+		return order{step: waitsSlots}
 	case d.long:
-		return order{step: pulls, kind: d.share.longKind(d), batch: v.long()}
+		return order{step: pulls, kind: d.share.longKind(d), batch: v.room.long()}
 	}
-	return order{step: pulls, kind: noWait, batch: v.free}
+	return order{step: pulls, kind: noWait, batch: v.room.free}
 }
-
-// long returns how many slots a long-lived pull may take: half of the free ones, so that some are left for calls with other terms.
-func (v *view) long() int { return (v.free + 1) / 2 }
 
 // serves reports whether a long pull will bring all messages that d wants beyond those for its own demands.
 func (s *share) serves(p *pull, d *Demand) bool {
@@ -100,7 +97,7 @@ type onOrder struct {
 	alone           bool // one of the open pulls is for a message that fits no other pull
 }
 
-func (d *Demand) onOrder() (o onOrder) {
+func (d *Demand) onOrder(now At) (o onOrder) {
 	for _, p := range d.share.pulls {
 		if p.owner != d {
 			continue
@@ -116,7 +113,7 @@ func (d *Demand) onOrder() (o onOrder) {
 			o.pulls++
 			o.messages += p.left
 			o.alone = o.alone || p.alone
-		default:
+		case now < p.promised:
 			o.ended++
 			o.promised += p.left
 		}
@@ -145,21 +142,25 @@ func (d *Demand) onOrder() (o onOrder) {
 //
 // A pull that refreshes the pin, and does not fit otherwise, has refreshBytes as its max_bytes.
 func planStanding(now At, d *Demand, v *view) order {
-	s, o := d.stand, d.onOrder()
+	s, o := d.stand, d.onOrder(now)
 	refresh := v.pinned && now >= s.lastPull+v.limits.pinRefresh()
 	open := o.messages + o.promised
-	most := min(d.onOrderMost(v.trip), v.slots-v.slots/9) // the other slots are for calls while the window is full
+	most := min(d.onOrderMost(v.trip), v.room.slots-v.room.slots/9) // the other slots are for calls while the window is full
 	need := min(s.window-s.held, most) - open
 	half := max(1, (min(s.window-d.Workers, most)+1)/2)
 	enough := max(1, min(s.window, cmp.Or(v.limits.Batch, s.window))/8) // in quiet times
-	batch := v.limits.batch(min(need, v.long()))
+	batch := v.limits.batch(min(need, v.room.long()))
 	bytes, fits := d.pullBytes(&o, v.limits)
 	switch {
 	case s.probing && (o.pulls > 0 || o.inDoubt >= mostSilent || now < s.retryAt):
 		return order{}
 	case v.limits.Pinned && !v.pinned && o.promised > 0:
 		return order{}
-	case v.free < 1, s.oversize && (s.held > 0 || open > 0):
+	case v.room.free < 1 && (need > 0 || refresh):
+		return order{step: waitsSlots}
+	case v.room.free < 1:
+		return order{}
+	case s.oversize && (s.held > 0 || open > 0):
 		return order{}
 	case s.oversize:
 		batch = 1
@@ -190,7 +191,7 @@ func (d *Demand) pullBytes(o *onOrder, limits *Limits) (n int, ok bool) {
 // manyPulls reports whether a standing demand has enough pulls: a quarter of the consumer's MaxWaiting, because the
 // server drops pulls that exceed its queue. A server that ends each pull with a promise of messages must not get more and more.
 func (v *view) manyPulls(o *onOrder) bool {
-	most := v.slots
+	most := v.room.slots
 	if w := v.limits.Waiting; w > 0 {
 		most = min(w, max(2, w/4))
 	}

@@ -29,16 +29,18 @@ type pull struct {
 	refresh  bool // it only refreshes a pin, and is too small for a message
 	alone    bool // it is for a message that fits no other pull
 
-	left  int // messages that can still arrive
-	got   int
-	bytes int
-
-	demands, need int // how many demands it covers, and the messages that they still want; see share.count
+	demands int // number of demands that it covers
+	need    int // messages that those demands still want
+	left    int // messages that can still arrive
+	got     int
+	bytes   int
+	brought At // when it brought the last message
 
 	deadline At
 	over     At          // when the server has ended it, at the latest
 	ended    bool        // a status has arrived, but not all messages that it counts
 	status   wire.Status // that status
+	promised At          // until when those messages count as on order
 	// silent is set when the pull has missed its deadline, at missedAt. inDoubt means that the server may not have the pull, until
 	// a request that began later is answered: see leaving.prove.
 	silent, inDoubt bool
@@ -47,30 +49,21 @@ type pull struct {
 
 // ending is how a pull ended.
 type ending struct {
+	filled bool        // the whole batch arrived
 	status wire.Status // the status that ended it; its Code is 0 if there was none
 	silent bool        // its deadline passed without an answer
 	lost   bool        // the connection broke
+	unsure bool        // more may arrive for it
 }
 
-// filled reports whether p ended because all of its messages, or of its bytes, have arrived.
-func (p *pull) filled(o *ending) bool { return o.status.Code == 0 && p.left == 0 }
-
-// leavesOpen reports whether messages can still arrive after the end of p: it ended without a status before its batch was full, messages that a
-// status counts have not arrived, or the status of a new leader can have overtaken the last messages of the old one.
-func (p *pull) leavesOpen(o *ending) bool {
-	switch st := o.status; {
-	case st.Code == 0:
-		return p.got < p.req.Batch
-	case !st.HasPending:
-		return st.Condition == wire.LeadershipChange || st.Condition == wire.ServerShutdown || st.Condition == wire.ConsumerDeleted
+// leavesOpen reports whether messages can still arrive after the end: the status of a new leader can overtake the last messages of
+// the old one.
+func (o *ending) leavesOpen() bool {
+	switch o.status.Condition {
+	case wire.LeadershipChange, wire.ServerShutdown, wire.ConsumerDeleted:
+		return !o.status.HasPending
 	}
-	return p.ended && p.left > 0
-}
-
-// covers counts d among the demands that p covers.
-func (p *pull) covers(d *Demand) {
-	p.demands++
-	p.need += d.Want
+	return o.unsure
 }
 
 // probe reports whether p is the short pull without heartbeats that follows trouble.
@@ -103,7 +96,7 @@ func (p *pull) hurry(now, deadline At) {
 
 // heard moves the deadline after a frame for p.
 func (p *pull) heard(now At) {
-	silent := p.silent && !p.ended
+	silent := p.silent
 	if silent { // the server may have received p just now
 		p.silent, p.inDoubt, p.over = false, false, now+p.req.Expires+expiryGrace
 	}
@@ -118,38 +111,43 @@ func (p *pull) heard(now At) {
 	}
 }
 
-// took accounts for a message.
-func (p *pull) took(size int) {
+// took accounts for a message, and returns how many messages fewer are on order.
+func (p *pull) took(size int) (fewer int) {
 	p.got++
 	p.bytes += size
 	p.left--
 	if p.req.MaxBytes > 0 && p.bytes >= p.req.MaxBytes {
-		p.left = 0 // when the bytes of a pull are used up, the server drops it without a status
+		// When the bytes of a pull are used up, the server drops it without a status.
+		fewer, p.left = p.left, 0
 	}
+	return fewer + 1
 }
 
-// brought moves the deadline after a message of p.
-func (p *pull) brought(now At) {
+// broughtAt records that p has brought a message.
+func (p *pull) broughtAt(now At) {
 	p.heard(now)
 	if p.kind == oneShot && !p.ended {
 		// The server does not end the pull while it is at MaxAckPending. Messages that have arrived must not wait for that.
 		p.deadline = now + oneShotSilence
 	}
+	p.brought = now
 }
 
 // promise processes a status that ends p. If the status counts the messages that the server has sent, p stays open until they have
-// arrived: on R3 the status can overtake them.
-func (p *pull) promise(now At, st wire.Status, replay bool) {
+// arrived: on R3 the status can overtake them. promise returns how many messages fewer are on order.
+func (p *pull) promise(now At, st wire.Status, replay bool) (fewer int) {
 	if !st.HasPending || st.PendingMsgs > int64(p.req.Batch) {
-		return
+		return 0
 	}
-	p.left = max(0, p.req.Batch-int(st.PendingMsgs)-p.got)
-	if p.left > 0 {
-		p.ended, p.status, p.deadline = true, st, now+promiseGrace
+	left := max(0, p.req.Batch-int(st.PendingMsgs)-p.got)
+	fewer, p.left = p.left-left, left
+	if left > 0 {
+		p.ended, p.status, p.promised, p.deadline = true, st, now+promiseHold, now+promiseGrace
 		if replay { // the server has chosen p for the message after its pause
-			p.silent, p.deadline = true, now+leftMost
+			p.deadline = now + leftMost
 		}
 	}
+	return fewer
 }
 
 // miss records that p has missed its deadline. p stays open: its messages can be on a stalled link, or the server pauses without
@@ -159,19 +157,25 @@ func (p *pull) miss(now At) {
 }
 
 // answered records, for a pull in doubt, that the consumer's server has answered a request that began after p became silent. So all that
-// was sent for p before has arrived, and p's time begins now at the latest. p stays open for that time, because most of its messages are
-// wanted.
-func (p *pull) answered(now At, replay bool) {
-	p.inDoubt, p.deadline = false, now+p.req.Expires+expiryGrace
-	if replay {
+// was sent for p before has arrived, and p's time begins now at the latest. A pull of a standing demand stays open for that time, because
+// most of its messages are wanted. answered reports false for the pull of a call, which has continued with another pull.
+func (p *pull) answered(now At, replay bool) (stays bool) {
+	switch {
+	case replay:
 		p.deadline = now + leftMost
+	case p.owner != nil:
+		p.deadline = now + p.req.Expires + expiryGrace
+	default:
+		return false
 	}
+	p.inDoubt = false
+	return true
 }
 
 // endedEarly reports whether the server ended p without messages although p should have waited, or because of a pin id that
 // p did not carry: see share.pullEnded. Without a back-off, the client could pull for ever, as fast as the server answers.
 func (p *pull) endedEarly(now At, st wire.Status) bool {
-	if p.got > 0 || p.ended || st.Code == 0 || p.req.MaxBytes > 0 && st.Condition == wire.MaxBytes {
+	if p.got > 0 || st.Code == 0 || p.req.MaxBytes > 0 && st.Condition == wire.MaxBytes {
 		return false
 	}
 	class := st.Condition.Class()

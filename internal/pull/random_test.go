@@ -56,7 +56,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	r := rand.New(rand.NewPCG(seed, 7))
 	c := &chaos{Rand: r, gone: map[*Inbox]bool{}}
 	text := c.pick("", "", "", "acknone", "pinned", "pinned ttl=3s") + c.pick("", "", "", " batch=5", " batch=17") +
-		c.pick("", "", "", " expires=1s") + c.pick("", "", "", " waiting=4") + c.pick("", "", "", " replay") + c.pick("", "", "", " bytes=250")
+		c.pick("", "", "", " expires=1s") + c.pick("", "", "", " waiting=4") + c.pick("", "", "", " bytes=250")
 	slots := 1 + r.IntN(60)
 	c.world = newWorld(t, limits(strings.Fields(text)), slots)
 	c.e.rng = r
@@ -78,7 +78,7 @@ func (c *chaos) play(steps int) {
 	}
 	for _, d := range c.demands {
 		if d.Mode == Standing {
-			c.e.Cancel(d, nil)
+			c.e.Cancel(c.now, d, nil)
 		}
 	}
 	c.settled()
@@ -134,7 +134,7 @@ func (c *chaos) step() {
 			c.pick("", "g=g", "hb=1s"), c.pick("", "bytes=500", "bytes=40", "bytes=67108864", "mb=300"))))
 	case n < 19:
 		if len(c.demands) > 0 {
-			c.e.Cancel(c.demands[c.IntN(len(c.demands))], errors.New("canceled"))
+			c.e.Cancel(c.now, c.demands[c.IntN(len(c.demands))], errors.New("canceled"))
 		}
 	case n < 23:
 		c.credit()
@@ -180,12 +180,12 @@ func (c *chaos) credit() {
 			k = 1 + c.IntN(d.stand.held)
 			bytes = d.stand.heldBytes * k / d.stand.held
 		}
-		c.e.Credit(d, Credit{N: k, Bytes: bytes, Window: 1 + c.IntN(40), Starving: c.one(3)})
+		c.e.Credit(c.now, d, Credit{N: k, Bytes: bytes, Window: 1 + c.IntN(40), Starving: c.one(3)})
 		c.settled()
 		if last := len(c.taken[d]) - 1; last >= 0 && c.e.limits.AckNone && c.one(4) {
 			m := c.taken[d][last]
 			c.taken[d] = c.taken[d][:last]
-			c.e.Return(d.Terms, m, c.sizes[m.Sequence()])
+			c.e.Return(c.now, d.Terms, m, c.sizes[m.Sequence()])
 		}
 	}
 }
@@ -292,11 +292,9 @@ func (c *chaos) clientReads() {
 	for n := 1 + c.IntN(5); n > 0 && len(c.down) > 0; n-- {
 		frame := c.down[0]
 		c.down = c.down[1:]
-		if frame(); c.one(2) { // the driver has several frames at once
-			c.settled()
-		}
+		frame()
+		c.settled()
 	}
-	c.settled()
 }
 
 // connection cuts the connection or restores it. Frames in flight are lost.

@@ -67,17 +67,17 @@ func (w *world) event(ws script.Words) {
 	case "limits":
 		w.e.SetLimits(limits(ws))
 	case "slots":
-		w.e.slots = script.Number(ws[1])
+		w.e.capacity = capacity{slots: script.Number(ws[1]), free: script.Number(ws[1])}
 	case "post":
 		w.post(ws)
 	case "credit":
 		d, n := w.demand(ws[1]), script.Number(ws[2])
-		w.e.Credit(d, Credit{
+		w.e.Credit(w.now, d, Credit{
 			n, ws.Number("bytes", 100*n), ws.Number("window", d.stand.window), ws.Number("pending", 0), ws.Has("starving"),
 			uint64(ws.Number("serial", 0)),
 		})
 	case "cancel":
-		w.e.Cancel(w.demand(ws[1]), errors.New("canceled"))
+		w.e.Cancel(w.now, w.demand(ws[1]), errors.New("canceled"))
 	case "down":
 		w.e.Disconnected()
 	case "up":
@@ -92,7 +92,7 @@ func (w *world) event(ws script.Words) {
 	case "answered":
 		w.answered()
 	case "return":
-		w.e.Return(terms(ws), message(script.Number(ws[1])), 100)
+		w.e.Return(w.now, terms(ws), message(script.Number(ws[1])), 100)
 	case "givenup":
 		w.e.PinLost(ws.Value("g", ""), ws[1])
 	case "fail":
@@ -111,7 +111,6 @@ func (w *world) event(ws script.Words) {
 // answered ends a request for proof, and begins another if that is needed.
 func (w *world) answered() {
 	w.e.Answered(w.now, w.began)
-	w.e.Plan(w.now)
 	if w.e.Proving() {
 		w.began = w.now
 		w.log = append(w.log, "prove")

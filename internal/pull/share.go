@@ -2,6 +2,7 @@ package pull
 
 import (
 	"math/rand/v2"
+	"slices"
 
 	"github.com/jetpull/jetpull/internal/wire"
 )
@@ -48,18 +49,6 @@ func (s *share) next(owner *Demand) *Demand {
 	return standing
 }
 
-// count counts the demands that each pull covers, and the messages that they still want, for as long as no event changes them.
-func (s *share) count() {
-	for _, p := range s.pulls {
-		p.demands, p.need = 0, 0
-	}
-	for _, d := range s.demands {
-		if d.pull != nil {
-			d.pull.covers(d)
-		}
-	}
-}
-
 // reconnected ends all back-offs, so that pulls go out at once.
 func (s *share) reconnected() {
 	s.retryAt, s.tries = 0, 0
@@ -96,4 +85,9 @@ func (s *share) pullEnded(now At, p *pull, o *ending, limits *Limits, rng *rand.
 	s.retryAt = now + backOff(s.tries, lastBackOff, rng)
 	s.tries++
 	return doubt
+}
+
+// without returns list without x.
+func without[T comparable](list []T, x T) []T {
+	return slices.DeleteFunc(list, func(y T) bool { return y == x })
 }

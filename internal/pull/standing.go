@@ -20,7 +20,8 @@ type standing struct {
 	// Traffic.
 	lastPull At
 	pace     pace
-	pending  int // messages pending at the consumer when it delivered the last one
+	pending  int  // messages pending at the consumer when it delivered the last one
+	notified bool // delivered messages are about to be handed over
 	// oversize is set if the next message is larger than a pull may ask for: it is pulled alone.
 	oversize bool
 	// quiet is set if the last pull has expired with at least half of its batch unused. Then the other open pulls are enough, and
@@ -39,6 +40,11 @@ type news struct {
 	end     error // the demand cannot be served
 	trouble error // a pull failed
 	healthy bool  // pulls are answered, again if trouble was reported
+}
+
+// troubled reports whether the next message changes more than accounts: see Engine.steady.
+func (s *standing) troubled() bool {
+	return s.probing || s.quiet || s.starving
 }
 
 // heal records that the server answers pulls, so that the next one is no probe. It reports whether there was trouble before.
@@ -60,7 +66,9 @@ func (s *standing) pullEnded(now At, p *pull, o *ending, rng *rand.Rand) (n news
 			s.silentProbes++
 		}
 		n.trouble = ErrSilent
-	case o.lost: // reported when the connection was lost
+	case o.lost && s.probing: // reported when the connection was lost
+	case o.lost:
+		n.trouble = ErrLost
 	case st.Condition == wire.MaxBytes: // the next message is larger than the bytes that p asked for
 		n.healthy = true
 		switch {

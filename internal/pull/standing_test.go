@@ -30,25 +30,24 @@ func TestStanding(t *testing.T) {
 			limits waiting=4; ~post s stand 9; p1 msg 1 2 3 4 5 -> s=1,2,3,4,5 | credit s 5 -> sub i2; p2 i2 5 30s hb2s
 			p1 msg 6 7 8 -> s=6,7,8 | p2 msg 9 10 -> s=9,10 | credit s 5; p1 msg 11 -> s=11; p3 i1 5 30s hb2s`,
 		"the consumer's limits": `
-			limits batch=4 expires=1s bytes=300; post s stand 7 bytes=9000 -> sub i1; p1 i1 4 1s hb500ms mb300
+			limits batch=4 expires=1s bytes=300; post s stand 40 bytes=9000 -> sub i1; p1 i1 4 1s hb500ms mb300
 			p1 msg 1 2 -> s=1,2 | p1 batch left=2 bytes=100 -> p2 i1 4 1s hb500ms mb300`,
-		"as many pulls as the window needs": `
-			limits batch=4; post s stand 16 -> sub i1; p1 i1 4 30s hb2s; sub i2; p2 i2 4 30s hb2s; sub i3; p3 i3 4 30s hb2s`,
 		"where the server is far away, no more than comes in two round trips, or is pending there": `
-			+300ms; answered; post s stand 900 -> sub i1; p1 i1 16 3.7s hb1.85s | p1 msg 1 2 3 4 5 6 7 8 -> s=1,2,3,4,5,6,7,8; sub i2; p2 i2 8 3.7s hb1.85s
-			credit s 8 -> | credit s 0 pending=99 -> sub i3; p3 i3 83 3.7s hb1.85s
+			+300ms; answered; post s stand 900 -> sub i1; p1 i1 16 3.7s hb1.85s | p1 msg 1 2 3 4 5 6 7 8 -> s=1,2,3,4,5,6,7,8
+			credit s 8 -> sub i2; p2 i2 8 3.7s hb1.85s | credit s 0 pending=99 -> sub i3; p3 i3 83 3.7s hb1.85s
 			p1 msg 9 10 11 12 13 14 15 16 -> s=9,10,11,12,13,14,15,16 | +1s; credit s 8 -> | p2 msg 17 -> s=17`,
 		"or in 600 ms": `
-			+20ms; answered; post s stand 900 -> sub i1; p1 i1 16 29.98s hb2s | p1 msg 1 2 -> s=1,2; sub i2; p2 i2 46 29.98s hb2s`,
+			+20ms; answered; post s stand 900 -> sub i1; p1 i1 16 29.98s hb2s | p1 msg 1 2 -> s=1,2; sub i2; p2 i2 15 29.98s hb2s
+			credit s 2 -> sub i3; p3 i3 31 29.98s hb2s`,
 		"calls go first, and then the demand that asked": `
 			~post s stand 5; post r stand 5 -> sub i2; p2 i2 5 30s hb2s | post a some 1 5s -> sub i3; p3 i3 1 now
 			p2 msg 1 -> a=1 | p2 msg 2 -> r=2 | p1 msg 3 -> s=3 | p3 msg 4 -> s=4 | cancel r -> r=!canceled end; prove; drain i2 | p2 msg 5 -> s=5`,
-		"messages that a status has promised count as on order for 1 s": `
-			~post s stand 10; p1 msg 1 -> s=1 | p1 batch left=0; +1s -> @1s sub i2; p2 i2 9 3s hb1.5s; prove; drain i1
-			p1 msg 2 -> s=2`,
+		"messages that a status has promised count as on order for 800 ms": `
+			~post s stand 10; p1 msg 1 -> s=1 | p1 batch left=0; +800ms -> @800ms sub i2; p2 i2 9 3.2s hb1.6s | p1 msg 2 -> s=2
+			+1.2s -> @1.2s prove; drain i1 | p1 msg 3 -> s=3`,
 		"a window beyond the channel is pulled for in halves of the channel too": `
-			slots 9; post s stand 100 -> sub i1; p1 i1 5 30s hb2s | p1 msg 1 -> s=1; sub i2; p2 i2 3 30s hb2s
-			credit s 1 -> | p1 msg 2 -> s=2 | credit s 1 -> | p2 msg 3 4 -> s=3,4; sub i3; p3 i3 3 30s hb2s`,
+			slots 9; post s stand 100 -> sub i1; p1 i1 5 30s hb2s | p1 msg 1 -> s=1
+			credit s 1 -> sub i2; p2 i2 3 30s hb2s | p1 msg 2 -> s=2 | credit s 1 -> | p2 msg 3 4 -> s=3,4 | credit s 2 -> sub i3; p3 i3 3 30s hb2s`,
 		"it gets the slots that calls leave": `
 			slots 10; ~post a some 10 5s; post s stand 3; p1 404 -> sub i2; p2 i2 5 once 4.9s hb1s; p3 i1 3 30s hb2s`,
 		"ack none: its pull stays open for the next, and what it has no use for is kept": `
@@ -63,8 +62,8 @@ func TestStanding(t *testing.T) {
 func TestStandingBytes(t *testing.T) {
 	playAll(t, map[string]string{
 		"each pull asks for a quarter, where that is free": `
-			post s stand 8 bytes=800 -> sub i1; p1 i1 8 30s hb2s mb200 | p1 msg 1 2 -> drain i1; s=1,2; sub i2; p2 i2 6 30s hb2s mb200
-			p2 msg 3 4 -> drain i2; s=3,4; sub i3; p3 i3 4 30s hb2s mb200 | p3 msg 5 6 -> drain i3; s=5,6 | credit s 1 ->
+			post s stand 8 bytes=800 -> sub i1; p1 i1 8 30s hb2s mb200 | p1 msg 1 2 -> s=1,2; drain i1; sub i2; p2 i2 6 30s hb2s mb200
+			p2 msg 3 4 -> s=3,4; drain i2; sub i3; p3 i3 4 30s hb2s mb200 | p3 msg 5 6 -> s=5,6; drain i3 | credit s 1 ->
 			credit s 1 -> sub i4; p4 i4 4 30s hb2s mb200`,
 		"a message that does not fit comes alone, without a limit": `
 			~post s stand 8 bytes=800; p1 msg 1 -> s=1 | p1 bytes left=7 bytes=100 -> p2 i1 7 30s hb2s mb200
@@ -77,7 +76,7 @@ func TestStandingBytes(t *testing.T) {
 		"while it is pulled alone, nothing else is": `
 			~post s stand 99 mb=50; p1 bytes left=99 -> p2 i1 1 30s hb2s mb50 | credit s 0 starving -> | p2 bytes left=1 -> s=!bytes end`,
 		"promised bytes are reserved": `
-			~post s stand 50 bytes=67108864; p1 batch left=10 bytes=50000000; +999ms -> | +1ms -> @1ms sub i2; p2 i2 50 3s hb1.5s mb16777216; prove; drain i1`,
+			~post s stand 50 bytes=67108864; p1 batch left=10 bytes=2097152; +800ms -> @800ms sub i2; p2 i2 50 3.2s hb1.6s mb16777216`,
 	})
 }
 
@@ -86,7 +85,7 @@ func TestStandingBytes(t *testing.T) {
 func TestSilence(t *testing.T) {
 	playAll(t, map[string]string{
 		"stays open; then probes: at once, then ever later, and two in doubt at most": `
-			~post s stand 9; +4.1s -> @4.1s s silent; sub i2; p2 i2 9 600ms; prove | +9s -> @1.6s s silent
+			~post s stand 9; +4.1s -> @4.1s prove; s silent; sub i2; p2 i2 9 600ms | +9s -> @1.6s s silent
 			answered; +3s -> prove; sub i3; p3 i3 9 600ms; @1.6s s silent | answered; +3s -> prove; sub i4; p4 i4 9 600ms; @1.6s s silent
 			answered; +4s -> prove; sub i5; p5 i5 9 600ms; @1.6s s silent | answered; +5s -> prove; drain i2; sub i6; p6 i6 9 600ms; @1.6s s silent
 			answered; +6s -> prove; drain i3; sub i7; p7 i7 9 600ms; @1.6s s silent
@@ -94,24 +93,24 @@ func TestSilence(t *testing.T) {
 			answered; +7s -> prove; drain i5; sub i9; p9 i9 9 600ms; @1.6s s silent
 			answered; +6s -> prove; drain i6; sub i10; p10 i10 9 600ms; @1.6s s silent`,
 		"pulls that are silent together are one silence": `
-			~post s stand 9; ~p1 msg 1 2 3 4 5; ~credit s 5; ~p1 msg 6 7 8; ~p2 msg 9 10; ~credit s 5; +4.1s -> @4.1s s silent; s silent; s silent; prove
+			~post s stand 9; ~p1 msg 1 2 3 4 5; ~credit s 5; ~p1 msg 6 7 8; ~p2 msg 9 10; ~credit s 5; +4.1s -> @4.1s prove; s silent; s silent; s silent
 			answered -> sub i4; p4 i4 9 600ms | answered -> `,
 		"a probe that is refused, or expires, is an answer": `
-			~post s stand 9; +4.1s -> @4.1s s silent; sub i2; p2 i2 9 600ms; prove | p2 waiting -> s waiting
+			~post s stand 9; +4.1s -> @4.1s prove; s silent; sub i2; p2 i2 9 600ms | p2 waiting -> s waiting
 			+200ms -> @200ms p3 i2 9 600ms | +600ms; p3 408 left=9 -> s healthy; doubt; p4 i2 9 3.1s hb1.55s`,
 		"what comes on an inbox that was abandoned is an answer": `
-			~post s stand 9; +4.1s -> @4.1s s silent; sub i2; p2 i2 9 600ms; prove | p1 100 -> s healthy; doubt
+			~post s stand 9; +4.1s -> @4.1s prove; s silent; sub i2; p2 i2 9 600ms | p1 100 -> s healthy; doubt
 			+600ms; p2 408 left=9 ->  | p1 msg 1 -> s=1`,
 		"503: back off, probe": `
 			~post s stand 9; p1 503 -> doubt; s 503 | +200ms -> @200ms p2 i1 9 600ms | p2 503 -> doubt; s 503
 			+400ms -> @400ms p3 i1 9 600ms | p3 msg 1 2 3 4 5 6 7 8 9 -> s healthy; doubt; s=1,2,3,4,5,6,7,8,9`,
 		"reconnected: at once, and the consumer is in doubt": `
-			~post s stand 9; +5.7s -> @4.1s s silent; sub i2; p2 i2 9 600ms; prove; @5.7s s silent | down -> s lost
-			down; +1m; up -> drain i1; drain i2; doubt; sub i3; p3 i3 9 600ms | up -> drain i3; doubt; sub i4; p4 i4 9 600ms | down -> s lost
-			up -> drain i4; doubt; sub i5; p5 i5 9 600ms | answered ->`,
+			~post s stand 9; +5.7s -> @4.1s prove; s silent; sub i2; p2 i2 9 600ms; @5.7s s silent | down -> s lost
+			down; +1m; up -> drain i1; drain i2; sub i3; p3 i3 9 600ms; doubt | up -> drain i3; sub i4; p4 i4 9 600ms; doubt | down -> s lost
+			up -> drain i4; sub i5; p5 i5 9 600ms; doubt | answered ->`,
 		"deleted: no more is pulled": `
-			~post s stand 9; p1 deleted -> doubt; s=!deleted end; prove; drain i1 | post a some 1 5s -> | +200ms -> @200ms sub i2; p2 i2 1 now
-			p2 deleted -> doubt; a=!deleted; prove; drain i2`,
+			~post s stand 9; p1 deleted -> prove; doubt; s=!deleted end; drain i1 | post a some 1 5s -> | +200ms -> @200ms sub i2; p2 i2 1 now
+			p2 deleted -> prove; doubt; a=!deleted; drain i2`,
 		"refused for good": `
 			~post s stand 9; p1 push -> s=!push end | post r stand 9; +200ms -> @200ms p2 i1 9 29.8s hb2s`,
 		"over a limit: pull within the one that is read": `
@@ -125,24 +124,18 @@ func TestSilence(t *testing.T) {
 func TestGivenUp(t *testing.T) {
 	playAll(t, map[string]string{
 		"a silent pull stays open: what it brings late is welcome, and its inbox is used again": `
-			~post s stand 9; +4.1s -> @4.1s s silent; sub i2; p2 i2 9 600ms; prove | +1.6s -> @1.6s s silent
+			~post s stand 9; +4.1s -> @4.1s prove; s silent; sub i2; p2 i2 9 600ms | +1.6s -> @1.6s s silent
 			+1m; p1 msg 1 2 -> s healthy; doubt; s=1,2 | p1 100; p1 408 left=7 -> p3 i1 7 2.3s hb1.15s | answered -> prove`,
 		"for as long as it can live from the answer on": `
-			~post s stand 9; +4.1s -> @4.1s s silent; sub i2; p2 i2 9 600ms; prove
+			~post s stand 9; +4.1s -> @4.1s prove; s silent; sub i2; p2 i2 9 600ms
 			~answered; +600ms; ~p2 408 left=9; ~answered; ~p3 msg 1 2 3 4 5 6 7 8 9; +30.4s -> @30.4s prove | +1ms; p1 msg 10 -> s=10
 			answered -> prove | answered -> drain i1`,
 		"replay policy original: for 90 s, and pulls of calls that are over too": `
 			limits replay; ~post a some 1 3s; ~p1 404; ~+1.5s; ~answered; ~cancel a; +80s; post b some 1 9s -> p4 i1 1 now
-			p2 msg 1 -> b=1; unsub i2 | p3 msg 2 -> unsub i3; nak 2`,
-		"and for as long as messages that a status counts": `
-			limits replay; slots 4; ~post a some 2 30s; ~p1 404; p2 408 left=1; post b some 3 30s -> p3 i1 3 now | post c some 1 30s g=x ->
-			p2 msg 1 -> unsub i2; a=1; sub i3; p4 i3 1 now g=x`,
-		"which are not on order until they come": `
-			limits replay; ~post s stand 9; p1 408 left=5 -> sub i2; p2 i2 9 30s hb2s | p1 msg 1 -> s=1
-			p2 msg 2 3 4 5 6 -> s=2,3,4,5,6 | credit s 6 -> sub i3; p3 i3 5 30s hb2s`,
+			p2 msg 1 -> b=1; unsub i2 | p3 msg 2 -> nak 2; unsub i3`,
 		"unless slots are needed": `
-			slots 2; ~post s stand 9; +4.1s -> @4.1s s silent; s silent; prove | post a some 1 5s -> | answered -> drain i2
-			drained i2 -> sub i3; p3 i3 1 now; drain i1`,
+			slots 2; ~post s stand 9; +4.1s -> @4.1s prove; s silent; sub i2; p2 i2 1 600ms | post a some 1 5s -> | answered -> drain i1
+			drained i1 -> sub i3; p3 i3 1 now`,
 		"a call that went away hands back what comes when its pull is gone": `
 			~post a fill 4 5s; ~p1 404; cancel a -> a=!canceled; prove | p2 msg 1 2 -> | answered -> drain i2; nak 1; nak 2 | p2 msg 3 -> nak 3`,
 		"or gives it to the next call": `
@@ -177,7 +170,7 @@ func TestPins(t *testing.T) {
 			+2s -> @2s p2 i1 1 2s hb1s mb1 g=g id=x
 			+1.9s; p2 408 left=1; +2.1s -> @100ms p3 i1 1 2s hb1s mb1 g=g id=x; @2.1s sub i2; p4 i2 1 2s hb1s mb1 g=g id=x`,
 		"and with a full byte window, by a pull that brings nothing": `
-			limits pinned ttl=6s; ~post s stand 9 g=g bytes=100; p1 msg 1 pin=x -> pin x; drain i1; s=1
+			limits pinned ttl=6s; ~post s stand 9 g=g bytes=100; p1 msg 1 pin=x -> pin x; s=1; drain i1
 			+2s -> @2s sub i2; p2 i2 8 2s hb1s mb1 g=g id=x | p2 bytes left=8; +2s -> @2s p3 i2 8 2s hb1s mb1 g=g id=x
 			+1.9s; p3 408 left=8; credit s 1 -> p4 i2 9 2s hb1s mb25 g=g id=x`,
 		"as soon as calls leave slots": `
@@ -187,7 +180,7 @@ func TestPins(t *testing.T) {
 		"replaced": `
 			limits pinned ttl=1m; ~post s stand 4 g=g; p1 msg 1 pin=x -> pin x; s=1 | p1 msg 2 pin=x -> s=2
 			p1 msg 3 pin=y -> unpin x; pin y; s=3 | credit s 3 -> sub i2; p2 i2 3 20s hb2s g=g id=y | givenup x g=g; givenup y g=g -> unpin y
-			p2 msg 4 pin=y -> s=4 | p2 msg 5 pin=z -> pin z; s=5; prove; drain i1`,
+			p2 msg 4 pin=y -> s=4 | p2 msg 5 pin=z -> pin z; prove; s=5; drain i1`,
 		"a pin is gained before its messages leave, with those before them too": `
 			limits pinned ttl=1m; ~post s stand 4 g=g; p1 msg 1 - 2 pin=x -> pin x; s=1,2 | p1 msg 3 - 4 pin=y -> unpin x; pin y; s=3,4`,
 		"lost by a 423 for the current id": `
@@ -195,14 +188,14 @@ func TestPins(t *testing.T) {
 			post b some 1 5s g=g -> p3 i1 1 now g=g id=x | p3 423 -> unpin x; p4 i1 1 now g=g`,
 		"and by no other": `
 			limits pinned; ~post s stand 4 g=g; p1 msg 1 2 pin=x -> pin x; s=1,2 | credit s 2 -> sub i2; p2 i2 2 30s hb2s g=g id=x
-			p1 msg 3 pin=y -> unpin x; pin y; s=3; sub i3; p3 i3 2 30s hb2s g=g id=y; prove; drain i2
+			p1 msg 3 pin=y -> unpin x; pin y; prove; s=3; sub i3; p3 i3 2 30s hb2s g=g id=y; drain i2
 			p2 423 -> | p1 423; p3 423 -> unpin y; p4 i3 3 30s hb2s g=g`,
 		"lost with the leader": `
-			limits pinned ttl=1m; ~post s stand 4 g=g; p1 msg 1 pin=x -> pin x; s=1 | p1 leader -> s leader; unpin x; prove; drain i1
+			limits pinned ttl=1m; ~post s stand 4 g=g; p1 msg 1 pin=x -> pin x; s=1 | p1 leader -> unpin x; prove; s leader; drain i1
 			+200ms -> @200ms sub i2; p2 i2 3 600ms g=g`,
 		"no pull overtakes the message that brings it": `
-			limits pinned batch=2; ~post s stand 3 g=g; p1 batch left=1; p1 msg 1 pin=x -> pin x; s=1; p2 i1 2 30s hb2s g=g id=x`,
+			limits pinned batch=2; ~post s stand 9 g=g; p1 batch left=1; p1 msg 1 pin=x -> pin x; s=1; p2 i1 2 30s hb2s g=g id=x`,
 		"unless that is lost": `
-			limits pinned batch=2; ~post s stand 3 g=g; p1 batch left=1; +1s -> @1s sub i2; p2 i2 2 3s hb1.5s g=g; prove; drain i1`,
+			limits pinned batch=2; ~post s stand 9 g=g; p1 batch left=1; +800ms -> @800ms sub i2; p2 i2 2 3.2s hb1.6s g=g`,
 	})
 }

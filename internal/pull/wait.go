@@ -43,9 +43,11 @@ const (
 	lastBackOff   = 800 * time.Millisecond
 	silentBackOff = 5 * time.Second
 
-	// promiseGrace is how long messages that a status has counted may take to arrive, and count as on order. On R3 they wait for a
-	// quorum, and the status does not. They can be lost, for example with a leader. Later, they are late messages of an inbox that was given up.
-	promiseGrace = time.Second
+	// promiseGrace is how long messages that a status has counted may take to arrive. On R3 they wait for a quorum, and
+	// the status does not. promiseHold is how long a standing demand waits for them before it orders others instead:
+	// they can be lost, for example with a leader.
+	promiseGrace = 2 * time.Second
+	promiseHold  = 800 * time.Millisecond
 
 	// farTrip is the round trip above which the consumer's server is far, and can send many messages in a round trip. Then an inbox
 	// that is not needed any more stays subscribed while messages arrive on it, for lateMost.

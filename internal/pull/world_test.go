@@ -74,7 +74,6 @@ func (w *world) must(ok bool, format string, args ...any) {
 
 // act carries out the engine's effects.
 func (w *world) act() {
-	w.e.Plan(w.now)
 	for batch := w.e.Effects(nil); len(batch) > 0; batch = w.e.Effects(batch) {
 		for i := range batch {
 			w.log = append(w.log, w.perform(&batch[i]))
@@ -153,12 +152,12 @@ func (w *world) send(f *Effect) *sent {
 	w.must(r.Batch > 0 && 2*r.Heartbeat <= r.Expires && r.Expires >= 0 && (r.NoWait || r.Expires > 0), "the server refuses %+v", *r)
 	w.must(!w.e.down && !w.e.closed, "a pull without a connection, or after Close")
 	if open := ib.pull; open != nil && open.probe() {
-		w.must(open.owner.onOrder().inDoubt < mostSilent, "%s is sent while two silent pulls are in doubt", p.name)
+		w.must(open.owner.onOrder(w.now).inDoubt < mostSilent, "%s is sent while two silent pulls are in doubt", p.name)
 	}
 	if open := ib.pull; open != nil && open.owner != nil && r.MaxBytes > refreshBytes && open.owner.Bytes > 0 &&
 		!w.e.limits.Pinned { // a server sends no more for pulls from before the client got the pin
 		d := open.owner
-		bytes := d.stand.heldBytes + d.onOrder().bytes
+		bytes := d.stand.heldBytes + d.onOrder(w.now).bytes
 		w.must(bytes <= d.Bytes, "%d bytes are held or on order", bytes)
 	}
 	w.pulls = append(w.pulls, p)
@@ -236,15 +235,18 @@ func (w *world) check() {
 	e, onOrder := w.e, 0
 	ends := func(at At) bool { return e.NextTick() != 0 && e.NextTick() <= max(at, w.now) }
 	for _, s := range e.shares {
+		need, covered := map[*pull]int{}, map[*pull]int{}
 		for _, d := range s.demands {
 			w.must(!d.Done && d.share == s, "%v is done, or in another share group", d.Ref)
-			w.must(d.pull == nil || slices.Contains(s.pulls, d.pull), "the pull of %v is not open", d.Ref)
 			w.must(d.Deadline == 0 || ends(d.Deadline), "nothing ends %v at its deadline", d.Ref)
+			need[d.pull] += d.Want
+			covered[d.pull]++
 			w.must(d.stand == nil || d.stand.held >= 0 && d.stand.heldBytes >= 0, "%+v", d.stand)
 		}
 		for _, p := range s.pulls {
 			onOrder += p.left
 			w.must(p.left > 0 && p.inbox.pull == p && p.share == s && p.inbox.number == 0, "a pull that is over is open: %+v", p.req)
+			w.must(p.need == need[p] && p.demands == covered[p], "a pull covers %d for %d demands: %+v", p.need, p.demands, p.req)
 			w.must(e.down || ends(p.deadline) && (!p.inDoubt || e.Proving() || e.closed), "nothing ends a pull at %v: %+v", p.deadline, p.req)
 		}
 	}
@@ -259,8 +261,9 @@ func (w *world) check() {
 		}
 	}
 	w.must(len(e.leaving.held) == 0 || subscribed > 0, "nothing hands back %v", e.leaving.held)
+	c := &e.capacity
 	w.must(len(e.leaving.inboxes)-subscribed == len(w.draining), "%d inboxes drain, not %d", len(w.draining), len(e.leaving.inboxes)-subscribed)
-	w.must(onOrder <= e.slots && onOrder == e.onOrder(), "%d messages are on order for %d slots", onOrder, e.slots)
+	w.must(c.free >= 0 && c.free == c.slots-onOrder, "%d of %d slots free with %d on order", c.free, c.slots, onOrder)
 	if !e.down && !e.closed {
 		w.checkWaits()
 	}
@@ -270,16 +273,17 @@ func (w *world) check() {
 func (w *world) checkWaits() {
 	e := w.e
 	at := func(t At) bool { return t > w.now && e.NextTick() != 0 && e.NextTick() <= t }
-	noSlots := e.onOrder() == e.slots
+	c := &e.capacity
+	noSlots := c.awaited && c.free < 1
 	for _, s := range e.shares {
 		looks := slices.ContainsFunc(s.pulls, func(p *pull) bool { return p.kind == noWait && !p.ended && !p.silent })
 		for _, d := range s.demands {
 			waits := at(s.retryAt) || noSlots
 			if d.Mode != Standing {
-				w.must(d.pull != nil || waits || looks && !d.long, "nothing is done for %v: %+v", d.Ref, e.onOrder())
+				w.must(d.pull != nil || waits || looks && !d.long, "nothing is done for %v: %+v", d.Ref, e.capacity)
 			} else if d.stand.held == 0 && !slices.ContainsFunc(s.pulls, func(p *pull) bool { return p.owner == d && !p.silent }) {
-				waits = waits || d.stand.probing && (at(d.stand.retryAt) || d.onOrder().inDoubt >= mostSilent)
-				w.must(waits, "nothing is done for %v: %+v %+v", d.Ref, *d.stand, e.onOrder())
+				waits = waits || d.stand.probing && (at(d.stand.retryAt) || d.onOrder(w.now).inDoubt >= mostSilent)
+				w.must(waits, "nothing is done for %v: %+v %+v", d.Ref, *d.stand, e.capacity)
 			}
 		}
 	}
@@ -306,7 +310,7 @@ func (w *world) pass(to At) {
 func (w *world) drained(ib *Inbox) {
 	w.boxes[ib].gone = true
 	w.draining = slices.DeleteFunc(w.draining, func(o *Inbox) bool { return o == ib })
-	w.e.Drained(ib)
+	w.e.Drained(w.now, ib)
 	w.act()
 }
 

@@ -107,9 +107,7 @@ func (d *Driver) Now() pull.At { return time.Since(d.epoch) }
 // unless a caller does.
 func (d *Driver) Do(f func(e *pull.Engine, now pull.At)) {
 	d.mu.Lock()
-	now := d.Now()
-	f(d.engine, now)
-	d.engine.Plan(now)
+	f(d.engine, d.Now())
 	d.ensureReaderLocked()
 	d.checkReaderLocked()
 	d.actReleasing()

@@ -76,8 +76,7 @@ func TestEffectsAreCarriedOutInOrder(t *testing.T) {
 		d.Do(func(e *pull.Engine, now pull.At) {
 			e.Post(now, &demand)
 			e.Post(now, &other)
-			e.Plan(now)
-			e.Cancel(&other, nil)
+			e.Cancel(now, &other, nil)
 		})
 		require.Len(s.T, s.Pulls(), 2)
 		require.NoError(s.T, d.Close(ctx, errors.New("over")))

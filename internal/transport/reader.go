@@ -84,9 +84,7 @@ func (d *Driver) Get(ctx context.Context, ask pull.Ask) *Call {
 	defer d.mu.Unlock()
 	w := &Call{}
 	w.Ask, w.Ref, w.Got = ask, w, w.one[:0]
-	now := d.Now()
-	d.engine.Post(now, &w.Demand)
-	d.engine.Plan(now)
+	d.engine.Post(d.Now(), &w.Demand)
 	switch {
 	case d.reader.reading:
 		d.checkReaderLocked()
@@ -117,16 +115,10 @@ func (d *Driver) awaitReleasing(ctx context.Context, w *Call) {
 		}
 		d.mu.Lock()
 		if interrupted {
-			d.leaveLocked(w)
+			d.engine.Cancel(d.Now(), &w.Demand, &pull.Timeout{Cause: w.Cause()})
 		}
 	}
 	d.reader.waiting = slices.DeleteFunc(d.reader.waiting, func(o *Call) bool { return o == w })
-}
-
-// leaveLocked ends the demand of a call whose context has ended.
-func (d *Driver) leaveLocked(w *Call) {
-	d.engine.Cancel(&w.Demand, &pull.Timeout{Cause: w.Cause()})
-	d.engine.Plan(d.Now())
 }
 
 // readReleasing reads until w is done, and then passes the reading on. If w is nil, it reads until nothing more can arrive, or ctx ends.
@@ -142,7 +134,7 @@ func (d *Driver) readReleasing(ctx context.Context, w *Call) {
 		case len(some) > 0:
 			d.takeAllLocked(some)
 		case w != nil:
-			d.leaveLocked(w)
+			d.engine.Cancel(d.Now(), &w.Demand, &pull.Timeout{Cause: w.Cause()})
 		default:
 			d.reader.reading = false
 			return
@@ -194,24 +186,18 @@ func (d *Driver) ensureReaderLocked() {
 	})
 }
 
-// takeAllLocked passes frames to the engine, and what a nudge is for.
+// takeAllLocked passes frames to the engine. After a nudge, it checks the timer and reports the drained inboxes to the engine.
 func (d *Driver) takeAllLocked(some []*nats.Msg) {
 	now := d.Now()
 	for _, m := range some {
 		d.takeLocked(now, m)
 	}
 	clear(some)
-	if d.nudged {
-		now = d.Now()
-		d.nudgedLocked(now)
+	if !d.nudged {
+		return
 	}
-	d.engine.Plan(now)
-}
-
-// nudgedLocked checks the timer, and reports the drained inboxes to the engine.
-func (d *Driver) nudgedLocked(now pull.At) {
 	d.nudged = false
-	if d.reader.armed != 0 && d.reader.armed <= now {
+	if now = d.Now(); d.reader.armed != 0 && d.reader.armed <= now {
 		d.reader.armed = 0
 		if err := Refusal(d.nc, d.refused, d.subject); err != nil {
 			d.engine.Fail(now, err, false)
@@ -227,7 +213,7 @@ func (d *Driver) nudgedLocked(now pull.At) {
 	}
 	for _, ib := range d.boxes.drained {
 		d.boxes.forget(ib)
-		d.engine.Drained(ib)
+		d.engine.Drained(now, ib)
 	}
 	d.boxes.drained = d.boxes.drained[:0]
 }

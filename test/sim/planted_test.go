@@ -26,9 +26,9 @@ var planted = []struct {
 		bug:  "\te.stats.HandedBack++\n\tif e.stats.HandedBack == 1 {\n\t\treturn\n\t}\n",
 	},
 	{
-		name: "messages that a status counts are not waited for", file: "internal/pull/pull.go",
-		text: "\tp.left = max(0, p.req.Batch-int(st.PendingMsgs)-p.got)\n",
-		bug:  "\tp.left = 0\n",
+		name: "a status settles the account of its pull twice", file: "internal/pull/frames.go",
+		text: "\te.capacity.free += p.promise(now, st, e.limits.Replay)\n",
+		bug:  "\te.capacity.free += 2 * p.promise(now, st, e.limits.Replay)\n",
 	},
 	{
 		name: "a pin that was lost is kept", file: "internal/pull/account.go",
@@ -82,8 +82,8 @@ var planted = []struct {
 	},
 	{
 		name: "the inbox of a silent pull is unsubscribed", file: "internal/pull/clock.go",
-		text: "\t\tp.miss(now)\n",
-		bug:  "\t\te.giveUp(now, p, true)\n",
+		text: "\t\te.leaving.prove(now)\n\t\te.conclude(now, p, &ending{silent: true})\n",
+		bug:  "\t\te.giveUp(now, p, true)\n\t\te.conclude(now, p, &ending{silent: true})\n",
 	},
 }
 

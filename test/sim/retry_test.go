@@ -243,12 +243,11 @@ func (a *audit) checkHeld(line []*handing) {
 	}
 }
 
-// isLast reports whether h may be the last delivery that MaxDeliver allows: a run goes by the highest count of the deliveries that it got, also
-// after a reset.
+// isLast reports whether h may be the last delivery that MaxDeliver allows: a client goes by the highest count, also after a reset.
 func (a *audit) isLast(h *handing) bool {
 	return slices.ContainsFunc(a.configsOf(h.life, h.at), func(c jetstream.ConsumerConfig) bool {
 		return c.MaxDeliver > 0 && slices.ContainsFunc(a.courses[h.seq].deliveries, func(d *delivery) bool {
-			return d.life == h.life && d.at <= h.at && a.arrives(d.at) >= h.run.from && d.count >= uint64(c.MaxDeliver)
+			return d.life == h.life && d.at <= h.at && d.count >= uint64(c.MaxDeliver)
 		})
 	})
 }
