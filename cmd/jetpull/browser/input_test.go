@@ -46,13 +46,21 @@ func await[T any](b *tab, want, script string) (value T) {
 }
 
 // leads is a script that is true for an element e whose click leads the tab to another document, and then marks the present one.
-const leads = `(e.matches("a") || e.form && !e.form.matches("#filter") && e.type === "submit") && (window.left = true)`
+const leads = `(e.matches("a") || e.form && !e.form.matches("#filter") && e.type === "submit") && (window.left = Date.now())`
 
 // arrive waits until the tab has left the document that leads marked, and the next one is complete. A test does nothing to a page that is about
-// to go.
-func (b *tab) arrive() {
+// to go. An update of the page can move a link away from under the mouse. As a user would, arrive then clicks on it again.
+func (b *tab) arrive(selector string) {
 	b.t.Helper()
-	await[bool](b, "next page", `window.left || document.readyState !== "complete" ? null : true`)
+	await[bool](b, "next page", `(() => {
+		if (!window.left) return document.readyState === "complete" || null;
+		const e = `+find(selector)+`;
+		if (e && e.matches("a") && Date.now() - window.left > 5000) {
+			window.left = Date.now();
+			e.click();
+		}
+		return null;
+	})()`)
 }
 
 // click clicks on the first element that is visible and matches a CSS selector or an XPath. If that leads to another page, it waits for it.
@@ -73,7 +81,7 @@ func (b *tab) click(selector string) {
 	})()`)
 	run(b, chromedp.MouseClickXY(at.X, at.Y))
 	if at.Leads {
-		b.arrive()
+		b.arrive(selector)
 	}
 }
 
@@ -113,7 +121,7 @@ func (b *tab) enter() {
 	left := evaluate[bool](b, `(() => { const e = document.activeElement; return Boolean(`+leads+`); })()`)
 	b.keys("\r")
 	if left {
-		b.arrive()
+		b.arrive("no link")
 	}
 }
 
