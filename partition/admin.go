@@ -79,7 +79,7 @@ func (s *Set) look(ctx context.Context) (v view, err error) {
 		}
 		if info != nil {
 			p.Pending, p.AckPending = info.NumPending, uint64(max(0, info.NumAckPending))
-		} else {
+		} else if v.incomplete == nil {
 			v.incomplete = fmt.Errorf("partition: consumer %q on stream %q: %w; open the set again to create it",
 				s.consumer(n), s.stream, jetstream.ErrConsumerNotFound)
 		}
