@@ -31,7 +31,7 @@ const (
 	bulkConcurrency  = 4000
 	shapeConcurrency = 64
 	fillMost         = 100_000 // maximum number of items per Insert
-	latencies        = 300
+	latencies        = 5000
 	fanIn            = 10_000
 )
 
