@@ -280,7 +280,6 @@ export interface paths {
                 400: components["responses"]["BadRequest"];
                 401: components["responses"]["Unauthorized"];
                 404: components["responses"]["NotFound"];
-                409: components["responses"]["Conflict"];
                 429: components["responses"]["TooManyLogins"];
                 500: components["responses"]["Internal"];
                 503: components["responses"]["Unavailable"];
