@@ -405,6 +405,7 @@ export interface paths {
                 404: components["responses"]["NotFound"];
                 409: components["responses"]["Conflict"];
                 413: components["responses"]["TooLarge"];
+                429: components["responses"]["TooManyLogins"];
                 500: components["responses"]["Internal"];
                 503: components["responses"]["Unavailable"];
             };
@@ -466,6 +467,7 @@ export interface paths {
                         "application/json": components["schemas"]["Error"];
                     };
                 };
+                429: components["responses"]["TooManyLogins"];
                 500: components["responses"]["Internal"];
                 503: components["responses"]["Unavailable"];
             };
@@ -511,6 +513,7 @@ export interface paths {
                 401: components["responses"]["Unauthorized"];
                 403: components["responses"]["Forbidden"];
                 404: components["responses"]["NotFound"];
+                429: components["responses"]["TooManyLogins"];
                 500: components["responses"]["Internal"];
                 503: components["responses"]["Unavailable"];
             };
@@ -570,6 +573,7 @@ export interface paths {
                 401: components["responses"]["Unauthorized"];
                 403: components["responses"]["Forbidden"];
                 404: components["responses"]["NotFound"];
+                429: components["responses"]["TooManyLogins"];
                 500: components["responses"]["Internal"];
                 503: components["responses"]["Unavailable"];
             };
