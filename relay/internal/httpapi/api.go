@@ -129,10 +129,8 @@ func checkNames(r *http.Request) error {
 }
 
 func (a *API) isAdmin(r *http.Request) bool {
-	if a.opts.Admin.Token == "" {
-		return httpserve.Bearer(r) == ""
-	}
-	return tokens.Same(a.opts.Admin.Token, httpserve.Bearer(r))
+	token := httpserve.Bearer(r)
+	return tokens.Same(a.opts.Admin.Token, token) || a.opts.Admin.Token == "" && token == ""
 }
 
 func (a *API) authorize(r *http.Request, needed int) error {
