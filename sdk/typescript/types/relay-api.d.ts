@@ -1257,7 +1257,7 @@ export interface components {
             waiting?: components["schemas"]["Waiting"];
             /** @description for operators: who gets the callback */
             sender?: string;
-            /** @description for operators: the sender has confirmed the failure, or has no callback */
+            /** @description for operators: the sender has confirmed the failure, has no callback, or has not confirmed the failure before the deadline */
             reported?: boolean;
         };
         Failed: {
