@@ -76,8 +76,8 @@ func (p *Pruner) PruneFinished(ctx context.Context, now time.Time) (int, error) 
 	return count, context.Cause(ctx)
 }
 
-// prunes reports whether this node prunes a channel, given by its token. One node does, so that a message is exported once. The token of a long ID is a
-// hash, so the ID is not known here.
+// prunes reports whether this node prunes a channel, given by its token. One node does, so that a message is exported once. The token of a long ID is
+// a hash, so the ID is not known here.
 func (p *Pruner) prunes(token string) bool { return p.Shards.Owns(p.Shards.Shard(token)) }
 
 // exported is one line of an export. The payload is base64 in JSON.
