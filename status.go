@@ -52,7 +52,7 @@ var (
 	ErrPayload error = &sentinel{"bad payload", []error{worker.ErrFinal}}
 	// ErrCancelled is the cause with which a handler's context ends if its message was cancelled by request: see [Named].
 	ErrCancelled error = &sentinel{"cancelled by request", nil}
-	// ErrClosed says that the Subscription or its connection is closed. For a connection the error matches [nats.ErrConnectionClosed] too,
+	// ErrClosed says that the Subscription or its connection is closed. For a closed connection the error matches [nats.ErrConnectionClosed] too,
 	// and for one that drains [nats.ErrConnectionDraining].
 	ErrClosed error = &sentinel{"closed", nil}
 	// ErrDrainTimeout says that handlers still ran when DrainTimeout had passed, or that messages at their
