@@ -25,9 +25,9 @@ var clientDirs = []string{
 // The client is small enough to be owned, and stays so. A line is a line of a
 // file that is no test, comments and blank ones included.
 const (
-	rootLines, rootFiles = 3080, 15
-	clientLines          = 8756
-	testLines            = 16424 // of its tests, those on real servers and the simulation included
+	rootLines, rootFiles = 3071, 15
+	clientLines          = 8755
+	testLines            = 16420 // of its tests, those on real servers and the simulation included
 )
 
 // clientFiles are the sources of the client, tests left out.

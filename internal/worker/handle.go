@@ -94,10 +94,7 @@ func (p *Pool[M]) call(ctx context.Context, s *slot[M]) {
 			err = cause
 		}
 		cancel()
-		if err != nil {
-			err = readable(err)
-		}
-		p.settle(s, err)
+		p.settle(s, Readable(err))
 	}()
 	err = p.ops.Handle(ctx, s.ms)
 }
@@ -112,7 +109,7 @@ func (p *Pool[M]) settle(s *slot[M], err error) {
 			e.end()
 		}
 		if e.err = err; p.ops.Failure != nil {
-			e.err = p.ops.Failure(err, e.msg)
+			e.err = Readable(p.ops.Failure(err, e.msg))
 		}
 		if e.err == nil {
 			p.conclude(e, nil)
