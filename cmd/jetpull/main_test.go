@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/internal/natstest"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
@@ -40,6 +43,14 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	os.Exit(m.Run())
+}
+
+// asCommand is the test binary as the command, in a process of its own, which is killed if the tests are killed.
+func asCommand(args ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asJetpull+"=1")
+	natstest.EndWithParent(cmd, syscall.SIGKILL)
+	return cmd
 }
 
 // result is what one command line did.
