@@ -191,6 +191,7 @@ func TestUsageErrors(t *testing.T) {
 		{"consume S c --retry-delay 5s", "unknown flag: --retry-delay; did you mean --retry-delays?"},
 		{"broker --lisen :1", "unknown flag: --lisen; did you mean --listen?"},
 		{"dlq ls D --json-lines", "unknown flag: --json-lines"},
+		{"publish s x --header x", `jetpull: --header "x" is not 'Name: value'`},
 		{"fetch S c --count many", `--count "many" is not a whole number`},
 		{"publish a x --count abc", `--count "abc" is not a whole number`},
 		{"consume S c --idle soon", `--idle "soon" is not a duration such as 30s`},
