@@ -26,7 +26,7 @@ var clientDirs = []string{
 // file that is no test, comments and blank ones included.
 const (
 	rootLines, rootFiles = 3080, 15
-	clientLines          = 8756
+	clientLines          = 8755
 	testLines            = 16424 // of its tests, those on real servers and the simulation included
 )
 
@@ -197,7 +197,7 @@ func TestTableViolationsFire(t *testing.T) {
 
 // systemLines are the most lines of each system, of the command, the console and package partition, without tests. The feed's test server counts as a
 // test.
-var systemLines = map[string]int{"broker": 11638, "relay": 6157, "feed": 6255, "cmd": 8340, "console": 10313, "partition": 1559}
+var systemLines = map[string]int{"broker": 11638, "relay": 6157, "feed": 6255, "cmd": 8333, "console": 10313, "partition": 1559}
 
 // TestTheSystemsAreSmall holds the code of systemLines against its limits.
 func TestTheSystemsAreSmall(t *testing.T) {
