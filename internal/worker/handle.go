@@ -130,7 +130,7 @@ func (p *Pool[M]) conclude(e *entry[M], err error) {
 		settled = "not redelivered: ack policy none"
 	}
 	if err != nil && (p.ackNone || how != Undecided) {
-		p.ops.Report.Failed(e.id.Seq, err, settled, false)
+		p.ops.Report.Failed(e.id.Seq, err, false, settled)
 	}
 	switch {
 	case p.ackNone:
@@ -152,7 +152,7 @@ func (p *Pool[M]) fail(e *entry[M], err error) {
 	q, verdict := &p.queue, p.ops.Verdict(err)
 	if !verdict.Terminate {
 		if p.cancelled(err) { // before the call of Fresh, in which the call can end
-			p.ops.Report.Failed(e.id.Seq, err, "cancelled by the end, and handed back", false)
+			p.ops.Report.Failed(e.id.Seq, err, false, HandedBack)
 			p.handBack(e)
 			return
 		}
