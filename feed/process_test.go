@@ -1,8 +1,8 @@
 package feed
 
 import (
+	"bytes"
 	"context"
-	"io"
 	"log/slog"
 	"runtime"
 	"testing"
@@ -47,6 +47,7 @@ func TestHooksOfErrorsAndOptions(t *testing.T) {
 		c := newClient()
 		c.create(Partition{ID: "p"})
 		require.NoError(t, c.insert(t.Context(), "p", Item{ID: "a"}, Item{ID: "b"}))
+		var log bytes.Buffer
 		calls := 0
 		p := ProcessorFunc(func(context.Context, Item) (Response, error) {
 			if calls++; calls <= 2 {
@@ -55,11 +56,12 @@ func TestHooksOfErrorsAndOptions(t *testing.T) {
 			return done()
 		})
 		opts := []WatcherOption{
-			Concurrency(1), Logger(slog.New(slog.NewTextHandler(io.Discard, nil))),
+			Concurrency(1), Logger(slog.New(slog.NewTextHandler(&log, nil))),
 			Backoff(func(int) time.Duration { runtime.Goexit(); return 0 }), OnError(func(Item, error) { runtime.Goexit() }),
 		}
 		onModel(t, c, p, opts, func(*Watcher) { time.Sleep(10 * time.Second) })
 		require.Equal(t, 4, calls)
+		require.Contains(t, log.String(), "panic")
 	})
 }
 
