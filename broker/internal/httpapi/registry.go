@@ -314,14 +314,11 @@ func checkUnmodified(r *http.Request, s domain.Stakeholder) error {
 		}
 		return errPrecondition
 	}
-	if s.Revision == 0 {
+	switch since := r.Header.Get("If-Unmodified-Since"); {
+	case s.Revision == 0, since == lastModified(s):
 		return nil
-	}
-	switch since := r.Header.Get("If-Unmodified-Since"); since {
-	case "":
+	case since == "":
 		return refuse(http.StatusBadRequest, "Bad Request: Update is missing `If-Unmodified-Since` header ")
-	case lastModified(s):
-		return nil
 	default:
 		return errPrecondition
 	}
