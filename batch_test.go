@@ -73,6 +73,10 @@ func TestConsumeBatch(t *testing.T) {
 		require.Equal(t, []string{"8 at 2.1s"}, b.since(3))
 		require.Empty(t, w.C().Unsettled())
 		require.Equal(t, stage.UpTo(8), w.Acked("+ACK"))
+		w.Publish(7)
+		r, b = w.consumeBatch(3, time.Hour, all, jetpull.StopAfter(5))
+		require.NoError(t, r.result())
+		require.Equal(t, []string{"9 10 11 at 2.1s", "12 13 at 2.1s"}, b.since(0), "a batch waits for no message that StopAfter excludes")
 	})
 }
 
@@ -126,13 +130,17 @@ func TestMessagesOfABatchFail(t *testing.T) {
 	})
 }
 
-// A batch whose handler panics, ends its goroutine, runs for too long or returns another error has failed as a whole.
+// A batch whose handler panics, ends its goroutine, runs for too long or returns another error has failed as a whole. An error whose methods panic,
+// such as a nil pointer, is an error too.
 func TestABatchFailsAsAWhole(t *testing.T) {
+	var none *jetpull.TerminateError
 	for name, h := range map[string]jetpull.BatchHandler{
-		"error": func(context.Context, []*jetpull.Msg) error { return errBroken },
-		"panic": func(context.Context, []*jetpull.Msg) error { panic("broken") },
-		"exit":  func(context.Context, []*jetpull.Msg) error { runtime.Goexit(); return nil },
-		"time":  func(ctx context.Context, _ []*jetpull.Msg) error { <-ctx.Done(); return nil },
+		"error":        func(context.Context, []*jetpull.Msg) error { return errBroken },
+		"nil pointer":  func(context.Context, []*jetpull.Msg) error { return none },
+		"nil pointers": func(_ context.Context, ms []*jetpull.Msg) error { return jetpull.BatchError{ms[0]: none, ms[1]: none} },
+		"panic":        func(context.Context, []*jetpull.Msg) error { panic("broken") },
+		"exit":         func(context.Context, []*jetpull.Msg) error { runtime.Goexit(); return nil },
+		"time":         func(ctx context.Context, _ []*jetpull.Msg) error { <-ctx.Done(); return nil },
 	} {
 		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 			first := true

@@ -49,9 +49,6 @@ func ConfirmAcks(ctx context.Context, msgs ...*Msg) error {
 	}
 	ctx, cancel := withDefaultTimeout(ctx)
 	defer cancel()
-	if len(msgs) == 0 || !slices.ContainsFunc(msgs, func(m *Msg) bool { return m.sub != msgs[0].sub }) {
-		return errors.Join(confirmAll(ctx, msgs)...)
-	}
 	var subs []*Subscription
 	of := map[*Subscription][]*Msg{}
 	for _, m := range msgs {
@@ -63,28 +60,24 @@ func ConfirmAcks(ctx context.Context, msgs ...*Msg) error {
 	errs := make([][]error, len(subs))
 	var all sync.WaitGroup
 	for i, s := range subs { // in parallel: the consumer of one may be gone
-		all.Go(func() { errs[i] = confirmAll(ctx, of[s]) })
+		all.Go(func() {
+			for some := range slices.Chunk(of[s], confirmAtOnce) {
+				errs[i] = append(errs[i], confirm(ctx, s, some)...)
+			}
+		})
 	}
 	all.Wait()
 	return errors.Join(slices.Concat(errs...)...)
 }
 
-// confirmAll confirms messages of one Subscription.
-func confirmAll(ctx context.Context, msgs []*Msg) (errs []error) {
-	for some := range slices.Chunk(msgs, confirmAtOnce) {
-		if some[0].sub.recorder == nil {
-			errs = append(errs, confirm(ctx, some[0].sub, some)...)
-			continue
-		}
-		for _, m := range some {
+// confirm acknowledges messages of one Subscription, and returns the error of each. Each has a reply subject that ends in its index.
+func confirm(ctx context.Context, s *Subscription, msgs []*Msg) (errs []error) {
+	if s.recorder != nil {
+		for _, m := range msgs {
 			errs = append(errs, m.DoubleAck(ctx))
 		}
+		return errs
 	}
-	return errs
-}
-
-// confirm acknowledges messages of one Subscription, and returns the error of each. Each has a reply subject that ends in its index.
-func confirm(ctx context.Context, s *Subscription, msgs []*Msg) []error {
 	inbox, before := s.nc.NewInbox()+".", s.nc.LastError()
 	in := make(chan *nats.Msg, 8*len(msgs)) // an answer for each time that an acknowledgement is sent, for a little more than 5 s
 	sub, err := s.nc.ChanSubscribe(inbox+"*", in)
@@ -93,7 +86,8 @@ func confirm(ctx context.Context, s *Subscription, msgs []*Msg) []error {
 	}
 	defer func() { _ = sub.Unsubscribe() }() // it fails on a closed connection, where nothing is subscribed
 	// open marks the acknowledgements in flight. The error of such a one is its last answer that was no confirmation.
-	errs, open, left := make([]error, len(msgs)), make([]bool, len(msgs)), 0
+	open, left := make([]bool, len(msgs)), 0
+	errs = make([]error, len(msgs))
 	for i, m := range msgs {
 		if open[i] = m.claim(); open[i] {
 			left++

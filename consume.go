@@ -59,12 +59,14 @@ func (e BatchError) Error() string {
 }
 
 // ConsumeBatch is Consume for a handler that takes several messages at a time, for example to load them into a database. A batch is handled when
-// it has n messages, when its first message has waited for maxDelay, and when the call ends. Meanwhile the next one fills. [Concurrency] is the
-// number of batches, and [HandlerTimeout] and the context are those of a batch. With [OrderedBy] a batch has at most one message per key.
+// it has n messages or the last one of [StopAfter], when its first message has waited for maxDelay, and when the call ends. Meanwhile the next
+// one fills. [Concurrency] is the number of batches, and [HandlerTimeout] and the context are those of a batch. With [OrderedBy] a batch has at
+// most one message per key. No batch has more messages than the consumer's MaxAckPending, nor more bytes than [PrefetchBytes], about 64 MiB by
+// default: with an n that needs more, each batch waits for maxDelay.
 //
 // The acknowledgements of a batch are confirmed together before the worker takes the next one. Those that are not confirmed are repeated until
 // the handlers' context ends, which is not an attempt. Retries, MaxAttempts, DeadLetter and draining work as in Consume, for each message. [Use]
-// has no effect on a BatchHandler, and is refused. Keep n below the consumer's MaxAckPending: a batch cannot have more messages.
+// has no effect on a BatchHandler, and is refused.
 //
 // With [Limited], a message that has waited for its key is handled as soon as it may start, so such batches are small, often of one message. If
 // it is added to a batch that waits for maxDelay, others can take its turn meanwhile, and fewer messages start than the limit allows. With

@@ -45,9 +45,8 @@ func (r *run) deadLetter(ctx context.Context, m *Msg, reason string, attempts in
 	ctx, cancel := withDefaultTimeout(ctx)
 	defer cancel()
 	dead := &deadletter.Message{
-		Stream: s.stream, Consumer: s.consumer, Sequence: m.Sequence(), Stored: m.ack().Timestamp, Subject: m.Subject(), Header: m.Headers(),
-		Data:   m.Data(),
-		Reason: reason, Attempts: attempts,
+		Stream: s.stream, Consumer: s.consumer, Sequence: m.Sequence(), Stored: m.ack().Timestamp, Subject: m.Subject(),
+		Header: m.Headers(), Data: m.Data(), Reason: reason, Attempts: attempts,
 	}
 	before, begun := s.nc.LastError(), time.Now()
 	err := dead.Store(ctx, s.js, subject)

@@ -129,23 +129,6 @@ func TestLastDeliveriesThatAreNotHandledAreReported(t *testing.T) {
 	})
 }
 
-// typedNil is an error that panics when it is asked for its text, as a nil pointer to a type does.
-type typedNil struct{ text string }
-
-func (e *typedNil) Error() string { return e.text }
-
-func TestATypedNilIsAnError(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		w.Publish(1)
-		w.consume(func(ctx, *jetpull.Msg) error {
-			var e *typedNil
-			return e
-		}, jetpull.MaxAttempts(1))
-		stage.Pass(time.Second)
-		require.Len(t, w.Acks("+TERM", 1), 1)
-	})
-}
-
 // A message that its handler settles while HandlerTimeout passes does not also fail.
 func TestHandlerTimeoutWhileTheHandlerSettles(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {

@@ -124,7 +124,7 @@ const (
 // failed counts and reports a failed attempt.
 func (r *run) failed(m *Msg, attempt int, outcome string, after time.Duration, err error) {
 	e := Event{Msg: m, Attempt: attempt, Outcome: EventOutcome(outcome), After: after, Err: err, TimedOut: errors.Is(err, worker.ErrHandlerTimeout)}
-	c := &r.sub.counts
+	c, logged := &r.sub.counts, []any{outcome}
 	c.mu.Lock()
 	c.attempts.Failed++
 	if e.TimedOut {
@@ -136,7 +136,7 @@ func (r *run) failed(m *Msg, attempt int, outcome string, after time.Duration, e
 	switch e.Outcome {
 	case Retried:
 		c.attempts.Retried++
-		outcome = fmt.Sprintf("%s in %v", outcome, after.Round(time.Millisecond))
+		logged = append(logged, "delay", after.Round(time.Millisecond))
 	case DeadLettered:
 		c.attempts.DeadLettered++
 		e.DeadLetter = r.set.run.deadLetter
@@ -144,7 +144,7 @@ func (r *run) failed(m *Msg, attempt int, outcome string, after time.Duration, e
 		c.attempts.Terminated++
 	}
 	c.mu.Unlock()
-	r.report.Failed(m.Sequence(), err, outcome, true)
+	r.report.Failed(m.Sequence(), err, true, logged...)
 	if f := r.set.run.onEvent; f != nil {
 		r.report.Call(func() { f(e) })
 	}

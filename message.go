@@ -96,15 +96,11 @@ func (m *Msg) Metadata() (*jetstream.MsgMetadata, error) {
 
 // Sequence returns the message's sequence in its stream, or 0 if its reply
 // subject does not have it. Unlike Metadata it allocates nothing.
-func (m *Msg) Sequence() uint64 {
-	return m.ack().StreamSeq
-}
+func (m *Msg) Sequence() uint64 { return m.ack().StreamSeq }
 
 // Delivered returns how often the server has delivered the message, this time included, or 0 if its reply subject does
 // not have the number. Retries in place, which Consume makes with [OrderedBy], do not count. It allocates nothing.
-func (m *Msg) Delivered() uint64 {
-	return m.ack().Delivered
-}
+func (m *Msg) Delivered() uint64 { return m.ack().Delivered }
 
 // ConsumerInfo asks the server for the current state of the consumer that delivered the message, as [Subscription.Info] does.
 func (m *Msg) ConsumerInfo(ctx context.Context) (*jetstream.ConsumerInfo, error) {

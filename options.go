@@ -311,7 +311,7 @@ func Limited(l *limit.Limiter, key func(*Msg) string) HandlerOption {
 	)}
 }
 
-// Named makes Consume respond to requests from the account: which messages its handlers have, since when and at which attempt, and how many wait. A
+// Named makes Consume respond to requests from the account: which messages its handlers have, since when and at which delivery, and how many wait. A
 // request can also cancel one message: the context of its handler ends with a cause that matches [ErrCancelled], and the handler decides what it
 // returns. The commands jetpull ps and jetpull cancel send these requests. The name, of letters, digits, '-' and '_', is that of a service of
 // nats.go's micro, which `nats service ls` lists. Any client that may publish to jetpull.cancel.STREAM.CONSUMER can cancel handlers. Off by default.
@@ -350,9 +350,9 @@ func Use(mw ...Middleware) HandlerOption {
 	return option{"Use", func(s *settings) { s.run.use = slices.Concat(s.run.use, own) }, wrong}
 }
 
-// AwaitConsumer makes Messages and Consume wait for a deleted consumer to be created again instead of ending with
-// [ErrConsumerDeleted]. Messages that no handler has are handed back, and running handlers continue. They read its
-// configuration before they pull from it, and end with [ErrInvalidOption] if a new call would. Off by default.
+// AwaitConsumer makes Messages and Consume wait for a deleted consumer to be created again, as a pull consumer, instead of ending with
+// [ErrConsumerDeleted]. Messages that no handler has are handed back, and running handlers continue. They read its configuration before they pull
+// from it, and end with [ErrInvalidOption] if a new call would. Off by default.
 func AwaitConsumer() MessagesOption {
 	return option{"AwaitConsumer", func(s *settings) { s.run.awaitConsumer = true }, ""}
 }

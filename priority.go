@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/pull"
+	"github.com/jetpull/jetpull/internal/transport"
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
@@ -154,19 +155,25 @@ const (
 // the first step of the loop on. It ends without an error when ctx ends, and with an error when the connection closes. An
 // advisory that cannot be decoded is yielded as an error, and the loop continues. So is [nats.ErrSlowConsumer], which means
 // that advisories were dropped, because 524,288 of them, or 64 MiB, waited for the loop. Advisories needs the permission to
-// subscribe to all advisories of the consumer.
+// subscribe to all advisories of the consumer, and otherwise yields an error that matches [nats.ErrPermissionViolation] and ends.
 func Advisories(ctx context.Context, js jetstream.JetStream, stream, consumer string) iter.Seq2[PinAdvisory, error] {
 	return func(yield func(PinAdvisory, error) bool) {
 		if err := checkTarget(ctx, js, stream, consumer); err != nil {
 			yield(PinAdvisory{}, err)
 			return
 		}
-		sub, err := js.Conn().SubscribeSync(advisories + "*." + stream + "." + consumer)
-		if err != nil {
+		nc, before := js.Conn(), js.Conn().LastError()
+		sub, err := nc.SubscribeSync(advisories + "*." + stream + "." + consumer)
+		if err == nil {
+			defer func() { _ = sub.Unsubscribe() }() // it fails on a closed connection, where nothing is subscribed
+			flushed, cancel := withDefaultTimeout(ctx)
+			_, err = transport.Accepted(flushed, nc, before, sub.Subject)
+			cancel()
+		}
+		if err != nil && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) { // without a connection, the server decides later
 			yield(PinAdvisory{}, fmt.Errorf("jetpull: advisories: %w", closedError(err)))
 			return
 		}
-		defer func() { _ = sub.Unsubscribe() }() // it fails on a closed connection, where nothing is subscribed
 		for {
 			m, err := sub.NextMsgWithContext(ctx)
 			switch {
@@ -178,10 +185,10 @@ func Advisories(ctx context.Context, js jetstream.JetStream, stream, consumer st
 				}
 			case strings.HasPrefix(m.Subject, pinnedAdvisory), strings.HasPrefix(m.Subject, unpinnedAdvisory):
 				var a PinAdvisory
-				if err = json.Unmarshal(m.Data, &a); err != nil {
+				err = json.Unmarshal(m.Data, &a)
+				a.Pinned = strings.HasPrefix(m.Subject, pinnedAdvisory)
+				if err != nil {
 					a, err = PinAdvisory{}, fmt.Errorf("jetpull: advisory on %s: %w", m.Subject, err)
-				} else {
-					a.Pinned = strings.HasPrefix(m.Subject, pinnedAdvisory)
 				}
 				if !yield(a, err) {
 					return

@@ -29,13 +29,11 @@ var (
 	// ErrNoResponders says that no server answers for the consumer (status 503): it does not exist, has no
 	// leader, or JetStream is down. Also matches [nats.ErrNoResponders].
 	ErrNoResponders error = &sentinel{"no responders", []error{nats.ErrNoResponders}}
-	// ErrConsumerDeleted says that the consumer, or its stream, is gone. Also
-	// matches [jetstream.ErrConsumerDeleted] and [nats.ErrConsumerDeleted].
+	// ErrConsumerDeleted says that the consumer, or its stream, is gone. Also matches [jetstream.ErrConsumerDeleted] and [nats.ErrConsumerDeleted].
 	ErrConsumerDeleted error = &sentinel{"consumer deleted", []error{jetstream.ErrConsumerDeleted, nats.ErrConsumerDeleted}}
 	// ErrNotPull says that the consumer is a push consumer. Also matches [jetstream.ErrNotPullConsumer].
 	ErrNotPull error = &sentinel{"not a pull consumer", []error{jetstream.ErrNotPullConsumer, nats.ErrPullSubscribeToPushConsumer}}
-	// ErrBadRequest says that the server refused the terms of a pull (status
-	// 400 and 412). Also matches [jetstream.ErrBadRequest].
+	// ErrBadRequest says that the server refused the terms of a pull (status 400 and 412). Also matches [jetstream.ErrBadRequest].
 	ErrBadRequest error = &sentinel{"bad request", []error{jetstream.ErrBadRequest}}
 	// ErrLimitExceeded says that a pull is over the consumer's MaxRequestBatch, MaxRequestExpires or MaxRequestMaxBytes.
 	ErrLimitExceeded error = &sentinel{"consumer limit exceeded", nil}
@@ -46,18 +44,16 @@ var (
 	// ErrLeadershipChanged says that a new leader took over the consumer and
 	// forgot its pulls. Also matches [jetstream.ErrConsumerLeadershipChanged].
 	ErrLeadershipChanged error = &sentinel{"leadership changed", []error{jetstream.ErrConsumerLeadershipChanged, nats.ErrConsumerLeadershipChanged}}
-	// ErrServerShutdown says that the server that led the consumer is going
-	// down. Also matches [jetstream.ErrServerShutdown].
+	// ErrServerShutdown says that the server that led the consumer is going down. Also matches [jetstream.ErrServerShutdown].
 	ErrServerShutdown error = &sentinel{"server shutdown", []error{jetstream.ErrServerShutdown}}
-	// ErrInvalidOption says that an option or argument cannot be used; the
-	// error names it. Also matches [jetstream.ErrInvalidOption].
+	// ErrInvalidOption says that an option or argument cannot be used; the error names it. Also matches [jetstream.ErrInvalidOption].
 	ErrInvalidOption error = &sentinel{"invalid option", []error{jetstream.ErrInvalidOption}}
 	// ErrPayload says that [HandleJSON] could not decode the payload of a message.
 	ErrPayload error = &sentinel{"bad payload", []error{worker.ErrFinal}}
 	// ErrCancelled is the cause with which a handler's context ends if its message was cancelled by request: see [Named].
 	ErrCancelled error = &sentinel{"cancelled by request", nil}
-	// ErrClosed says that the Subscription or its connection is closed. For a
-	// connection the error matches [nats.ErrConnectionClosed] too.
+	// ErrClosed says that the Subscription or its connection is closed. For a closed connection the error matches [nats.ErrConnectionClosed] too,
+	// and for one that drains [nats.ErrConnectionDraining].
 	ErrClosed error = &sentinel{"closed", nil}
 	// ErrDrainTimeout says that handlers still ran when DrainTimeout had passed, or that messages at their
 	// last delivery had not been handled. Also matches [nats.ErrDrainTimeout].
@@ -152,14 +148,11 @@ func timeoutError(cause error) error {
 // contextError returns the error of a call whose context has ended.
 func contextError(ctx context.Context, cause error) error {
 	err := context.Cause(ctx)
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		if !errors.Is(err, ctx.Err()) {
-			err = fmt.Errorf("%w: %w", ctx.Err(), err)
-		}
-		return fmt.Errorf("%w: %w", timeoutError(cause), err)
-	}
 	if !errors.Is(err, ctx.Err()) {
-		return fmt.Errorf("jetpull: %w: %w", ctx.Err(), err)
+		err = fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("%w: %w", timeoutError(cause), err)
 	}
 	return fmt.Errorf("jetpull: %w", err)
 }

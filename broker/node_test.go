@@ -172,8 +172,8 @@ func TestPushDelivery(t *testing.T) {
 	secret := webhook.NewSecret()
 	putConsumer(t, n, "k", receiver.URL+"/hook", url.Values{"signingSecret": {secret}, "headers": {`{"authorization":"Bearer abc","X-Two":"own"}`}})
 	broadcast(t, n, "m1", "hello", map[string]string{
-		"X-Broker-Message-Priority": "7", "X-Broker-Metadata-Headers": "X-One, X-Two,X-None",
-		"X-One": "1", "X-Two": "2", "Content-Encoding": "br", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+		"X-Broker-Message-Priority": "7", "X-Broker-Metadata-Headers": "X-One, X-Two,X-None, X-Content-Encoding",
+		"X-Content-Encoding": "not the payload's", "X-One": "1", "X-Two": "2", "Content-Encoding": "br", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 	})
 	waitState(t, n, "m1", "k", "DELIVERED")
 	r := got.Load()
@@ -183,7 +183,7 @@ func TestPushDelivery(t *testing.T) {
 	for name, want := range map[string]string{
 		"Content-Type": "text/plain", "X-Broker-Message-Priority": "7", "X-Broker-Channel-ID": "ch", "X-Broker-Consumer-ID": "k",
 		"X-Broker-Message-ID": "m1", "X-Broker-Consumer-Token": "kt", "User-Agent": "Webhook Message Broker",
-		"X-One": "1", "X-Two": "own", "X-Broker-Metadata-Headers": "Content-Encoding,X-One,X-Two", "Authorization": "Bearer abc",
+		"X-One": "1", "X-Two": "own", "X-Broker-Metadata-Headers": "Content-Encoding,X-Content-Encoding,X-One,X-Two", "Authorization": "Bearer abc",
 		"Content-Encoding": "br", "X-Broker-Attempt": "1",
 	} {
 		require.Equal(t, want, r.Header.Get(name), name)

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 
 	"github.com/jetpull/jetpull/broker/client"
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/natstest"
 )
 
 const (
@@ -131,6 +133,7 @@ func (m *mortal) start() {
 	m.cmd.Env = append(os.Environ(), childDir+"="+m.dir, childListen+"="+m.listen, childNATS+"="+m.nats, childSizes+"="+m.sizes,
 		childCopies+"="+m.copies, childRetry+"="+m.retry, childClock+"="+m.clock)
 	m.cmd.Stderr = os.Stderr
+	natstest.EndWithParent(m.cmd, syscall.SIGKILL)
 	out, err := m.cmd.StdoutPipe()
 	require.NoError(m.t, err)
 	require.NoError(m.t, m.cmd.Start())

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -55,6 +56,22 @@ func TestDeadJobsAreRetained(t *testing.T) {
 	_, err = n.store.Jobs.PutJob(t.Context(), domain.Settle(jobs[0], domain.Removed, time.Now()))
 	require.NoError(t, err)
 	pruned, err = pruner.PruneFinished(t.Context(), time.Now().Add(2*time.Hour))
+	require.NoError(t, err)
+	require.Equal(t, 1, pruned)
+}
+
+// The messages of a channel whose ID is too long for a subject are pruned, too.
+func TestChannelWithALongIDIsPruned(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.Prune.Retention = time.Hour
+	n := startNode(t, cfg)
+	channel := "/channel/" + strings.Repeat("x", domain.MaxText)
+	code, body, _ := call(t, n, "PUT", channel, map[string]string{"Content-Type": "application/x-www-form-urlencoded"}, "token=ct")
+	require.Equal(t, 200, code, body)
+	tokens := map[string]string{"X-Broker-Channel-Token": "ct", "X-Broker-Producer-ID": "pr", "X-Broker-Producer-Token": "pt"}
+	code, body, _ = call(t, n, "POST", channel+"/broadcast", tokens, "x")
+	require.Equal(t, 201, code, body)
+	pruned, err := n.broker.Pruner.PruneFinished(t.Context(), time.Now().Add(2*time.Hour))
 	require.NoError(t, err)
 	require.Equal(t, 1, pruned)
 }

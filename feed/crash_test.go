@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
+	"github.com/jetpull/jetpull/internal/natstest"
 )
 
 // The environment variables of a child process: the database, the log, and its end.
@@ -128,6 +129,7 @@ func (h *history) spawn(t *testing.T, dsn, fault string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childDSN+"="+dsn, childLog+"="+h.path, childFault+"="+fault)
 	cmd.Stderr = os.Stderr
+	natstest.EndWithParent(cmd, syscall.SIGKILL)
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	eventually(t, "the process is up", func() bool { return h.of(t, cmd, "up") > 0 })

@@ -2,6 +2,7 @@ package feed
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,11 +48,8 @@ type HTTPOption func(*httpProcessor) error
 // Timeout sets the time limit of a request with its answer, at least 1 ms. The default is 1 minute. A request that exceeds it is a failed attempt.
 func Timeout(d time.Duration) HTTPOption {
 	return func(p *httpProcessor) error {
-		if d < time.Millisecond {
-			return invalid("Timeout", "%v is below 1ms", d)
-		}
 		p.timeout = d
-		return nil
+		return check(d >= time.Millisecond, "Timeout", "%v is below 1ms", d)
 	}
 }
 
@@ -60,11 +58,8 @@ func Timeout(d time.Duration) HTTPOption {
 func Secret(secrets string) HTTPOption {
 	return func(p *httpProcessor) error {
 		signer, err := webhook.NewSigner(secrets)
-		if err != nil {
-			return invalid("Secret", "%v", err)
-		}
 		p.signer = signer
-		return nil
+		return check(err == nil, "Secret", "%v", err)
 	}
 }
 
@@ -73,12 +68,9 @@ func Secret(secrets string) HTTPOption {
 // Waiting items count as running, so a watcher that is stopped meanwhile takes all of [DrainTimeout]. None by default.
 func Health(url string) HTTPOption {
 	return func(p *httpProcessor) error {
-		if err := checkURL("Health", url); err != nil {
-			return err
-		}
 		p.health = url
 		p.sick.Store(true)
-		return nil
+		return checkURL("Health", url)
 	}
 }
 
@@ -99,11 +91,8 @@ type httpProcessor struct {
 // retry_after in the body. The URL may be on loopback or in a private network. Link-local addresses are refused, because clouds serve
 // credentials there. Errors are [ErrInvalid].
 func NewHTTPProcessor(url string, opts ...HTTPOption) (Processor, error) {
-	if err := checkURL("url", url); err != nil {
-		return nil, err
-	}
 	p := &httpProcessor{url: url, timeout: defaultTimeout, asking: make(chan struct{}, 1)}
-	if err := apply("HTTPOption", p, opts); err != nil {
+	if err := cmp.Or(checkURL("url", url), apply("HTTPOption", p, opts)); err != nil {
 		return nil, err
 	}
 	p.client = webhook.NewClient(webhook.Policy{Any: true}, p.timeout)
@@ -111,10 +100,8 @@ func NewHTTPProcessor(url string, opts ...HTTPOption) (Processor, error) {
 }
 
 func checkURL(name, text string) error {
-	if err := webhook.CheckURL(text); err != nil {
-		return invalid(name, "%v", err)
-	}
-	return nil
+	err := webhook.CheckURL(text)
+	return check(err == nil, name, "%v", err)
 }
 
 func (p *httpProcessor) Process(ctx context.Context, it Item) (Response, error) {

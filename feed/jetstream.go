@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,11 +53,8 @@ type JetStreamOption func(*JetStreamProcessor) error
 // for which NATS is down. The default is 5 minutes. An attempt that exceeds it fails.
 func ReplyTimeout(d time.Duration) JetStreamOption {
 	return func(p *JetStreamProcessor) error {
-		if d < time.Second {
-			return invalid("ReplyTimeout", "%v is below 1s", d)
-		}
 		p.timeout = d
-		return nil
+		return check(d >= time.Second, "ReplyTimeout", "%v is below 1s", d)
 	}
 }
 
@@ -91,18 +89,17 @@ type JetStreamProcessor struct {
 // which no call waits any more. While NATS is down, attempts wait until their ReplyTimeout. The processor creates a consumer for its replies, and
 // Close deletes it. Errors are [ErrInvalid] or those of NATS.
 func NewJetStreamProcessor(ctx context.Context, js jetstream.JetStream, subject string, opts ...JetStreamOption) (*JetStreamProcessor, error) {
-	switch {
-	case js == nil:
-		return nil, invalid("js", "is nil")
-	case subject == "" || strings.ContainsAny(subject, "*> \t\r\n"):
-		return nil, invalid("subject", "%q is empty or has spaces or wildcards", subject)
-	}
 	id := nuid.Next()
 	p := &JetStreamProcessor{
 		js: js, subject: subject, timeout: defaultReplyTimeout, prefix: subject + ".done." + id + ".", name: "feed-" + id,
 		done: make(chan struct{}),
 	}
-	if err := apply("JetStreamOption", p, opts); err != nil {
+	named := subject != "" && !strings.ContainsAny(subject, "*> \t\r\n")
+	err := cmp.Or(
+		check(js != nil, "js", "is nil"), check(named, "subject", "%q is empty or has spaces or wildcards", subject),
+		apply("JetStreamOption", p, opts),
+	)
+	if err != nil {
 		return nil, err
 	}
 	items, err := p.stream(ctx, subject)
@@ -219,7 +216,7 @@ func (p *JetStreamProcessor) message(it Item, call string) *nats.Msg {
 }
 
 // publish publishes a message, and retries until NATS confirms it or ctx ends. A message with an ID is stored once. While connected, publish waits
-// for the confirmation no longer than patience.
+// for the confirmation no longer than patience. If the message is too large for the server or the stream, the error is permanent.
 func publish(ctx context.Context, js jetstream.JetStream, m *nats.Msg, patience time.Duration) error {
 	for {
 		begun := time.Now()
@@ -232,7 +229,7 @@ func publish(ctx context.Context, js jetstream.JetStream, m *nats.Msg, patience 
 		switch {
 		case err == nil:
 			return nil
-		case errors.Is(err, nats.ErrMaxPayload):
+		case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, jetstream.ErrStreamMessageExceedsMaximum):
 			return Permanent(fmt.Errorf("publish %d bytes to %s: %w", len(m.Data), m.Subject, err))
 		case errors.Is(err, nats.ErrConnectionClosed), patience <= 0:
 			return fmt.Errorf("publish to %s: %w", m.Subject, err)
@@ -276,11 +273,8 @@ var replyName = regexp.MustCompile(`^[0-9A-Za-z]+\.[0-9A-Za-z]+$`)
 // subject.done.>, where subject is the message's own: anybody who may publish items can set that header. A worker in another language makes the same
 // check. It publishes the answer that a handler of [NewHTTPProcessor] would return, to the subject in HeaderReply, and then acknowledges the message.
 func JetStreamHandler(js jetstream.JetStream, p Processor) (jetpull.Handler, error) {
-	switch {
-	case js == nil:
-		return nil, invalid("js", "is nil")
-	case p == nil:
-		return nil, invalid("Processor", "is nil")
+	if err := cmp.Or(check(js != nil, "js", "is nil"), check(p != nil, "Processor", "is nil")); err != nil {
+		return nil, err
 	}
 	return func(ctx context.Context, m *jetpull.Msg) error {
 		it, reply, err := receivedItem(m)
@@ -297,7 +291,7 @@ func JetStreamHandler(js jetstream.JetStream, p Processor) (jetpull.Handler, err
 		ctx, cancel := context.WithTimeout(ctx, replyWait)
 		defer cancel()
 		err = publishReply(ctx, js, reply, resp, err)
-		if errors.Is(err, nats.ErrMaxPayload) {
+		if _, tooLarge := errors.AsType[*permanentError](err); tooLarge {
 			err = publishReply(ctx, js, reply, Response{}, Permanent(fmt.Errorf("the response is too large: %w", err)))
 		}
 		return err

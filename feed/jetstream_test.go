@@ -274,9 +274,25 @@ func TestJetStreamTimeout(t *testing.T) {
 	require.ErrorContains(t, err, "maximum payload")
 	_, permanent := errors.AsType[*permanentError](err)
 	require.True(t, permanent)
+	f.boundMessages(t, 10_000)
+	_, err = p.Process(t.Context(), Item{ID: "a", Partition: "p", Attempt: 1, Data: make([]byte, 20_000)})
+	require.ErrorIs(t, err, jetstream.ErrStreamMessageExceedsMaximum)
+	_, permanent = errors.AsType[*permanentError](err)
+	require.True(t, permanent)
 	require.NoError(t, p.Close())
 	_, err = p.Process(t.Context(), Item{ID: "a", Partition: "p", Attempt: 1})
 	require.ErrorIs(t, err, errClosed)
+}
+
+// boundMessages bounds the size of messages in the stream, below the server's.
+func (f *farm) boundMessages(t *testing.T, size int32) {
+	t.Helper()
+	s, err := f.js.Stream(t.Context(), "WORK")
+	require.NoError(t, err)
+	config := s.CachedInfo().Config
+	config.MaxMsgSize = size
+	_, err = f.js.UpdateStream(t.Context(), config)
+	require.NoError(t, err)
 }
 
 // TestJetStreamHandler terminates what is no item, and reports a response that is too large.
@@ -284,12 +300,18 @@ func TestJetStreamHandler(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
 	p := f.processor(t)
-	f.work(t, func(context.Context, Item) (Response, error) {
+	f.work(t, func(_ context.Context, it Item) (Response, error) {
+		if it.ID == "small" { // in base64, it is larger than the stream allows and smaller than the server does
+			return Response{Done: true, Data: make([]byte, 760_000)}, nil
+		}
 		return Response{Done: true, Data: make([]byte, 2<<20)}, nil
 	})
 	_, err := f.js.Publish(t.Context(), "work", []byte("no item"))
 	require.NoError(t, err)
 	_, err = p.Process(t.Context(), Item{ID: "a", Partition: "p", Attempt: 1})
+	require.ErrorContains(t, err, "the response is too large")
+	f.boundMessages(t, 1_000_000)
+	_, err = p.Process(t.Context(), Item{ID: "small", Partition: "p", Attempt: 1})
 	require.ErrorContains(t, err, "the response is too large")
 	eventually(t, "both messages are gone", func() bool { return f.left(t) == 0 })
 }

@@ -186,7 +186,7 @@ func (w *twins) expire(all bool) {
 	require.NoError(w.t, db.Update("until", past).Error)
 	for _, p := range w.c.partitions {
 		if owned := text(p.Owner) != ""; owned == all && (all || text(p.Claimant) != "") {
-			p.Until = &past
+			p.Until = &sqlstore.RowTime{Time: past}
 		}
 	}
 }

@@ -238,7 +238,7 @@ func (c *client) Acquire(ctx context.Context, t sqlstore.Terms, n int, holds []s
 			if p.Version != row.Version {
 				continue
 			}
-			until := c.clock().Add(t.Length)
+			until := sqlstore.RowTime{Time: c.clock().Add(t.Length)}
 			over := p.Owner != nil
 			p.Owner, p.Until, p.Claimant, p.Epoch = &t.Owner, &until, nil, p.Epoch+1
 			tx.setPartition(p)
@@ -255,7 +255,7 @@ func (c *client) Acquire(ctx context.Context, t sqlstore.Terms, n int, holds []s
 func (c *client) Renew(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) (held map[sqlstore.Lease]sqlstore.Hold, err error) {
 	ids := sortedIDs(leases)
 	err = c.owned(ctx, "renew", t, ids, func(p *sqlstore.Partition) bool {
-		until := c.clock().Add(t.Length)
+		until := sqlstore.RowTime{Time: c.clock().Add(t.Length)}
 		p.Until = &until
 		return true
 	})
@@ -321,9 +321,9 @@ func (c *client) Release(ctx context.Context, t sqlstore.Terms, leases []sqlstor
 }
 
 func (c *client) freed(p *sqlstore.Partition) {
-	until := c.clock()
+	until := sqlstore.RowTime{Time: c.clock()}
 	if text(p.Claimant) != "" {
-		until = until.Add(sqlstore.ClaimWait)
+		until.Time = until.Add(sqlstore.ClaimWait)
 	}
 	p.Owner, p.Until = nil, &until
 }
@@ -392,7 +392,7 @@ func (c *client) Soonest(ctx context.Context, t sqlstore.Terms) (time.Duration, 
 					sooner(new(now.Add(sqlstore.ClaimEvery)))
 				}
 				if o := text(p.Owner); o != "" && o != t.Owner {
-					sooner(p.Until)
+					sooner(&p.Until.Time)
 				}
 			}
 			for _, it := range c.items[id] {

@@ -138,6 +138,25 @@ func TestNothingToMigrate(t *testing.T) {
 	}))
 }
 
+// TestMigrationBehindATransaction: while a long transaction uses a table, a migration fails soon. If it waited, all other programs would wait behind
+// it.
+func TestMigrationBehindATransaction(t *testing.T) {
+	t.Parallel()
+	dsn := backends[1].fresh(t)
+	s := openStore(t, dsn)
+	for _, statement := range []string{"ALTER TABLE items DROP COLUMN crashes", "DELETE FROM feed_migrations WHERE id = '0005'"} {
+		require.NoError(t, s.sql.DB.Exec(statement).Error)
+	}
+	require.NoError(t, s.sql.DB.Transaction(func(tx *gorm.DB) error {
+		require.NoError(t, tx.Exec("LOCK TABLE items IN ACCESS SHARE MODE").Error)
+		_, err := Open(t.Context(), dsn)
+		require.True(t, sqlstore.Locked(err), "%v", err)
+		require.ErrorContains(t, err, "migration 0005")
+		return nil
+	}))
+	openStore(t, dsn)
+}
+
 // TestLaterTables: a program does not work on tables of a later version.
 func TestLaterTables(t *testing.T) {
 	t.Parallel()

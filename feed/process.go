@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -156,14 +157,19 @@ func (h *handler) report(it Item, err error) {
 	h.guarded("OnError", func() { h.onError(it, err) })
 }
 
-// guarded calls a function of an option. It logs a panic, which would otherwise end the process each time that the item is processed.
+// guarded calls a function of an option, on a goroutine that the function may end, as FailNow of a test does. It logs a panic, which would otherwise
+// end the process each time that the item is processed.
 func (h *handler) guarded(option string, f func()) {
-	defer func() {
-		if v := recover(); v != nil {
-			h.Log.Error("feed: panic", "option", option, "panic", v, "stack", string(debug.Stack()))
-		}
-	}()
-	f()
+	var call sync.WaitGroup
+	call.Go(func() {
+		defer func() {
+			if v := recover(); v != nil {
+				h.Log.Error("feed: panic", "option", option, "panic", v, "stack", string(debug.Stack()))
+			}
+		}()
+		f()
+	})
+	call.Wait()
 }
 
 // Attempt is a failed attempt.

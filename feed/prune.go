@@ -44,7 +44,7 @@ func (s *Store) Prune(ctx context.Context, age time.Duration, export func(p Part
 		for i := range page {
 			p := &page[i]
 			after = p.ID
-			if p.Status != sqlstore.Pruning && now.Sub(*p.Until) < age {
+			if p.Status != sqlstore.Pruning && now.Sub(p.Until.Time) < age {
 				continue
 			}
 			if err := s.prune(ctx, p, export, &done); err != nil {
@@ -70,8 +70,8 @@ func toPrune(ctx context.Context, s *sqlstore.Store, after string) (page []sqlst
 	})
 	var ids []string
 	for i := range page {
-		if page[i].Until == nil {
-			page[i].Until = &now
+		if u := page[i].Until; u == nil || u.IsZero() {
+			page[i].Until = &sqlstore.RowTime{Time: now}
 			ids = append(ids, page[i].ID)
 		}
 	}

@@ -16,21 +16,17 @@ const defaultLimit = 1000
 
 // checked returns the query with its limit, or an error for an invalid field.
 func (q Query) checked() (Query, error) {
-	if !slices.Contains([]Status{"", Available, Complete, Failed}, q.Status) {
-		return q, invalid("Query.Status", "%q; give Available, Complete, Failed or nothing", string(q.Status))
-	}
-	if !sqlstore.Possible(q.Partition) {
-		return q, notID("Query.Partition", q.Partition)
-	}
-	if q.Limit < 0 {
-		return q, invalid("Query.Limit", "%d is below 0", q.Limit)
-	}
+	known := slices.Contains([]Status{"", Available, Complete, Failed}, q.Status)
+	err := cmp.Or(
+		check(known, "Query.Status", "%q; give Available, Complete, Failed or nothing", string(q.Status)),
+		checkPossible("Query.Partition", q.Partition), check(q.Limit >= 0, "Query.Limit", "%d is below 0", q.Limit),
+	)
 	q.Limit = cmp.Or(q.Limit, defaultLimit)
-	return q, nil
+	return q, err
 }
 
-func notID(name, id string) error {
-	return invalid(name, "%q is no ID: it has a zero byte or is not UTF-8; give an ID as it was returned", id)
+func checkPossible(name, id string) error {
+	return check(sqlstore.Possible(id), name, "%q is no ID: it has a zero byte or is not UTF-8; give an ID as it was returned", id)
 }
 
 // rows selects the rows that match the nonzero fields of like, in the order of a column, after the value after.
@@ -67,11 +63,8 @@ func findPartition(db *gorm.DB, id string) (sqlstore.Partition, error) {
 // Partitions returns a page of partitions, ordered by the bytes of their IDs. The error is [ErrInvalid].
 func (s *Store) Partitions(ctx context.Context, q Query) ([]Partition, error) {
 	q, err := q.checked()
-	if err != nil {
+	if err = cmp.Or(err, checkPossible("Query.After", q.After)); err != nil {
 		return nil, err
-	}
-	if !sqlstore.Possible(q.After) {
-		return nil, notID("Query.After", q.After)
 	}
 	rows, err := read(ctx, s, "list partitions", func(db *gorm.DB) (rows []sqlstore.Partition, err error) {
 		err = q.rows(db, &sqlstore.Partition{ID: q.Partition, Status: string(q.Status)}, "id", q.After).Find(&rows).Error

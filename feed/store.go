@@ -123,10 +123,7 @@ func newStore(ctx context.Context, tables *sqlstore.Store, opts []StoreOption) (
 		o(s)
 	}
 	if s.publish != nil {
-		s.sql.Subscribe(func(partition string) {
-			// A hint: if it cannot be sent, polling finds the work.
-			_ = s.publish.Publish(WakeupSubject, []byte(partition))
-		})
+		s.sql.Subscribe(publishTo(s.publish))
 	}
 	if err := s.sql.Migrate(ctx, s.migrate); err != nil {
 		return nil, wrapped(err, "migrate the tables")

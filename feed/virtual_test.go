@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 	"github.com/jetpull/jetpull/internal/watch"
 )
 
@@ -228,7 +229,7 @@ func TestExpiredLeaseWithoutWork(t *testing.T) {
 		}
 		c.create(Partition{ID: "p"})
 		dead := "dead"
-		c.partitions["p"].Owner, c.partitions["p"].Until = &dead, new(time.Now())
+		c.partitions["p"].Owner, c.partitions["p"].Until = &dead, &sqlstore.RowTime{Time: time.Now()}
 		onModel(t, c, finish, []WatcherOption{Poll(100*time.Millisecond, 5*time.Second)}, func(*Watcher) {
 			time.Sleep(time.Minute)
 			require.Less(t, scans.Load(), int64(30))

@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -12,6 +13,11 @@ import (
 
 // WakeupSubject is the NATS subject of wake-ups. The payload of a wake-up is the ID of a partition.
 const WakeupSubject = "jetpull.feed.wakeup"
+
+// publishTo returns a function that publishes wake-ups. They are hints: if one cannot be sent, polling finds the work.
+func publishTo(nc *nats.Conn) func(partition string) {
+	return func(partition string) { _ = nc.Publish(WakeupSubject, []byte(partition)) }
+}
 
 // Watcher leases partitions and calls a [Processor] for their items. Several watchers may run on the same tables, in one process or in many.
 // Each call of Run is an owner of its own.
@@ -38,20 +44,12 @@ func NewWatcher(s *Store, p Processor, opts ...WatcherOption) *Watcher {
 // DrainTimeout and a second after ctx ended, regardless of handlers and the database. Leases that it could not release expire. [ErrInvalid] names an
 // option that is not valid. Errors of the database do not end Run: it logs them and retries.
 func (w *Watcher) Run(ctx context.Context) error {
-	switch {
-	case w.tables == nil:
-		return invalid("Store", "is nil")
-	case w.processor == nil:
-		return invalid("Processor", "is nil")
-	}
-	if err := w.config.check(); err != nil {
+	err := cmp.Or(
+		check(w.tables != nil, "Store", "is nil"), check(w.processor != nil, "Processor", "is nil"), w.config.check(),
+		check(!w.noLimits || len(w.config.Limits) == 0, "Limits", "need SQLite, PostgreSQL or SQL Server"),
+	)
+	if err != nil || ctx.Err() != nil {
 		return err
-	}
-	if w.noLimits && len(w.config.Limits) > 0 {
-		return invalid("Limits", "need SQLite, PostgreSQL or SQL Server")
-	}
-	if ctx.Err() != nil {
-		return nil
 	}
 	w.config.Log.Info("feed: watching", "concurrency", w.config.Concurrency, "lease", w.config.Lease)
 	e := engine.New(ctx, w.config.Config, w.tables, &handler{w.config, w.processor}, &w.tally)
@@ -68,9 +66,7 @@ func (w *Watcher) wakeups(e *engine.Engine) (end func()) {
 	if nc == nil {
 		return func() {}
 	}
-	unsubscribe := w.tables.Subscribe(func(partition string) {
-		_ = nc.Publish(WakeupSubject, []byte(partition)) // a hint; see PublishWakeups
-	})
+	unsubscribe := w.tables.Subscribe(publishTo(nc))
 	sub, err := nc.Subscribe(WakeupSubject, func(m *nats.Msg) { e.Wake(string(m.Data)) })
 	if err != nil {
 		w.config.Log.Warn("feed: no wake-ups by NATS", "error", err)

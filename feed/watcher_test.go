@@ -439,7 +439,7 @@ func TestDrainTimeout(t *testing.T) {
 	})
 }
 
-// TestOddTimesOfOtherPrograms: a not_before that another program wrote and that is no time keeps nobody from the items.
+// TestOddTimesOfOtherPrograms: a not_before or an until that another program wrote and that is no time keeps nobody from the rows.
 func TestOddTimesOfOtherPrograms(t *testing.T) {
 	t.Parallel()
 	odd := map[string][]string{
@@ -451,7 +451,16 @@ func TestOddTimesOfOtherPrograms(t *testing.T) {
 		for i, at := range times {
 			create(t, s, Partition{ID: fmt.Sprint("p", i)}, Item{ID: "odd"}, Item{ID: "even"})
 			require.NoError(t, s.sql.DB.Exec("UPDATE items SET not_before = "+at+" WHERE id = 'odd' AND partition_id = ?", fmt.Sprint("p", i)).Error)
+			for _, status := range []Status{Available, Complete} {
+				p := create(t, s, Partition{ID: fmt.Sprint(status, i)})
+				require.NoError(t, s.sql.DB.Exec("UPDATE partitions SET owner = 'admin', status = ?, until = "+at+" WHERE id = ?", status, p.ID).Error)
+			}
 		}
+		partitions, err := s.Partitions(t.Context(), Query{})
+		require.NoError(t, err)
+		require.Len(t, partitions, 3*len(times))
+		_, err = s.Prune(t.Context(), time.Hour, nil)
+		require.NoError(t, err)
 		items, err := s.Items(t.Context(), Query{})
 		require.NoError(t, err)
 		require.Len(t, items, 2*len(times))

@@ -51,5 +51,5 @@ func run(ctx context.Context, h jetpull.Handler, m *jetpull.Msg) (err error) {
 			err = fmt.Errorf("jetpulltest: the handler panicked: %v\n%s", v, debug.Stack())
 		}
 	}()
-	return h(ctx, m)
+	return worker.Readable(h(ctx, m))
 }

@@ -108,7 +108,10 @@ func TestHandle(t *testing.T) {
 			require.Equal(t, tt.want, jetpulltest.OutcomeOf(m))
 		})
 	}
-	got := jetpulltest.Handle(ctx, func(context.Context, *jetpull.Msg) error { panic("no") }, jetpulltest.NewMsg("a", nil))
+	var none *jetpull.TerminateError
+	got := jetpulltest.Handle(ctx, func(context.Context, *jetpull.Msg) error { return none }, jetpulltest.NewMsg("a", nil))
+	require.Equal(t, jetpulltest.Nak, got.Verb)
+	got = jetpulltest.Handle(ctx, func(context.Context, *jetpull.Msg) error { panic("no") }, jetpulltest.NewMsg("a", nil))
 	require.Equal(t, jetpulltest.Nak, got.Verb)
 	require.ErrorContains(t, got.Err, "panicked: no")
 }

@@ -21,7 +21,7 @@ type state struct {
 
 	waiters []chan struct{} // callers of Acquire and Await; the first gets a signal when it may be its turn
 	waiting time.Duration   // since when this process waits
-	offer   time.Duration   // until when a caller of Await that has the turn may call TryAcquire; 0: none has the turn
+	offer   *time.Timer     // ends the turn of a caller of Await, unless that calls TryAcquire before; nil: none has the turn
 	hand    int             // handlers that may begin
 	used    int             // handlers that have begun and are not reported yet
 	last    time.Duration   // when the last of them began
@@ -112,7 +112,7 @@ func (l *Limiter) begin(k *state, now time.Duration) (release func()) {
 }
 
 func (k *state) signal() {
-	if len(k.waiters) > 0 && k.offer == 0 {
+	if len(k.waiters) > 0 && k.offer == nil {
 		wake(k.waiters[0])
 	}
 }
@@ -120,10 +120,11 @@ func (k *state) signal() {
 // offerLasts is how long the other callers wait for the one that has the turn to call TryAcquire.
 const offerLasts = 100 * time.Millisecond
 
-// endOffer gives the turn to the next caller, if the offer to the last one is over at that time.
-func (k *state) endOffer(at time.Duration) {
-	if k.offer > 0 && at >= k.offer {
-		k.offer = 0
+// endOffer gives the turn to the next caller, unless the offer is over already.
+func (k *state) endOffer(offer *time.Timer) {
+	if offer != nil && k.offer == offer {
+		offer.Stop()
+		k.offer = nil
 		k.signal()
 	}
 }
@@ -147,7 +148,7 @@ func (l *Limiter) await(ctx context.Context, k *state, begin func(now time.Durat
 			return ErrClosed
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case k.waiters[0] == w && k.offer == 0 && l.ready(k, now):
+		case k.waiters[0] == w && k.offer == nil && l.ready(k, now):
 			begin(now)
 			return nil
 		}

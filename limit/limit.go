@@ -138,10 +138,10 @@ func (l *Limiter) Acquire(ctx context.Context, key string) (release func(), err 
 // TryAcquire is Acquire for a caller that cannot wait. A nil release means that no handler of the key may begin now: try again after [Limiter.Await].
 func (l *Limiter) TryAcquire(key string) (release func(), err error) {
 	err = l.use(key, func(k *state) error {
-		if now := l.clock().Mono; (k.offer > 0 || k.free(&l.cfg) > len(k.waiters)) && l.ready(k, now) {
+		if now := l.clock().Mono; (k.offer != nil || k.free(&l.cfg) > len(k.waiters)) && l.ready(k, now) {
 			release = l.begin(k, now)
 		}
-		k.endOffer(never)
+		k.endOffer(k.offer)
 		return nil
 	})
 	return release, err
@@ -151,7 +151,15 @@ func (l *Limiter) TryAcquire(key string) (release func(), err error) {
 // errors of Acquire.
 func (l *Limiter) Await(ctx context.Context, key string) error {
 	return l.use(key, func(k *state) error {
-		return l.await(ctx, k, func(now time.Duration) { k.offer = now + offerLasts })
+		return l.await(ctx, k, func(time.Duration) {
+			var offer *time.Timer // not ended by run, which may wait for the bucket
+			offer = time.AfterFunc(offerLasts, func() {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				k.endOffer(offer)
+			})
+			k.offer = offer
+		})
 	})
 }
 

@@ -155,6 +155,67 @@ func TestAnOutage(t *testing.T) {
 	})
 }
 
+// TestATurnThatNobodyTakes: if a caller of Await does not call TryAcquire, the next caller begins soon, even while the bucket does not answer.
+func TestATurnThatNobodyTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1)
+		link := s.link()
+		l, err := Open(t.Context(), link, "calls", Config{Rate: 100, Window: time.Second, TTL: 6 * time.Second})
+		require.NoError(t, err)
+		acquire(t, l, "k")()
+		s.mu.Lock()
+		link.cut = true
+		s.mu.Unlock()
+		time.Sleep(200 * time.Millisecond) // a write is under way
+		require.NoError(t, l.Await(t.Context(), "k"))
+		before := time.Now()
+		require.NoError(t, l.Await(t.Context(), "k"))
+		require.Equal(t, offerLasts, time.Since(before))
+		s.mu.Lock()
+		link.cut = false
+		s.mu.Unlock()
+		require.NoError(t, l.Close(t.Context()))
+	})
+}
+
+// TestTheBucketIsCreatedAgain: processes that use a key while the bucket is deleted and created again, so that its revisions start at 1, go on.
+func TestTheBucketIsCreatedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1)
+		c := Config{Rate: 100, Window: time.Second, Concurrent: 2, TTL: 2 * time.Second}
+		a, b := open(t, s, c), open(t, s, c)
+		for range 300 {
+			acquire(t, a, "k")()
+			acquire(t, b, "k")()
+		}
+		s.mu.Lock()
+		s.entries, s.revision = map[string]entry{}, 0
+		s.mu.Unlock()
+		newcomer := open(t, s, c)
+		acquire(t, newcomer, "k")()
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		begins := make(chan int, 2)
+		for _, l := range []*Limiter{a, b} {
+			go func() {
+				for n := 0; ; n++ {
+					release, err := l.Acquire(ctx, "k")
+					if err != nil {
+						begins <- n
+						return
+					}
+					time.Sleep(10 * time.Millisecond)
+					release()
+				}
+			}()
+		}
+		for range 2 {
+			require.Greater(t, <-begins, 500)
+		}
+		require.NoError(t, errors.Join(a.Close(t.Context()), b.Close(t.Context()), newcomer.Close(t.Context())))
+	})
+}
+
 // TestUnreadableRecords: a record that cannot be read counts as full, even if it replaces a valid one. Handlers of the key begin again after the TTL
 // and a window.
 func TestUnreadableRecords(t *testing.T) {

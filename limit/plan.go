@@ -112,8 +112,5 @@ func (l *Limiter) due(k *state, p *plan) time.Duration {
 	if look > 0 && waits {
 		look = min(look, max(time.Millisecond, k.rec.later(now-k.read, l.id, c).next(l.id, c)))
 	}
-	if k.offer > 0 {
-		look = min(look, k.offer-now)
-	}
 	return look
 }

@@ -25,7 +25,6 @@ func (l *Limiter) run(k *state) {
 	for l.ctx.Err() == nil {
 		l.mu.Lock()
 		now := l.clock()
-		k.endOffer(now.Mono)
 		p, known := l.plan(k, now), k.known
 		look := l.due(k, &p)
 		switch {
@@ -127,47 +126,55 @@ func (l *Limiter) read(k *state) error {
 	ctx, cancel := l.request()
 	defer cancel()
 	entry, err := l.kv.Get(ctx, k.bucketKey)
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.know(k, record{}, 0, l.clock().Mono)
-		return nil
-	}
-	if err != nil {
+	none := errors.Is(err, jetstream.ErrKeyNotFound)
+	if err != nil && !none {
 		return err
 	}
-	if !l.seen(entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r, revision, now := record{}, uint64(0), l.clock().Mono
+	if !none {
+		r, revision = l.decode(entry), entry.Revision()
+	}
+	switch {
+	case revision < k.revision && k.known: // the watcher was ahead
+		return nil
+	case revision < k.revision && now-k.read < l.cfg.TTL:
 		return errors.New("limit: a replica of the bucket is behind")
 	}
+	l.know(k, r, revision, now)
 	return nil
 }
 
-// seen processes a record from a read or the watcher, and reports whether the newest record is known now.
-func (l *Limiter) seen(entry jetstream.KeyValueEntry) bool {
+// seen processes a record from the watcher.
+func (l *Limiter) seen(entry jetstream.KeyValueEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	k := l.keys[entry.Key()]
-	if k == nil || entry.Revision() < k.revision || entry.Revision() == k.revision && k.known {
-		return k != nil && k.known // from the watcher, which can be ahead of a read
+	if k := l.keys[entry.Key()]; k != nil && entry.Revision() > k.revision {
+		l.know(k, l.decode(entry), entry.Revision(), l.clock().Mono)
 	}
-	r, err := decode(entry.Value())
-	if err != nil {
-		slog.Warn("limit: the record of a key cannot be read, so its handlers wait for TTL and Window", "key", k.bucketKey, "error", err)
-		r = record{Holders: []holder{l.cfg.unknown()}}
-	}
-	l.know(k, r, entry.Revision(), l.clock().Mono)
-	return true
 }
 
-// know makes r the known record.
+func (l *Limiter) decode(entry jetstream.KeyValueEntry) record {
+	r, err := decode(entry.Value())
+	if err != nil {
+		slog.Warn("limit: the record of a key cannot be read, so its handlers wait for TTL and Window", "key", entry.Key(), "error", err)
+		return record{Holders: []holder{l.cfg.unknown()}}
+	}
+	return r
+}
+
+// know makes r the known record. If it is older than the last one, the bucket was created again, or has forgotten writes.
 func (l *Limiter) know(k *state, r record, revision uint64, at time.Duration) {
-	if k.lease != nil && r.of(l.id).ID == "" {
-		if k.valid() { // No process removes this one while its lease is valid.
-			slog.Warn("limit: another hand has changed or deleted the record of a key, so its handlers wait for TTL and Window", "key", k.bucketKey)
-			r.Holders = append(r.Holders, l.cfg.unknown())
-		} else {
-			k.used = 0 // The process that removed this one has counted these begins.
-		}
+	removed := k.lease != nil && r.of(l.id).ID == ""
+	switch {
+	case revision < k.revision, removed && k.valid(): // No process removes this one while its lease is valid.
+		slog.Warn("limit: another hand has changed or deleted the record of a key, so its handlers wait for TTL and Window", "key", k.bucketKey)
+		r.Holders = append(r.Holders, l.cfg.unknown())
+	case removed:
+		k.used = 0 // The process that removed this one has counted these begins.
+	}
+	if removed {
 		k.lease.End(ErrLost)
 		k.lease, k.hand, k.slots = nil, 0, k.running
 	}

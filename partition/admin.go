@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	// ErrHasMembers says that a set cannot be deleted or resized while it has members.
+	// ErrHasMembers says that a set cannot be deleted or resized, or get another TTL, while it has members.
 	ErrHasMembers = errors.New("partition: the set has members")
 	// ErrNotEmpty says that a set cannot be resized while it has messages that were not handled.
 	ErrNotEmpty = errors.New("partition: the set is not empty")
@@ -88,28 +88,29 @@ func (s *Set) look(ctx context.Context) (v view, err error) {
 	return v, nil
 }
 
-// refuse returns an error if the set has members, and if empty, also if it has messages that were not handled.
-func (v *view) refuse(empty bool) error {
-	if len(v.members) > 0 {
-		return fmt.Errorf("%w: %q; stop them first", ErrHasMembers, v.members)
+// idle returns the view of a set that has no members, and if empty, no messages that were not handled.
+func (s *Set) idle(ctx context.Context, empty bool) (view, error) {
+	v, err := s.look(ctx)
+	if err == nil && len(v.members) > 0 {
+		err = fmt.Errorf("%w: %q; stop them first", ErrHasMembers, v.members)
 	}
-	if !empty {
-		return nil
+	if err != nil || !empty {
+		return v, err
 	}
 	for _, p := range v.partitions {
 		if p.Pending+p.AckPending > 0 {
-			return fmt.Errorf("%w: partition %d has %d messages pending and %d not acknowledged; stop the publishers, and let members handle them",
+			return v, fmt.Errorf("%w: partition %d has %d messages pending and %d not acknowledged; stop the publishers, and let members handle them",
 				ErrNotEmpty, p.Number, p.Pending, p.AckPending)
 		}
 	}
-	return v.incomplete
+	return v, v.incomplete
 }
 
 // Delete deletes the consumers and the bucket of the set. It deletes no message. It returns [ErrHasMembers] while the set has members. A member that
 // crashed counts for up to twice the TTL. If a Delete fails, it can be repeated.
 func (s *Set) Delete(ctx context.Context) error {
-	v, err := s.look(ctx)
-	if err = cmp.Or(err, v.refuse(false)); err != nil {
+	v, err := s.idle(ctx, false)
+	if err != nil {
 		return err
 	}
 	if err = s.remove(ctx, v.infos); err == nil {
@@ -129,8 +130,8 @@ func (s *Set) Delete(ctx context.Context) error {
 func (s *Set) Resize(ctx context.Context, partitions int) error {
 	to := &Set{js: s.js, stream: s.stream, cfg: s.cfg}
 	to.cfg.Partitions = partitions
-	v, err := s.look(ctx)
-	if err = cmp.Or(to.cfg.complete(), err, v.refuse(true)); err != nil {
+	v, err := s.idle(ctx, true)
+	if err = cmp.Or(to.cfg.complete(), err); err != nil {
 		return err
 	}
 	info, start := v.stream.CachedInfo(), uint64(0)
@@ -148,8 +149,7 @@ func (s *Set) Resize(ctx context.Context, partitions int) error {
 	}
 	if err == nil && change {
 		if _, err = s.js.UpdateStream(ctx, config); err == nil {
-			v, err = s.look(ctx)
-			err = cmp.Or(err, v.refuse(true)) // a message may have been published before the transform changed
+			v, err = s.idle(ctx, true) // a message may have been published before the transform changed
 		}
 	}
 	if err == nil {

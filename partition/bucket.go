@@ -45,10 +45,9 @@ func nameOf(id string) string {
 }
 
 const (
-	recordKey = "state"
-	memberKey = "member."   // followed by the ID; the value is a number that each heartbeat changes
-	madeKey   = "partition" // in the metadata
-
+	recordKey   = "state"
+	memberKey   = "member."   // followed by the ID; the value is a number that each heartbeat changes
+	madeKey     = "partition" // in the metadata
 	anyRevision = math.MaxUint64
 )
 
@@ -58,6 +57,8 @@ type table interface {
 	read(ctx context.Context, key string) (*jetstream.RawStreamMsg, error)
 	// write fails with [stored.ErrConflict] if the last value has another revision, unless that is anyRevision.
 	write(ctx context.Context, key string, value any, revision uint64) error
+	// current fails with [jetpull.ErrInvalidOption] if the set was resized, or has another TTL, since it was opened.
+	current(ctx context.Context) error
 }
 
 // ghost is the member that owns all partitions of a set without a record. It sends no heartbeat, so its partitions are free after the TTL. Until
@@ -116,13 +117,10 @@ func (r *record) targets() []string {
 			share[id]--
 		}
 	}
-	var rest []string // a member for each partition that has none yet
-	for _, id := range members {
-		rest = append(rest, slices.Repeat([]string{id}, share[id])...)
-	}
 	for n := range target {
-		if target[n] == "" && len(rest) > 0 {
-			target[n], rest = rest[0], rest[1:]
+		if i := slices.IndexFunc(members, func(id string) bool { return share[id] > 0 }); i >= 0 && target[n] == "" {
+			target[n] = members[i]
+			share[members[i]]--
 		}
 	}
 	return target
@@ -147,11 +145,19 @@ func (s *Set) bucketConfig(stream *jetstream.StreamInfo) jetstream.StreamConfig 
 	}
 }
 
-// openBucket creates or adopts the bucket. It returns an error if the set was created with another configuration.
-func (s *Set) openBucket(ctx context.Context, stream *jetstream.StreamInfo) error {
+// build creates the consumers and the bucket, or adopts them. It changes nothing if the set has another configuration, or members and another TTL.
+func (s *Set) build(ctx context.Context, stream *jetstream.StreamInfo, have infos) error {
 	made, err := s.made(ctx)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		if _, err = s.js.CreateStream(ctx, s.bucketConfig(stream)); err == nil { // without a record, members wait for the TTL
+	missing := errors.Is(err, jetstream.ErrBucketNotFound)
+	if err == nil && made.TTL != s.cfg.TTL {
+		_, err = s.idle(ctx, false)
+	}
+	if err == nil || missing {
+		err = s.create(ctx, have, 0)
+	}
+	if err == nil && missing {
+		// Without a record, members wait for the TTL: a bucket that was deleted can still have members.
+		if _, err = s.js.CreateStream(ctx, s.bucketConfig(stream)); err == nil && len(have) == 0 {
 			err = s.write(ctx, recordKey, newRecord(s.cfg.Partitions), 0)
 		}
 		if err == nil || !errors.Is(err, stored.ErrConflict) && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
@@ -192,6 +198,11 @@ func (s *Set) made(ctx context.Context) (m made, err error) {
 			s.cfg.Name, m.Stream, m.Partitions, m.Subject, s.stream, s.cfg.Partitions, s.cfg.Subject)
 	}
 	return m, nil
+}
+
+func (s *Set) current(ctx context.Context) error {
+	made, err := s.made(ctx)
+	return cmp.Or(err, invalidIf(made.TTL != s.cfg.TTL, "set %q has a TTL of %v, not %v; open it again", s.cfg.Name, made.TTL, s.cfg.TTL))
 }
 
 // subject returns the subject of a key of the bucket, as nats.go computes it.

@@ -19,7 +19,7 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// Config is the configuration of a Set. All processes open a set with the same name, number of partitions and subject.
+// Config is the configuration of a Set. All processes open a set with the same name, number of partitions, subject and TTL.
 type Config struct {
 	// Name is unique in the account: 1 to 64 letters, digits, '-' and '_'. The consumers are NAME-0, NAME-1, and so on. The bucket is partition-NAME.
 	Name string
@@ -86,20 +86,17 @@ const remedy = "give the stream the SubjectTransform that partition.Transform re
 
 // checkSubjects refuses a stream whose subjects have no partition at the place of {partition}, or another number of partitions.
 func (c *Config) checkSubjects(stream *jetstream.StreamConfig) error {
-	stored := stream.Subjects
+	stored, want := slices.Clone(stream.Subjects), strings.Split(c.Subject, ".")
 	if t := stream.SubjectTransform; t != nil && t.Destination != "" {
-		stored = []string{t.Destination}
+		stored = slices.DeleteFunc(stored, func(s string) bool { return wire.Matches(cmp.Or(t.Source, ">"), strings.Replace(s, ">", "*.>", 1)) })
+		stored = append([]string{t.Destination}, stored...)
 	}
-	if len(stored) == 0 { // a mirror, or a stream with sources: its subjects are those of other streams
-		return nil
-	}
-	want := strings.Split(c.Subject, ".")
 	for _, subject := range stored {
 		number := adds.FindStringSubmatch(subject)
 		pattern := several.ReplaceAllString(adds.ReplaceAllString(subject, placeholder), ">")
 		have := strings.Split(one.ReplaceAllString(pattern, "*"), ".")
 		switch {
-		case !overlap(have, want):
+		case !jsstream.Overlap(have, want):
 			continue
 		case len(number) > 1 && (number[1] != strconv.Itoa(c.Partitions) || slices.Index(have, placeholder) != slices.Index(want, placeholder)):
 			return invalid("Partitions %d of Subject %q: stream %q makes %s of them in %q; open the set with that number, and {partition} at that place",
@@ -107,19 +104,12 @@ func (c *Config) checkSubjects(stream *jetstream.StreamConfig) error {
 		}
 		return nil
 	}
-	return invalid("Subject %q: stream %q stores %q, so no message has a partition there; %s", c.Subject, stream.Name, stored, remedy)
+	return invalidIf(stream.Mirror == nil && len(stream.Sources) == 0, // subjects of other streams are not known
+		"Subject %q: stream %q stores %q, so no message has a partition there; %s", c.Subject, stream.Name, stored, remedy)
 }
 
-// overlap reports whether a subject can match both patterns, which are split at the dots.
-func overlap(a, b []string) bool {
-	if len(a) == 0 || len(b) == 0 {
-		return len(a) == len(b)
-	}
-	return a[0] == ">" || b[0] == ">" || (a[0] == b[0] || a[0] == "*" || b[0] == "*") && overlap(a[1:], b[1:])
-}
-
-// checkStream refuses a stream from which no message can arrive. If publishers add the partition, it checks that the last message on a matching
-// subject has one.
+// checkStream refuses a stream from which no message can arrive. If publishers add the partition, and the set is new, it checks that the last message
+// on a matching subject has one.
 func (s *Set) checkStream(ctx context.Context, stream jetstream.Stream, have infos) error {
 	config := stream.CachedInfo().Config
 	if err := s.cfg.checkSubjects(&config); err != nil {
@@ -131,7 +121,7 @@ func (s *Set) checkStream(ctx context.Context, stream jetstream.Stream, have inf
 				s.stream, s.consumer(n))
 		}
 	}
-	if t := config.SubjectTransform; t != nil && adds.MatchString(t.Destination) {
+	if t := config.SubjectTransform; len(have) > 0 || t != nil && adds.MatchString(t.Destination) {
 		return nil
 	}
 	begin, _, _ := strings.Cut(s.cfg.Subject, placeholder)

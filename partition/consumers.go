@@ -172,17 +172,15 @@ func (c *session) close() {
 }
 
 // probe sends each kind of request that a member sends, in a form that changes nothing, so that a missing permission shows before the member owns a
-// partition. The server answers each with an error, unless the user may not send it. probe also returns an error if the set was resized.
+// partition. The server answers each with an error, unless the user may not send it.
 func (s *Set) probe(ctx context.Context) error {
-	if _, err := s.made(ctx); err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) { // a server that has just started may not know it
-		return err
-	}
 	consumer := s.stream + "." + s.consumer(0)
 	requests := [][2]string{
 		{s.api + "CONSUMER.INFO." + consumer, ""},
 		{s.api + "CONSUMER.UNPIN." + consumer, `{"group":""}`},
 		{s.api + "CONSUMER.MSG.NEXT." + consumer, `{"batch":1,"no_wait":true}`},
 		{"$JS.ACK." + consumer + ".1.9007199254740991.1.1.0", "+WPI"},
+		{s.api + "STREAM.INFO.KV_" + s.bucketName(), ""},
 		{s.api + "STREAM.MSG.GET.KV_" + s.bucketName(), `{"seq":0}`},
 		{s.subject(recordKey), ""},
 	}

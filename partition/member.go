@@ -74,9 +74,9 @@ const (
 
 func newMember(s *Set, o options, h jetpull.Handler) *member {
 	return &member{
-		set: s, options: o, handler: h, clock: lease.Now, log: o.logger.With("set", s.cfg.Name, "member", o.name),
+		set: s, table: s, options: o, handler: h, clock: lease.Now, log: o.logger.With("set", s.cfg.Name, "member", o.name),
 		ended: make(chan *run, s.cfg.Partitions), hints: make(chan hint, 256), runs: map[int]*run{},
-		before: map[int]owner{},
+		before: map[int]owner{}, consumer: func(n int) consumer { return &session{set: s, name: s.consumer(n), opts: o} },
 	}
 }
 
@@ -124,7 +124,7 @@ func (m *member) run(ctx context.Context) error {
 			switch over := m.joined && !m.lease.Valid(); {
 			case len(m.runs) > 0:
 			case over && m.err == nil && errors.Is(context.Cause(m.lease), ErrMembershipLost):
-				m.set.counts.lost.Add(1)
+				m.set.count(func(c *Stats) { c.Lost++ })
 				m.begin(ctx)
 				next = 0
 			// After the TTL, others have removed the membership that this member could not remove.
@@ -164,13 +164,16 @@ func (m *member) look(parent context.Context) (next time.Duration, done bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), m.set.cfg.TTL/heartbeats)
 	defer cancel()
 	r, err := load(ctx, m.table, m.set.cfg.Partitions)
+	if err == nil && !m.joined && !m.leaving { // it may have been changed while this member was cut off
+		err = m.table.current(ctx)
+	}
 	if err != nil {
 		m.log.Debug("partition: the bucket cannot be read", "error", err)
 		// A server that has just started may not know the stream yet.
 		missing := errors.Is(err, jetstream.ErrStreamNotFound) && m.clock().Mono-m.known.Mono >= m.set.cfg.TTL
-		if missing || errors.Is(err, nats.ErrConnectionClosed) {
+		if missing || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, jetpull.ErrInvalidOption) {
 			m.lease.End(fmt.Errorf("%w: the bucket is gone", ErrMembershipLost))
-			m.leave(fmt.Errorf("partition: the bucket was deleted, or the connection is closed: %w", err))
+			m.leave(fmt.Errorf("partition: the bucket was deleted, the set was changed, or the connection is closed: %w", err))
 		}
 		return retryPause, false
 	}

@@ -69,7 +69,7 @@ func (m *member) start(n int) {
 	case before.Released:
 		why = fmt.Sprintf("member %s released it", nameOf(before.ID))
 	case before.ID != "":
-		m.set.counts.takeovers.Add(1)
+		m.set.count(func(c *Stats) { c.Takeovers++ })
 		r.missed, why = true, fmt.Sprintf("member %s is gone without releasing it", nameOf(before.ID))
 	}
 	r.ctx, r.stop = context.WithCancelCause(r.lease)
@@ -80,7 +80,7 @@ func (m *member) start(n int) {
 // own consumes the partition until the run is stopped.
 func (r *run) own(why string) {
 	m, log := r.member, r.member.log.With("partition", r.partition)
-	m.set.counts.assigned.Add(1)
+	m.set.count(func(c *Stats) { c.Owned, c.Assigned = c.Owned+1, c.Assigned+1 })
 	log.Info("partition: this member owns a partition", "why", why)
 	m.options.onAssign(r.partition, why)
 	for answered := time.Now(); r.ctx.Err() == nil; {
@@ -106,7 +106,7 @@ func (r *run) own(why string) {
 		log.Debug("partition: consuming again", "error", err)
 		_ = watch.Sleep(r.ctx, retryPause)
 	}
-	m.set.counts.revoked.Add(1)
+	m.set.count(func(c *Stats) { c.Owned, c.Revoked = c.Owned-1, c.Revoked+1 })
 	why = context.Cause(r.ctx).Error()
 	log.Info("partition: this member has ended its work on a partition", "why", why)
 	m.options.onRevoke(r.partition, why)
@@ -162,7 +162,7 @@ func (r *run) begin(ctx context.Context, c consumer) error {
 	pending, err := c.pending(ctx)
 	behind := pending > 0 && r.missed
 	if behind && r.member.set.resets {
-		r.member.set.counts.resets.Add(1)
+		r.member.set.count(func(c *Stats) { c.Resets++ })
 		err = c.reset(ctx)
 	}
 	if err == nil {

@@ -9,7 +9,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
-	"sync/atomic"
+	"sync"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -27,7 +27,8 @@ type Set struct {
 	cfg    Config
 	api    string // the prefix of API subjects
 	resets bool   // the server can reset consumers
-	counts counts
+	mu     sync.Mutex
+	stats  Stats // guarded by mu
 }
 
 // Stats are counters of a Set in this process since it was opened, except for Owned, which is a gauge.
@@ -44,19 +45,17 @@ type Stats struct {
 	Lost, Refused uint64
 }
 
-type counts struct {
-	assigned, revoked, takeovers, resets, lost, refused atomic.Uint64
-}
-
 // Stats returns the counters.
 func (s *Set) Stats() Stats {
-	c := &s.counts
-	revoked := c.revoked.Load() // read before assigned, so that the difference is never below 0
-	assigned := c.assigned.Load()
-	return Stats{
-		Owned: int(assigned - revoked), Assigned: assigned, Revoked: revoked, //nolint:gosec // at most 1,024 partitions for each member
-		Takeovers: c.takeovers.Load(), Resets: c.resets.Load(), Lost: c.lost.Load(), Refused: c.refused.Load(),
-	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stats
+}
+
+func (s *Set) count(change func(*Stats)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.stats)
 }
 
 // Config returns the set's configuration.
@@ -68,7 +67,7 @@ func (s *Set) Stream() string { return s.stream }
 // Open returns the Set of a stream. It creates the bucket and the consumers that are missing, and updates AckWait, MaxAckPending and TTL of existing
 // ones. It returns an error if the stream's subjects have no partition at the place of {partition} or another number of partitions, if the set was
 // created with another configuration, if an interest stream lacks a consumer of the set, because such a stream keeps no message of that partition,
-// and if the server is older than 2.11.
+// and if the server is older than 2.11. It returns [ErrHasMembers] if the set has members, and another TTL.
 func Open(ctx context.Context, js jetstream.JetStream, stream string, cfg Config) (*Set, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
@@ -82,10 +81,7 @@ func Open(ctx context.Context, js jetstream.JetStream, stream string, cfg Config
 		err = s.checkStream(ctx, on, infos)
 	}
 	if err == nil {
-		err = s.create(ctx, infos, 0)
-	}
-	if err == nil {
-		err = s.openBucket(ctx, on.CachedInfo())
+		err = s.build(ctx, on.CachedInfo(), infos)
 	}
 	if err != nil {
 		return nil, err
@@ -143,28 +139,29 @@ func checkServer(version string) (resets bool, err error) {
 //
 // When ctx ends, Consume hands back the messages that no handler has started, waits for the running handlers, and releases its partitions. It cancels
 // the context of a handler that runs for longer than DrainTimeout. It returns when the last handler has returned; until then no other member gets the
-// handler's partition. It returns an error if the bucket or a consumer was deleted, the set was resized, or an option is not valid. A lost membership
-// does not end Consume: the member joins again.
+// handler's partition. It returns an error if the bucket or a consumer was deleted, the set was resized or opened with another TTL, or an option is
+// not valid. A lost membership does not end Consume: the member joins again.
 func (s *Set) Consume(ctx context.Context, h jetpull.Handler, opts ...Option) error {
 	o, err := newOptions(opts)
 	if err := cmp.Or(s.check(ctx), invalidIf(h == nil, "handler is nil; give the function that handles a message"), err); err != nil {
 		return err
 	}
 	for err := s.probe(ctx); err != nil && ctx.Err() == nil; err = s.probe(ctx) {
-		if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, jetpull.ErrInvalidOption) {
+		if errors.Is(err, nats.ErrConnectionClosed) {
 			return err
 		}
-		s.counts.refused.Add(1)
+		s.count(func(c *Stats) { c.Refused++ })
 		o.logger.Warn("partition: this member owns nothing, and tries to join again", "set", s.cfg.Name, "member", o.name, "error", err)
 		_ = watch.Sleep(ctx, retryPause)
 	}
 	m := newMember(s, o, h)
-	m.table = s
-	m.consumer = func(n int) consumer { return &session{set: s, name: s.consumer(n), opts: o} }
-	all := s.subject(">")
-	sub, err := s.js.Conn().Subscribe(all, func(msg *nats.Msg) { m.hear(strings.TrimPrefix(msg.Subject, s.subject("")), msg.Data) })
+	all := s.subject("")
+	if strings.HasPrefix(all, "$JS.") { // the prefix of a domain, which the server removes before it delivers
+		all = "$KV." + s.bucketName() + "."
+	}
+	sub, err := s.js.Conn().Subscribe(all+">", func(msg *nats.Msg) { m.hear(strings.TrimPrefix(msg.Subject, all), msg.Data) })
 	if err != nil {
-		return fmt.Errorf("partition: subscribe to %s: %w", all, err)
+		return fmt.Errorf("partition: subscribe to %s>: %w", all, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	return m.run(ctx)

@@ -166,6 +166,8 @@ func (p *process) read(ctx context.Context, key string) (*jetstream.RawStreamMsg
 	return &m, err
 }
 
+func (p *process) current(context.Context) error { return nil }
+
 func (p *process) write(ctx context.Context, key string, v any, revision uint64) error {
 	value, err := json.Marshal(v)
 	if err != nil {

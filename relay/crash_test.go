@@ -31,6 +31,7 @@ func TestGivenUpSenderIsListedAfterACrash(t *testing.T) {
 	s.want(202, "POST", "/v1/messages", "git-token", message("a", "1", "ci"))
 	o := s.awaitStatus("a", "1", "FAILED")
 	require.Equal(t, "NOT_TOLD", o["error"].(object)["code"])
+	require.Nil(t, o["reported"], "the sender has confirmed nothing")
 	eventually(t, func() bool { return len(s.failed("stage=to_sender")) == 1 }, "it is not on the list")
 	callback.Close()
 	repaired := newPeer(t, nil)

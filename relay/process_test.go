@@ -14,11 +14,13 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/internal/natstest"
 	"github.com/jetpull/jetpull/internal/natstest/relayhistory"
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
@@ -112,6 +114,7 @@ func (m *mortal) start() {
 		childClock+"="+m.clock.String(),
 		childCopies+"="+strconv.Itoa(m.replicas), childGiveUp+"="+m.giveUp.String())
 	cmd.Stderr = os.Stderr
+	natstest.EndWithParent(cmd, syscall.SIGKILL)
 	out, err := cmd.StdoutPipe()
 	require.NoError(m.t, err)
 	require.NoError(m.t, cmd.Start())

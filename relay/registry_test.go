@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -75,6 +77,15 @@ func TestReceiverThatCannotBeDecoded(t *testing.T) {
 	o := s.want(503, "PUT", "/v1/receivers/ci", adminToken, object{"post_endpoint": "http://127.0.0.1:1"})
 	require.Equal(t, "unavailable", o["error"].(object)["code"])
 	require.Contains(t, o["error"].(object)["message"], `"ci": what is stored cannot be decoded`)
+}
+
+// A sender that is larger than the store accepts is refused. The store's JSON has six bytes for a character such as <.
+func TestSenderThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	sources := slices.Repeat([]string{strings.Repeat("<", 256)}, 5000)
+	s.want(413, "PUT", "/v1/senders/git", adminToken, `{"token":"t","sources":["`+strings.Join(sources, `","`)+`"]}`)
+	s.want(404, "GET", "/v1/senders/git", adminToken, nil)
 }
 
 // A PATCH keeps what it does not name.

@@ -239,7 +239,7 @@ func (g graph) own() []string {
 
 // shipped reports whether users import or install a package.
 func shipped(path string) bool {
-	return !withinAny(path, []string{harness, module + "/test", module + "/examples", module + "/bench"})
+	return !withinAny(path, []string{harness, module + "/internal/pgtest", module + "/test", module + "/examples", module + "/bench"})
 }
 
 // within reports whether path is parent or lies under it.

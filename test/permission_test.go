@@ -27,7 +27,7 @@ accounts {
     jetstream: enabled
     users: [
       {user: all, password: pw}
-      {user: some, password: pw, permissions: {publish: {deny: ["DENIED"]}, subscribe: {deny: ["denied.>"]}}}
+      {user: some, password: pw, permissions: {publish: {deny: ["DENIED"]}, subscribe: {deny: ["denied.>", "$JS.EVENT.>"]}}}
     ]
   }
 }`
@@ -73,6 +73,11 @@ func TestAMissingPermissionIsNamed(t *testing.T) {
 	_, err := subscribe(t, js, "S", "C").Info(t.Context())
 	require.NoError(t, err, "a permission that is given is used at once")
 	require.ErrorIs(t, js.Conn().LastError(), nats.ErrPermissionViolation, "it is still what nats.go heard last")
+
+	for _, err := range jetpull.Advisories(t.Context(), js, "S", "C") {
+		require.ErrorIs(t, err, nats.ErrPermissionViolation)
+		require.ErrorContains(t, err, "$JS.EVENT.ADVISORY.CONSUMER.*.S.C")
+	}
 
 	js, _, _ = deniable(t, nextSubject)
 	sub := subscribe(t, js, "S", "C")

@@ -44,6 +44,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"consumers pause S nobody --for 1h", []string{"consumer not found; ", "jetpull consumers ls S"}},
 		{"consumers resume nowhere c", []string{"stream not found; ", "jetpull streams ls"}},
 		{"consumers reset S nobody", []string{"consumer not found; ", "jetpull consumers ls S"}},
+		{"partition ls none", []string{"bucket not found; no program has opened a set of this name"}},
 		{"consumers reset nowhere c --to 5", []string{"stream not found; ", "jetpull streams ls"}},
 	} {
 		r := f.run(t, strings.Fields(tt.line)...)

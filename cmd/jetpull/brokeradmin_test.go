@@ -223,7 +223,7 @@ func TestBrokerJobs(t *testing.T) {
 	s.fails(1, `no message "none"`, "replay", "start", "orders", "billing", "--message", "none")
 	open()
 	for _, message := range []string{"m1", "m2"} {
-		require.Regexp(t, `^replay \S+: DONE, 1 of 1 jobs\n$`, s.want(0, "replay", "start", "orders", "billing", "--status", "DEAD", "--message", message))
+		require.Regexp(t, `^replay \S+: DONE, 1 of 1 job\n$`, s.want(0, "replay", "start", "orders", "billing", "--status", "DEAD", "--message", message))
 	}
 	require.Eventually(t, func() bool { return s.count("DELIVERED") == 2 }, 30*time.Second, 10*time.Millisecond)
 	s.fails(1, `message "m1": its job is not dead, but DELIVERED`, "jobs", "purge", "orders", "billing", "m1")
@@ -383,7 +383,7 @@ func TestAdministrationOfTheGuide(t *testing.T) {
 			require.Contains(t, out.String(), "order-1", line)
 		}
 		if strings.Contains(line, "--message order-1") {
-			require.Contains(t, out.String(), "DONE, 1 of 1 jobs")
+			require.Contains(t, out.String(), "DONE, 1 of 1 job")
 			require.Eventually(t, func() bool { return s.count("DEAD") == 1 }, 30*time.Second, 10*time.Millisecond)
 		}
 	}
@@ -399,7 +399,7 @@ func TestBroadcastAndClaim(t *testing.T) {
 		"--priority", "3", "-H", "X-Tenant: acme", "-H", "content-type: text/plain"))
 	s.fails(1, "duplicate message id", "broadcast", "orders", "shop", "two chairs", "--id", "o/1")
 	s.fails(1, `no channel "none"`, "broadcast", "none", "shop", "x")
-	s.fails(1, "producer could not be found", "broadcast", "orders", "none", "x")
+	s.fails(1, `no producer "none"`, "broadcast", "orders", "none", "x")
 	code, out, errOut := s.do(t.Context(), "\xff\x00\n", "broadcast", "orders", "shop", "--json", "--event-type", "paid", "--id", "raw")
 	require.Equal(t, 0, code, errOut)
 	require.JSONEq(t, `{"location": "/channel/orders/message/raw"}`, out)
@@ -416,7 +416,7 @@ func TestBroadcastAndClaim(t *testing.T) {
 	require.Equal(t, "o/1 two chairs text/plain", job.Message.MessageID+" "+job.Message.Payload+" "+job.Message.ContentType)
 	s.view(&job, "claim", "orders", "paid", "--count", "10", "--wait", "20s")
 	require.Equal(t, "raw /wAK base64", job.Message.MessageID+" "+job.Message.Payload+" "+job.Message.PayloadEncoding)
-	s.fails(cli.ExitTimeout, "no job was queued within 10ms", "claim", "orders", "paid", "--wait", "10ms")
+	s.fails(cli.ExitTimeout, "jetpull: no job was queued within 10ms\n", "claim", "orders", "paid", "--wait", "10ms")
 	s.want(0, "broadcast", "orders", "shop", "x", "--event-type", "paid", "--id", "bad")
 	require.Regexp(t, `(?m)^bad +0 +paid `, s.want(0, "claim", "orders", "paid", "--settle", "dead"))
 	require.Regexp(t, `(?m)^bad +DEAD `, s.want(0, "jobs", "ls", "orders", "paid"))
@@ -425,6 +425,8 @@ func TestBroadcastAndClaim(t *testing.T) {
 	s.fails(cli.ExitUsage, `--settle "done" is none of`, "claim", "orders", "paid", "--settle", "done")
 	s.fails(cli.ExitUsage, "--count", "claim", "orders", "paid", "--count", "101")
 	s.fails(1, `no consumer "none"`, "claim", "orders", "none")
+	s.want(0, "consumers", "put", "orders", "pushed", "--callback-url", "http://127.0.0.1:9/", "--event-types", "none")
+	s.fails(1, "consumer not pull based\n", "claim", "orders", "pushed")
 	later := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 	require.Equal(t, "/channel/orders/scheduled-message/later\n", s.want(0, "broadcast", "orders", "shop", "x", "--id", "later", "--at", later))
 }

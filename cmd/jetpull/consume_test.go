@@ -120,7 +120,7 @@ func TestConsumeExitCodeOfTheCommandSettles(t *testing.T) {
 	require.Contains(t, r.err, "done\n", "with --json what commands print goes to stderr")
 	require.Contains(t, r.err, `"acknowledged":3,"retried":1,"dead_lettered":0,"terminated":1,"handed_back":0,`)
 	require.Contains(t, r.err, "not every message was acknowledged: 1 failed or were terminated", "3 did not fail in the end")
-	require.Contains(t, r.err, `exit status 7","outcome":"retried in 10ms"`)
+	require.Contains(t, r.err, `exit status 7","outcome":"retried","delay":0.01`)
 	require.Contains(t, r.err, `exit status 65","outcome":"terminated"`)
 	f.settled(t, 4)
 }
@@ -150,7 +150,7 @@ func TestConsumeDeadLetter(t *testing.T) {
 		"--dead-letter", "dead", "--", "false")
 	require.Equal(t, cli.ExitFailed, r.code, r.err)
 	require.Contains(t, r.err, "0 acknowledged, 1 retried, 1 dead-lettered in ")
-	require.Regexp(t, `(?s)outcome="retried in 10ms".*outcome=dead_lettered`, r.err)
+	require.Regexp(t, `(?s)outcome=retried delay=10ms.*outcome=dead_lettered`, r.err)
 	dead, err := f.js.Stream(t.Context(), "DEAD")
 	require.NoError(t, err)
 	m, err := dead.GetMsg(t.Context(), 1)

@@ -5,7 +5,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -82,9 +81,9 @@ func TestConsumeGivesUpTheMessageThatKillsIt(t *testing.T) {
 			lives := 0
 			for ; !done(); lives++ {
 				require.Less(t, lives, 8)
-				cmd := exec.Command(os.Args[0], "consume", "S", "c", "--nats", f.url, "--concurrency", "65", "--max-crashes", "2",
+				cmd := asCommand("consume", "S", "c", "--nats", f.url, "--concurrency", "65", "--max-crashes", "2",
 					"--dead-letter", "dead.s", "--", "sh", "-c", `read -r word; test "$word" != kill || kill -9 $PPID`)
-				cmd.Env, cmd.Stderr = append(os.Environ(), asJetpull+"=1"), t.Output()
+				cmd.Stderr = t.Output()
 				require.NoError(t, cmd.Start())
 				ended := make(chan error, 1)
 				go func() { ended <- cmd.Wait() }()

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/url"
@@ -31,6 +32,10 @@ func serves(t *testing.T, args ...string) (base string) {
 		cancel()
 		require.Zero(t, <-code)
 	})
+	var answer struct{ URL string } // with --json
+	if json.Unmarshal([]byte(line), &answer) == nil {
+		return strings.TrimSuffix(answer.URL, "/")
+	}
 	_, base, ok := strings.Cut(strings.TrimSuffix(line, "/\n"), "listening on ")
 	require.True(t, ok, line)
 	return base
@@ -58,6 +63,7 @@ func TestExporter(t *testing.T) {
 	f.publish(t, numbers(5)...)
 	for name, args := range map[string][]string{
 		"exporter":           {"exporter", "--nats", f.url},
+		"exporter in JSON":   {"exporter", "--nats", f.url, "--json"},
 		"exporter, a token":  {"exporter", "--nats", f.url, "--exporter-token", "secret"},
 		"console":            {"console", "--nats", f.url},
 		"console, a token":   {"console", "--nats", f.url, "--console-token", "secret"},

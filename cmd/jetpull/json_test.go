@@ -130,3 +130,24 @@ func TestCheckJSONFires(t *testing.T) {
 		require.Equal(t, []string{want}, checkJSON("", value))
 	}
 }
+
+// An error of the command line is JSON wherever --json is in it.
+func TestUsageErrorsInJSON(t *testing.T) {
+	for line, isJSON := range map[string]bool{
+		"info S c --bogus --json":                 true,
+		"fetch S c --count many -j":               true,
+		"dlq lst --json":                          true,
+		"nonsense --json":                         true,
+		"feed ls --status bad --json":             true,
+		"consume S c --idle x --json -- cat":      true,
+		"consume S c --idle x -- jq --json -j . ": false,
+	} {
+		r := jetpullRun(t, strings.Fields(line)...)
+		require.Equal(t, cli.ExitUsage, r.code, line)
+		if isJSON {
+			require.Regexp(t, `^\{"error":".+","code":2\}\n$`, r.err, line)
+		} else {
+			require.Contains(t, r.err, "See: jetpull consume --help\n", line)
+		}
+	}
+}

@@ -78,6 +78,8 @@ func advice(cmd *cobra.Command, err error) string {
 		return "; it was deleted while it was used: create it again, and restart the command"
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return "; " + see + "jetpull streams ls"
+	case errors.Is(err, jetstream.ErrBucketNotFound):
+		return "; no program has opened a set of this name"
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
 		return "; " + see + "jetpull consumers ls " + stream
 	}

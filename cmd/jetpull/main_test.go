@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/internal/natstest"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
@@ -40,6 +43,14 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	os.Exit(m.Run())
+}
+
+// asCommand is the test binary as the command, in a process of its own, which is killed if the tests are killed.
+func asCommand(args ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asJetpull+"=1")
+	natstest.EndWithParent(cmd, syscall.SIGKILL)
+	return cmd
 }
 
 // result is what one command line did.
@@ -180,6 +191,7 @@ func TestUsageErrors(t *testing.T) {
 		{"consume S c --retry-delay 5s", "unknown flag: --retry-delay; did you mean --retry-delays?"},
 		{"broker --lisen :1", "unknown flag: --lisen; did you mean --listen?"},
 		{"dlq ls D --json-lines", "unknown flag: --json-lines"},
+		{"publish s x --header x", `jetpull: --header "x" is not 'Name: value'`},
 		{"fetch S c --count many", `--count "many" is not a whole number`},
 		{"publish a x --count abc", `--count "abc" is not a whole number`},
 		{"consume S c --idle soon", `--idle "soon" is not a duration such as 30s`},

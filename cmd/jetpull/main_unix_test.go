@@ -28,9 +28,9 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	f.publish(t, "one")
 	alive := filepath.Join(t.TempDir(), "alive")
 	require.NoError(t, syscall.Mkfifo(alive, 0o600))
-	cmd := exec.Command(os.Args[0], "consume", "S", "c", "--nats", f.url, "--drain-timeout", "10m", "--",
+	cmd := asCommand("consume", "S", "c", "--nats", f.url, "--drain-timeout", "10m", "--",
 		"sh", "-c", `exec 3>"$ALIVE"; trap "" TERM INT; echo started; sleep 600 & wait`)
-	cmd.Env = append(os.Environ(), asJetpull+"=1", "ALIVE="+alive)
+	cmd.Env = append(cmd.Env, "ALIVE="+alive)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	var said buffer
@@ -70,8 +70,7 @@ func TestClosedOutputEndsQuietly(t *testing.T) {
 		read, write, err := os.Pipe()
 		require.NoError(t, err)
 		require.NoError(t, read.Close())
-		cmd := exec.Command(os.Args[0], args...)
-		cmd.Env = append(os.Environ(), asJetpull+"=1")
+		cmd := asCommand(args...)
 		var said strings.Builder
 		cmd.Stdout, cmd.Stderr = write, &said
 		err = cmd.Run()

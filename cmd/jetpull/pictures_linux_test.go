@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -54,8 +53,7 @@ var (
 func picture(t *testing.T, columns, rows int, args ...string) string {
 	t.Helper()
 	screen, program := terminal(t, columns, rows)
-	cmd := exec.Command(os.Args[0], append(args, "--interval", "100ms")...)
-	cmd.Env = append(os.Environ(), asJetpull+"=1")
+	cmd := asCommand(append(args, "--interval", "100ms")...)
 	cmd.Stdout, cmd.Stderr = program, t.Output()
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill() })

@@ -26,9 +26,9 @@ func TestCommandEndsWithAKilledJetpull(t *testing.T) {
 	f.publish(t, "one")
 	alive := filepath.Join(t.TempDir(), "alive") // ends with the last process that has it open for writing
 	require.NoError(t, syscall.Mkfifo(alive, 0o600))
-	cmd := exec.Command(os.Args[0], "consume", "S", "c", "--nats", f.url, "--",
+	cmd := asCommand("consume", "S", "c", "--nats", f.url, "--",
 		"sh", "-c", `exec 3>"$ALIVE"; trap "" TERM INT; echo started; exec sleep 600`)
-	cmd.Env = append(os.Environ(), asJetpull+"=1", "ALIVE="+alive)
+	cmd.Env = append(cmd.Env, "ALIVE="+alive)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
@@ -59,8 +59,7 @@ func TestReaderThatEndsLeavesFewMessages(t *testing.T) {
 		before := f.info(t)
 		read, write, err := os.Pipe()
 		require.NoError(t, err)
-		cmd := exec.Command(os.Args[0], append(args, "--nats", f.url)...)
-		cmd.Env = append(os.Environ(), asJetpull+"=1")
+		cmd := asCommand(append(args, "--nats", f.url)...)
 		var said buffer
 		cmd.Stdout, cmd.Stderr = write, &said
 		require.NoError(t, cmd.Start())
@@ -92,8 +91,7 @@ func TestOutputThatIsFull(t *testing.T) {
 	} {
 		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 		require.NoError(t, err)
-		cmd := exec.Command(os.Args[0], args...)
-		cmd.Env = append(os.Environ(), asJetpull+"=1")
+		cmd := asCommand(args...)
 		var said buffer
 		cmd.Stdout, cmd.Stderr = full, &said
 		exit, ok := errors.AsType[*exec.ExitError](cmd.Run())

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd"
+	"github.com/jetpull/jetpull/internal/natstest"
 	"github.com/jetpull/jetpull/internal/service/webhook"
 )
 
@@ -45,6 +47,7 @@ func startReceiver(t *testing.T, argv []string, secrets ...string) *receiverProg
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), "LISTEN=127.0.0.1:0", "WEBHOOK_SECRETS="+strings.Join(secrets, " "))
 	cmd.Stderr = t.Output()
+	natstest.EndWithParent(cmd, syscall.SIGKILL)
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())

@@ -315,7 +315,7 @@ func TestFailedAndRedrive(t *testing.T) {
 	if newest.Message == other {
 		other = "1"
 	}
-	require.Regexp(t, `^skip [\w-]+: done, 1 of 1 messages\n$`, s.want(0, "failed", "skip", newest.ID))
+	require.Regexp(t, `^skip [\w-]+: done, 1 of 1 message\n$`, s.want(0, "failed", "skip", newest.ID))
 	open()
 	require.Regexp(t, `^redrive [\w-]+: done, 11 of 11 messages\n$`, s.want(0, "redrive", "--receiver", "ci"))
 	require.Eventually(t, func() bool { return strings.Contains(s.want(0, "status", "s", other), `"status": "DONE"`) }, 30*time.Second, 20*time.Millisecond)

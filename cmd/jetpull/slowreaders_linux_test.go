@@ -11,11 +11,14 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/natstest"
 )
 
 // Clients at one address that ask and never read do not keep a server from answering others, however few files it may open.
@@ -28,6 +31,7 @@ func TestSlowReadersHoldNoServer(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cmd := exec.Command("sh", "-c", `ulimit -n 256; exec "$0" `+tt.line+" 2>&1", os.Args[0])
+			natstest.EndWithParent(cmd, syscall.SIGKILL)
 			cmd.Env = append(os.Environ(), asJetpull+"=1")
 			out, err := cmd.StdoutPipe()
 			require.NoError(t, err)

@@ -35,6 +35,7 @@ func TestWatchSaysThatTheServerIsGone(t *testing.T) {
 	looks := len(out.String())
 	require.Eventually(t, func() bool { return len(out.String()) > looks }, 30*time.Second, 5*time.Millisecond)
 	require.Equal(t, cli.ExitDone, stop())
+	jsonLines[map[string]any](t, errOut.String())
 }
 
 // TestWatchCountsAcknowledgements has one message that is not acknowledged, so that the ack floor does not move.

@@ -34,8 +34,7 @@ type killable struct {
 }
 
 func (k *killable) start() {
-	k.cmd = exec.Command(os.Args[0], k.args...)
-	k.cmd.Env = append(os.Environ(), asJetpull+"=1")
+	k.cmd = asCommand(k.args...)
 	k.cmd.Stderr = k.t.Output()
 	out, err := k.cmd.StdoutPipe()
 	require.NoError(k.t, err)

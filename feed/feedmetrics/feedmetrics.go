@@ -52,7 +52,8 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	databaseUp = desc("database_up", "1 where the backlog could be counted.")
-	items      = desc("items", "Items that are not Complete: ready, delayed until their time, gated until the gate is reached, failed.", "state")
+	items      = desc("items", "Items that are not Complete: ready, delayed until their time, gated until the gate is reached, passed if another "+
+		"program inserted them below the gate, failed.", "state")
 	oldest     = desc("oldest_item_seconds", "Age of the oldest item that is ready.")
 	blocked    = desc("blocked_partitions", "Partitions with failed items, which block their gate.")
 	running    = desc("running_items", "Items begun and not yet saved by this process.")

@@ -201,3 +201,11 @@ func StoredAfter(ctx context.Context, js jetstream.JetStream, c *jetstream.Consu
 	}
 	return at, nil
 }
+
+// Overlap reports whether a subject can match both patterns, which are split at the dots.
+func Overlap(a, b []string) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return len(a) == len(b)
+	}
+	return a[0] == ">" || b[0] == ">" || (a[0] == b[0] || a[0] == "*" || b[0] == "*") && Overlap(a[1:], b[1:])
+}

@@ -173,6 +173,8 @@ func secrets(raw string, u *url.URL) []string {
 			password = u.User.Username() // a NATS token
 		}
 		add(password)
+		_, rest, _ := strings.Cut(password, "@") // which pgx takes for a part of the host
+		add(rest)
 	}
 	if u != nil {
 		for key, values := range u.Query() {

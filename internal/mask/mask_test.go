@@ -83,6 +83,7 @@ func TestError(t *testing.T) {
 		"postgres:host=h password='sec ret' port=1":  "the password is sec ret",
 		"sqlserver://h;pwd=secret":                   "pwd secret",
 		"u:secret@h":                                 "user u with secret",
+		"postgres://u:pw@secret@h/db":                "lookup secret@h: no such host",
 		"nats://secret@h":                            "token secret",
 	} {
 		require.NotContains(t, Error(errors.New(text), raw).Error(), "sec", raw)

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/jetpull/jetpull/internal/natstest"
 )
 
 const startLimit = time.Minute
@@ -48,7 +50,7 @@ func (p *process) own(path string) error {
 func (p *process) program(ctx context.Context, path string, args ...string) *exec.Cmd {
 	command := exec.CommandContext(ctx, path, args...)
 	command.Dir, command.SysProcAttr = p.dir, &syscall.SysProcAttr{Credential: p.as, Setpgid: true}
-	endsWithParent(command.SysProcAttr)
+	natstest.EndWithParent(command, syscall.SIGQUIT)
 	return command
 }
 

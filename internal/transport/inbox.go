@@ -66,16 +66,23 @@ func CheckInboxes(ctx context.Context, nc *nats.Conn) (*Inboxes, error) {
 		return nil, err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
+	f.Trip, err = Accepted(ctx, nc, before, sub.Subject)
+	return f, err
+}
+
+// Accepted waits until the server has received what was sent, and returns the duration of the round trip. It returns the server's refusal of
+// a publish or subscription to one of the subjects, as Refusal does.
+func Accepted(ctx context.Context, nc *nats.Conn, before error, subjects ...string) (trip time.Duration, err error) {
 	// The error also means that the connection was lost.
 	for err = nats.ErrConnectionClosed; errors.Is(err, nats.ErrConnectionClosed) && !nc.IsClosed(); {
 		sent := time.Now()
 		err = nc.FlushWithContext(ctx)
-		f.Trip = time.Since(sent)
+		trip = time.Since(sent)
 	}
 	if err == nil {
-		err = Refusal(nc, before, sub.Subject)
+		err = Refusal(nc, before, subjects...)
 	}
-	return f, err
+	return trip, err
 }
 
 // subscribe reports false if the connection is closed.

@@ -59,8 +59,11 @@ func (r *Refusal) Error() string { return r.Reason }
 // Is reports that a Refusal matches ErrFinal.
 func (r *Refusal) Is(target error) bool { return target == ErrFinal }
 
-// readable returns err, or a replacement if its methods panic, as those of a nil pointer do.
-func readable(err error) (readable error) {
+// Readable returns err, which may be nil, or a replacement if its methods panic, as those of a nil pointer do.
+func Readable(err error) (readable error) {
+	if err == nil {
+		return nil
+	}
 	defer func() {
 		if v := recover(); v != nil {
 			readable = fmt.Errorf("jetpull: the handler returned an error of type %T that cannot be read: %v", err, v)

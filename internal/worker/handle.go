@@ -94,10 +94,7 @@ func (p *Pool[M]) call(ctx context.Context, s *slot[M]) {
 			err = cause
 		}
 		cancel()
-		if err != nil {
-			err = readable(err)
-		}
-		p.settle(s, err)
+		p.settle(s, Readable(err))
 	}()
 	err = p.ops.Handle(ctx, s.ms)
 }
@@ -112,7 +109,7 @@ func (p *Pool[M]) settle(s *slot[M], err error) {
 			e.end()
 		}
 		if e.err = err; p.ops.Failure != nil {
-			e.err = p.ops.Failure(err, e.msg)
+			e.err = Readable(p.ops.Failure(err, e.msg))
 		}
 		if e.err == nil {
 			p.conclude(e, nil)
@@ -133,7 +130,7 @@ func (p *Pool[M]) conclude(e *entry[M], err error) {
 		settled = "not redelivered: ack policy none"
 	}
 	if err != nil && (p.ackNone || how != Undecided) {
-		p.ops.Report.Failed(e.id.Seq, err, settled, false)
+		p.ops.Report.Failed(e.id.Seq, err, false, settled)
 	}
 	switch {
 	case p.ackNone:
@@ -155,7 +152,7 @@ func (p *Pool[M]) fail(e *entry[M], err error) {
 	q, verdict := &p.queue, p.ops.Verdict(err)
 	if !verdict.Terminate {
 		if p.cancelled(err) { // before the call of Fresh, in which the call can end
-			p.ops.Report.Failed(e.id.Seq, err, "cancelled by the end, and handed back", false)
+			p.ops.Report.Failed(e.id.Seq, err, false, HandedBack)
 			p.handBack(e)
 			return
 		}

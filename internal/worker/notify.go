@@ -9,8 +9,7 @@ import (
 	"sync/atomic"
 )
 
-// Notifier calls the user's callbacks in order, on a goroutine that lives while there are any, so that they do
-// not delay the delivery of messages.
+// Notifier calls the user's callbacks in order, on a goroutine that lives while there are any, so that they do not delay deliveries.
 type Notifier struct {
 	Start func(func(context.Context)) bool // starts the goroutine, or reports false
 
@@ -110,13 +109,13 @@ func (r *Reporter) Problem(err error) {
 // Disturbed reports whether pulling is disturbed.
 func (r *Reporter) Disturbed() bool { return r.disturbed.Load() }
 
-// Failed logs that a handler failed, with the outcome, and passes the error to OnError if no event reports it.
-func (r *Reporter) Failed(seq uint64, err error, outcome string, event bool) {
+// Failed logs that a handler failed, with the outcome and further arguments, and passes the error to OnError if no event reports it.
+func (r *Reporter) Failed(seq uint64, err error, event bool, outcome ...any) {
+	log, text := r.Log.Warn, "jetpull: handler failed"
 	if _, panicked := errors.AsType[*PanicError](err); panicked {
-		r.Log.Error("jetpull: handler panicked", "sequence", seq, "error", err, "outcome", outcome)
-	} else {
-		r.Log.Warn("jetpull: handler failed", "sequence", seq, "error", err, "outcome", outcome)
+		log, text = r.Log.Error, "jetpull: handler panicked"
 	}
+	log(text, append([]any{"sequence", seq, "error", err, "outcome"}, outcome...)...)
 	if !r.Events || !event {
 		r.Error(fmt.Errorf("jetpull: stream sequence %d: %w", seq, err))
 	}

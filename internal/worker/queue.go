@@ -212,7 +212,7 @@ func (q *queue[M]) over() bool {
 
 // next returns the next message of a worker that has handled its last ones, or nil when the queue is stopped or
 // StopAfter is reached. Unless until is 0, the message joins those that the worker has: then next waits until that time at most, and not at
-// all when the queue is stopped. A worker that must wait first returns credit, without the lock.
+// all when the queue is stopped or workers have all messages of StopAfter. A worker that must wait first returns credit, without the lock.
 func (q *queue[M]) next(s *slot[M], until pull.At) *entry[M] {
 	q.mu.Lock()
 	if until == 0 {
@@ -229,7 +229,8 @@ func (q *queue[M]) next(s *slot[M], until pull.At) *entry[M] {
 		defer time.AfterFunc(until-q.ops.Now(), q.wakeAll).Stop()
 	}
 	waits := func() bool {
-		return (q.available() == 0 || q.filling != nil && q.filling != s) && !q.over() && (until == 0 || !q.stopped && q.ops.Now() < until)
+		return (q.available() == 0 || q.filling != nil && q.filling != s) && !q.over() &&
+			(until == 0 || !q.stopped && q.running+q.parked < q.quota && q.ops.Now() < until)
 	}
 	for waits() {
 		if news := q.credit.N > 0 || !q.starving; q.available() == 0 {

@@ -145,6 +145,63 @@ func TestTheRecordIsDeleted(t *testing.T) {
 	require.NoError(t, <-result)
 }
 
+// Members hear of each other through a domain too: they share the partitions long before the next heartbeat.
+func TestADomain(t *testing.T) {
+	js, err := jetstream.NewWithDomain(servertest.RunServer(t, servertest.WithDomain("hub")).Connect(t), "hub")
+	require.NoError(t, err)
+	create(t, js, 4, 1, jetstream.LimitsPolicy)
+	cfg := orders(4)
+	cfg.TTL = time.Hour
+	set, err := partition.Open(t.Context(), js, "ORDERS", cfg)
+	require.NoError(t, err)
+	leave, first := joined(t, set, "first", ignore)
+	eventually(t, "it owns all", func() bool { return owners(t, set)["first"] == 4 })
+	leave2, second := joined(t, set, "second", ignore)
+	eventually(t, "shared", func() bool { return owners(t, set)["second"] == 2 })
+	leave()
+	leave2()
+	require.NoError(t, errors.Join(<-first, <-second))
+}
+
+// A bucket that was deleted can still have members. After an Open that creates it again, nobody takes a partition before their leases are over.
+func TestTheBucketIsCreatedAgain(t *testing.T) {
+	js := server(t)
+	create(t, js, 1, 1, jetstream.LimitsPolicy)
+	cfg := orders(1)
+	cfg.TTL = 3 * time.Second
+	set, err := partition.Open(t.Context(), js, "ORDERS", cfg)
+	require.NoError(t, err)
+	_, err = js.Publish(t.Context(), "orders.a", nil)
+	require.NoError(t, err)
+	var mu sync.Mutex
+	busy, overlaps, running := 0, 0, make(chan struct{}, 10)
+	handler := func(ctx context.Context, _ *jetpull.Msg) error {
+		mu.Lock()
+		busy++
+		overlaps += busy - 1
+		mu.Unlock()
+		running <- struct{}{}
+		<-ctx.Done()
+		time.Sleep(200 * time.Millisecond) // it cleans up
+		mu.Lock()
+		busy--
+		mu.Unlock()
+		return context.Cause(ctx)
+	}
+	options := partition.With(jetpull.DrainTimeout(0))
+	leave, first := joined(t, set, "first", handler, options)
+	<-running
+	require.NoError(t, js.DeleteKeyValue(t.Context(), "partition-set"))
+	_, err = partition.Open(t.Context(), js, "ORDERS", cfg)
+	require.NoError(t, err)
+	leave2, second := joined(t, set, "second", handler, options)
+	<-running
+	leave()
+	leave2()
+	require.NoError(t, errors.Join(<-first, <-second))
+	require.Zero(t, overlaps)
+}
+
 // memberPermissions are those of docs/permissions.md without the ones that create, for a set "set" on the stream ORDERS.
 func memberPermissions() (publish, subscribe []string) {
 	return []string{

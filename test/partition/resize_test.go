@@ -12,7 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/natstest"
 	"github.com/jetpull/jetpull/partition"
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 // A set is resized when it has neither messages nor members. Nothing is handled twice or lost, also where a partition comes back.
@@ -92,6 +94,62 @@ func consumeRound(t *testing.T, set *partition.Set, n int) map[string][]string {
 		return nil
 	}))
 	return got
+}
+
+// A member that was cut off while the set was resized does not join again: it and the new members would replace the record of each other for ever.
+func TestAResizeWhileAMemberIsCutOff(t *testing.T) {
+	s := servertest.RunServer(t)
+	js := natstest.JetStream(t, s.Connect(t))
+	create(t, js, 4, 1, jetstream.LimitsPolicy)
+	set, err := partition.Open(t.Context(), js, "ORDERS", orders(4))
+	require.NoError(t, err)
+	proxy := natstest.NewProxy(t, s.URL())
+	old, err := partition.Load(t.Context(), natstest.JetStream(t, natstest.Connect(t, proxy.URL())), "set")
+	require.NoError(t, err)
+	_, result := joined(t, old, "old", ignore)
+	eventually(t, "it owns all", func() bool { return owners(t, set)["old"] == 4 })
+	proxy.Refuse(true)
+	proxy.Cut()
+	eventually(t, "it does not count as a member", func() bool { return set.Resize(t.Context(), 8) == nil })
+	proxy.Refuse(false)
+	require.ErrorContains(t, <-result, "with 8 partitions")
+	set, err = partition.Open(t.Context(), js, "ORDERS", orders(8))
+	require.NoError(t, err)
+	publish(t, js, 8, 1)
+	require.Len(t, consumeRound(t, set, 8), 8)
+}
+
+// Members with different TTLs would remove each other. So the TTL changes only without members, and a member of the former TTL does not join.
+func TestAnotherTTL(t *testing.T) {
+	js := server(t)
+	create(t, js, 4, 1, jetstream.LimitsPolicy)
+	set, err := partition.Open(t.Context(), js, "ORDERS", orders(4))
+	require.NoError(t, err)
+	leave, result := joined(t, set, "m", ignore)
+	eventually(t, "it owns all", func() bool { return owners(t, set)["m"] == 4 })
+	cfg := orders(4)
+	cfg.TTL = 5 * time.Second
+	_, err = partition.Open(t.Context(), js, "ORDERS", cfg)
+	require.ErrorIs(t, err, partition.ErrHasMembers)
+	leave()
+	require.NoError(t, <-result)
+	_, err = partition.Open(t.Context(), js, "ORDERS", cfg)
+	require.NoError(t, err)
+	require.ErrorContains(t, set.Consume(t.Context(), ignore), "has a TTL of 5s")
+}
+
+// Open of a set with another number of partitions creates no consumer.
+func TestOpenWithAnotherNumber(t *testing.T) {
+	js := server(t)
+	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.*.*"}})
+	require.NoError(t, err)
+	_, err = partition.Open(t.Context(), js, "ORDERS", orders(4))
+	require.NoError(t, err)
+	_, err = partition.Open(t.Context(), js, "ORDERS", orders(8))
+	require.ErrorContains(t, err, "with 4 partitions")
+	stream, err := js.Stream(t.Context(), "ORDERS")
+	require.NoError(t, err)
+	require.Equal(t, 4, stream.CachedInfo().State.Consumers)
 }
 
 func TestResizeRefuses(t *testing.T) {

@@ -350,6 +350,7 @@ func TestOpenRefusesWhatCannotArrive(t *testing.T) {
 	transform := func(destination string) *jetstream.SubjectTransformConfig {
 		return &jetstream.SubjectTransformConfig{Source: "x.*", Destination: destination}
 	}
+	all := &jetstream.SubjectTransformConfig{Source: ">", Destination: "z.>"}
 	number := 0
 	for name, c := range map[string]struct {
 		subjects  []string
@@ -367,6 +368,9 @@ func TestOpenRefusesWhatCannotArrive(t *testing.T) {
 		"out of range":  {[]string{"x.>"}, nil, "x.{partition}.*", "x.4.a", `"x.4.a"`},
 		"not canonical": {[]string{"x.>"}, nil, "x.{partition}.*", "x.01.a", `"x.01.a"`},
 		"real, shorter": {[]string{"x.>"}, nil, "x.{partition}.*", "x.a", `"x.a"`},
+		"elsewhere":     {[]string{"x.>"}, all, "x.{partition}.*", "", "no message has a partition there"},
+		"good, all":     {[]string{"x.>"}, all, "z.x.{partition}.*", "x.3.a", ""},
+		"good, others":  {[]string{"x.*", "y.*.*"}, transform("z.{{wildcard(1)}}"), "y.{partition}.*", "y.3.a", ""},
 		"good":          {[]string{"x.>"}, nil, "x.{partition}.*", "x.3.a", ""},
 		"good, empty":   {[]string{"x.>"}, nil, "x.{partition}.*", "", ""},
 		"good, added":   {[]string{"x.*"}, transform("x.{{partition(4,1)}}.{{wildcard(1)}}"), "x.{partition}.*", "x.a", ""},
@@ -391,6 +395,30 @@ func TestOpenRefusesWhatCannotArrive(t *testing.T) {
 			require.ErrorIs(t, err, jetpull.ErrInvalidOption)
 		})
 	}
+}
+
+// A stream can have messages of other streams beside its own, and a message without a partition does not stop a set that exists.
+func TestOpenAccepts(t *testing.T) {
+	js := server(t)
+	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "SOURCE", Subjects: []string{"orders.*.*"}})
+	require.NoError(t, err)
+	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "ORDERS", Subjects: []string{"other"}, Sources: []*jetstream.StreamSource{{Name: "SOURCE"}},
+	})
+	require.NoError(t, err)
+	_, err = partition.Open(t.Context(), js, "ORDERS", orders(4))
+	require.NoError(t, err)
+	for _, subject := range []string{"orders.1.a", "orders.99.a"} {
+		_, err = js.Publish(t.Context(), subject, nil)
+		require.NoError(t, err)
+	}
+	eventually(t, "both are there", func() bool {
+		stream, err := js.Stream(t.Context(), "ORDERS")
+		return err == nil && stream.CachedInfo().State.Msgs == 2
+	})
+	set, err := partition.Open(t.Context(), js, "ORDERS", orders(4))
+	require.NoError(t, err)
+	require.Len(t, consumeRound(t, set, 1), 1)
 }
 
 // Open creates all consumers or none.

@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"context"
 	"net/http"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"testing"
@@ -16,12 +14,8 @@ import (
 
 // The listener of the feed's metrics answers three routes, to this machine's names only, and nothing else.
 func TestFeedMetrics(t *testing.T) {
-	program, err := command()
-	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, program, "feed", "--db", "sqlite:"+filepath.Join(t.TempDir(), "feed.db"), "--metrics", "127.0.0.1:0", "--exec",
-		"true")
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd := interruptible(ctx, t, "feed", "--db", "sqlite:"+filepath.Join(t.TempDir(), "feed.db"), "--metrics", "127.0.0.1:0", "--exec", "true")
 	stderr, err := cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())

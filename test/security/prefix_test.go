@@ -127,11 +127,17 @@ func (f *front) walk(t *testing.T, console string) {
 	at, a = f.ask(t, http.MethodPost, at, "login", form, url.Values{"token": {adminToken}, "next": {"overview"}}.Encode())
 	require.Equal(t, http.StatusOK, a.status, "%s", a.body)
 	require.True(t, strings.HasSuffix(at, "/overview"), at)
-	seen, pages := map[string]bool{}, []string{at}
+	seen, asked, pages := map[string]bool{}, map[string]int{}, []string{at}
 	for len(pages) > 0 {
 		page := pages[0]
 		pages = pages[1:]
-		at, a := f.get(t, page, "")
+		at, a := f.ask(t, http.MethodGet, page, "", bearer(adminToken), "")
+		if asked[page]++; a.status == http.StatusConflict && asked[page] < 10 {
+			// A page offers no actions while its source takes longer than the page waits for it, as on a busy machine.
+			pages = append(pages, page)
+			continue
+		}
+		require.Equal(t, http.StatusOK, a.status, "%s: %s", page, a.body)
 		if a.header.Get("Content-Type") != "text/html; charset=utf-8" {
 			continue
 		}

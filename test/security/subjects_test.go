@@ -225,8 +225,7 @@ func (c *cluster) feed(t *testing.T, js jetstream.JetStream) {
 	}
 	add("first")
 	ctx, stop := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, program, "feed", "--db", db, "--nats", c.orders, "--publish", "items", "--poll-min", "1h", "--poll-max", "1h")
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd := interruptible(ctx, t, "feed", "--db", db, "--nats", c.orders, "--publish", "items", "--poll-min", "1h", "--poll-max", "1h")
 	var log bytes.Buffer
 	cmd.Stderr = &log
 	require.NoError(t, cmd.Start())

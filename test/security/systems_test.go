@@ -16,10 +16,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/natstest"
 )
 
 // adminToken is that of both systems.
@@ -59,14 +62,22 @@ func start(t *testing.T, name string, args ...string) *system {
 	return run(t, name, append([]string{"--store-dir", t.TempDir(), "--log-level", "error"}, args...)...)
 }
 
-// run runs a command that listens until the test ends.
-func run(t *testing.T, name string, args ...string) *system {
+// interruptible is a run of the command that is interrupted when ctx ends, and killed if the tests are killed.
+func interruptible(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	program, err := command()
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, program, append([]string{name, "--listen", "127.0.0.1:0"}, args...)...)
+	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	natstest.EndWithParent(cmd, syscall.SIGKILL)
+	return cmd
+}
+
+// run runs a command that listens until the test ends.
+func run(t *testing.T, name string, args ...string) *system {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := interruptible(ctx, t, append([]string{name, "--listen", "127.0.0.1:0"}, args...)...)
 	var log bytes.Buffer
 	cmd.Stderr = &log
 	stdout, err := cmd.StdoutPipe()

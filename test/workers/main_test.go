@@ -22,6 +22,7 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/deadletters"
+	"github.com/jetpull/jetpull/internal/natstest"
 	"github.com/jetpull/jetpull/partition"
 )
 
@@ -141,6 +142,7 @@ func start(t *testing.T, s workerSettings) *life {
 	require.NoError(t, err)
 	l := &life{cmd: exec.Command(exe), lines: make(chan line)}
 	l.cmd.Env, l.cmd.Stderr = append(os.Environ(), settingsEnv+"="+string(text)), os.Stderr
+	natstest.EndWithParent(l.cmd, syscall.SIGKILL)
 	out, err := l.cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, l.cmd.Start())

@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/internal/natstest"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
@@ -132,6 +133,7 @@ func startProcess(t testing.TB, cfg *broker.Config) string {
 	cmd := exec.Command(self, "-test.run=^$")
 	cmd.Env = append(os.Environ(), childConfig+"="+text.String())
 	cmd.Stderr = os.Stderr
+	natstest.EndWithParent(cmd, syscall.SIGKILL)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())

@@ -438,5 +438,10 @@ func (s *site) changeFast(path, fields, force string) {
 		require.NotEqual(s.t, changed.Get("ETag"), again.Get("ETag"))
 		s.expect(412, "Precondition Failed", "DELETE", path, header{"If-Match": changed.Get("ETag")}, "")
 	}
+	stale := s.expect(200, "", "GET", path, nil, "").header
 	s.expect(204, "", "DELETE", path+force, header{"If-Match": "*"}, "")
+	s.expect(412, "Precondition Failed", "PUT", path, with(formType, header{"If-Match": stale.Get("ETag")}), form("d"))
+	s.expect(404, "", "GET", path, nil, "")
+	s.expect(200, "", "PUT", path, with(formType, header{"If-Unmodified-Since": stale.Get("Last-Modified")}), form("d"))
+	s.expect(204, "", "DELETE", path, header{"If-Match": "*"}, "")
 }

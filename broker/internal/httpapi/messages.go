@@ -169,15 +169,13 @@ var notMetadata = map[string]bool{
 // metadataOf returns the headers that the request names as metadata, except secrets and headers of the connection. It includes the content encoding
 // even if the request does not name it, because a consumer cannot read the payload without it.
 func metadataOf(r *http.Request) map[string]string {
-	names := strings.Join(r.Header.Values("X-Broker-Metadata-Headers"), ",")
-	if r.Header.Get("Content-Encoding") != "" && !strings.Contains(strings.ToLower(names), "content-encoding") {
-		names += ",Content-Encoding"
-	}
-	if names == "" {
-		return nil
+	const encoding = "Content-Encoding"
+	names := strings.Split(strings.Join(r.Header.Values("X-Broker-Metadata-Headers"), ","), ",")
+	if !slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(strings.TrimSpace(name), encoding) }) {
+		names = append(names, encoding)
 	}
 	kept := map[string]string{}
-	for name := range strings.SplitSeq(names, ",") {
+	for _, name := range names {
 		name = strings.TrimSpace(name)
 		own := http.CanonicalHeaderKey(name)
 		if value := r.Header.Get(name); value != "" && !notMetadata[own] && !webhook.OfConnection(own) {

@@ -183,10 +183,10 @@ func (a operators) purgeDead(r *http.Request) (any, error) {
 }
 
 type statusCount struct {
-	Status              int    `json:"status"`
-	Count               int    `json:"count"`
-	OldestItemTimestamp string `json:"oldestItemTimestamp"`
-	NewestItemTimestamp string `json:"newestItemTimestamp"`
+	Status              int       `json:"status"`
+	Count               int       `json:"count"`
+	OldestItemTimestamp time.Time `json:"oldestItemTimestamp"`
+	NewestItemTimestamp time.Time `json:"newestItemTimestamp"`
 }
 
 func (a operators) jobStatus(_ *http.Request) (any, error) {
@@ -199,9 +199,7 @@ func (a operators) jobStatus(_ *http.Request) (any, error) {
 			if result[k.Channel] == nil {
 				result[k.Channel] = map[string][]statusCount{}
 			}
-			result[k.Channel][k.ID] = append(result[k.Channel][k.ID], statusCount{
-				int(c.Status), c.Count, c.Oldest.Format(time.RFC3339Nano), c.Newest.Format(time.RFC3339Nano),
-			})
+			result[k.Channel][k.ID] = append(result[k.Channel][k.ID], statusCount{int(c.Status), c.Count, c.Oldest, c.Newest})
 		}
 	}
 	return result, nil

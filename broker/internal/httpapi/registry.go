@@ -125,8 +125,8 @@ func (k kind[T]) put(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	t, err := k.find(r)
-	if err == nil {
-		err = checkUnmodified(r, *k.of.Base(&t))
+	if err == nil || errors.Is(err, domain.ErrNotFound) {
+		err = cmp.Or(checkUnmodified(r, *k.of.Base(&t)), err)
 	}
 	if err != nil && !errors.Is(err, domain.ErrNotFound) {
 		return err
@@ -303,7 +303,8 @@ func lastModified(s domain.Stakeholder) string { return s.ChangedAt.UTC().Format
 // entityTag returns a tag that changes with each change of an object, also if the object is deleted and recreated.
 func entityTag(s domain.Stakeholder) string { return `"` + strconv.FormatUint(s.Revision, 10) + `"` }
 
-// checkUnmodified checks the precondition of a change to an existing object: If-Match, or else If-Unmodified-Since.
+// checkUnmodified checks the precondition of a change to an object: If-Match, or else If-Unmodified-Since. An object that does not exist has the zero
+// revision. It matches no entity tag of another, but may be created with an asterisk, or with any time, as in the original.
 func checkUnmodified(r *http.Request, s domain.Stakeholder) error {
 	if match := r.Header.Values("If-Match"); len(match) > 0 {
 		for tag := range strings.SplitSeq(strings.Join(match, ","), ",") {
@@ -313,11 +314,11 @@ func checkUnmodified(r *http.Request, s domain.Stakeholder) error {
 		}
 		return errPrecondition
 	}
-	switch since := r.Header.Get("If-Unmodified-Since"); since {
-	case "":
-		return refuse(http.StatusBadRequest, "Bad Request: Update is missing `If-Unmodified-Since` header ")
-	case lastModified(s):
+	switch since := r.Header.Get("If-Unmodified-Since"); {
+	case s.Revision == 0, since == lastModified(s):
 		return nil
+	case since == "":
+		return refuse(http.StatusBadRequest, "Bad Request: Update is missing `If-Unmodified-Since` header ")
 	default:
 		return errPrecondition
 	}

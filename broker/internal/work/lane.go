@@ -25,6 +25,8 @@ const (
 	// rateWindows is the number of windows of a rate limit in a second. Timers fire a little late. A window with several callbacks compensates for
 	// that.
 	rateWindows = 10
+	// mostWindow is the longest window in seconds, 30 years, which fits into a Duration.
+	mostWindow = 1e9
 )
 
 // lane dispatches the jobs of one push consumer while this node owns its shard: it takes the first job from the index, makes the callback, and
@@ -91,7 +93,7 @@ func (l *lane) configLocked(owned, storeDown bool) gate.Config {
 	}
 	if rate := l.consumer.RateLimit; rate > 0 {
 		c.Limit = max(1, int(rate/rateWindows))
-		c.Window = time.Duration(float64(c.Limit) / rate * float64(time.Second))
+		c.Window = time.Duration(min(float64(c.Limit)/rate, mostWindow) * float64(time.Second))
 	}
 	return c
 }

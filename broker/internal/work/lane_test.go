@@ -451,6 +451,21 @@ func TestRateOverATakeOver(t *testing.T) {
 	})
 }
 
+// A rate of one callback in 30,000 years permits one: its window is longer than a Duration.
+func TestRateOfAlmostNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dispatch(t, 10)
+		defer d.stop()
+		slow := pushed
+		slow.RateLimit = 1e-12
+		d.change(slow)
+		d.begin()
+		time.Sleep(365 * 24 * time.Hour)
+		synctest.Wait()
+		require.Len(t, d.receiver.called(), 1)
+	})
+}
+
 // A changed rate applies at once, also to callbacks that already wait, and counts the callbacks before the change.
 func TestChangedRateOfALane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -13,7 +13,6 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
 	"github.com/jetpull/jetpull/internal/appendfile"
-	"github.com/jetpull/jetpull/internal/tokens"
 	"github.com/jetpull/jetpull/internal/watch"
 )
 
@@ -77,12 +76,9 @@ func (p *Pruner) PruneFinished(ctx context.Context, now time.Time) (int, error) 
 	return count, context.Cause(ctx)
 }
 
-// prunes reports whether this node prunes a channel, given by its token. Only the node that makes the channel's callbacks does, so that a message is
-// exported once.
-func (p *Pruner) prunes(token string) bool {
-	channel, err := tokens.ParseSubject(token)
-	return err == nil && p.Shards.Owns(p.Shards.Shard(channel))
-}
+// prunes reports whether this node prunes a channel, given by its token. One node does, so that a message is exported once. The token of a long ID is
+// a hash, so the ID is not known here.
+func (p *Pruner) prunes(token string) bool { return p.Shards.Owns(p.Shards.Shard(token)) }
 
 // exported is one line of an export. The payload is base64 in JSON.
 type exported struct {

@@ -85,7 +85,7 @@ func (e worker) end(a *attempt, result sqlstore.Result, err error) {
 func logged(err error) slog.Value {
 	var own slog.LogValuer
 	if errors.As(err, &own) {
-		return own.LogValue()
+		return slog.AnyValue(own) // the logger's handler calls LogValue, and survives a panic in it
 	}
 	line, _, _ := strings.Cut(err.Error(), "\n")
 	return slog.StringValue(line)

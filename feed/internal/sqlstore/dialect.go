@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"database/sql"
 	"strings"
 	"time"
 
@@ -24,6 +25,8 @@ type dialect struct {
 	// OneWriter: a transaction locks the whole database with its first UPDATE. A transaction that reads first could not write after another one has
 	// written.
 	OneWriter bool
+	// isolation is the level of transactions, if the default may be one at which a statement does not see what was committed while it waited for a lock.
+	isolation sql.IsolationLevel
 }
 
 var dialects = map[string]*dialect{
@@ -36,6 +39,7 @@ var dialects = map[string]*dialect{
 	"postgres": {
 		// The beginning of the statement, not of the transaction, which may have waited for a lock in between.
 		Name: "postgres", Now: "statement_timestamp()", Passed: "{} <= statement_timestamp()",
+		isolation: sql.LevelReadCommitted,
 	},
 	"sqlserver": {
 		Name: "sqlserver", Now: "SYSUTCDATETIME()", Passed: "{} <= SYSUTCDATETIME()",

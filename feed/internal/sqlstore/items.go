@@ -67,8 +67,8 @@ func readUpTo(s *Store, items []Item, most int, query *gorm.DB) ([]Item, error) 
 // fetchBatch is Fetch in one statement. The arrays are results of subqueries, whose length PostgreSQL does not look at. It would look at that of a
 // parameter, find the kept plan too expensive for a few partitions, and plan each fetch anew.
 func (s *Store) fetchBatch(ctx context.Context, t Terms, wants []Want) (items []Item, err error) {
-	err = s.DB.WithContext(ctx).Raw("SELECT "+itemColumns+` FROM unnest((SELECT ?::text[]), (SELECT ?::bigint[]), (SELECT ?::bigint[]), (SELECT ?::bigint[]), (SELECT ?::bigint[]))
-		AS w(id, epoch, after, most, bytes)
+	err = s.DB.WithContext(ctx).Raw("SELECT "+itemColumns+` FROM unnest((SELECT ?::text[]), (SELECT ?::bigint[]), (SELECT ?::bigint[]),
+		(SELECT ?::bigint[]), (SELECT ?::bigint[])) AS w(id, epoch, after, most, bytes)
 		CROSS JOIN LATERAL (SELECT *, SUM(octet_length(i.data)) OVER (ORDER BY i.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
 			FROM (SELECT * FROM items i WHERE i.partition_id = w.id AND i.seq > w.after AND `+s.Dialect.dueItems()+` AND i.gate =
 				(SELECT p.gate FROM partitions p WHERE p.id = w.id AND p.owner = ? AND p.epoch = w.epoch AND p.status = 'Available')

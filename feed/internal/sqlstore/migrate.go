@@ -92,7 +92,8 @@ func (s *Store) Migrate(ctx context.Context, apply bool) error {
 	}
 	return s.Transact(ctx, func(tx *gorm.DB) error {
 		if s.Dialect.Name == "postgres" {
-			if err := tx.Exec("SELECT pg_advisory_xact_lock(?)", migrationLock).Error; err != nil {
+			// While a statement waits for the lock of a table, all others wait behind it, so it does not wait for a long transaction.
+			if err := tx.Exec("SELECT pg_advisory_xact_lock(?), set_config('lock_timeout', '3s', true)", migrationLock).Error; err != nil {
 				return err
 			}
 		}

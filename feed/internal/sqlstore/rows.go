@@ -34,7 +34,7 @@ type Partition struct {
 	Gate     int
 	Status   string
 	Owner    *string
-	Until    *time.Time
+	Until    *RowTime
 	Epoch    int64
 	Sealed   bool
 	Version  int64

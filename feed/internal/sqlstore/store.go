@@ -55,7 +55,8 @@ func New(db *gorm.DB) (*Store, error) {
 	d := cmp.Or(dialects[db.Name()], portable(db.Name()))
 	life, end := context.WithCancel(context.Background())
 	s := &Store{
-		DB:      db.Session(&gorm.Session{NewDB: true, Logger: logger.Discard, SkipDefaultTransaction: true}),
+		// QueryFields names the columns: with an asterisk, a prepared statement of PostgreSQL fails once another program has added a column.
+		DB:      db.Session(&gorm.Session{NewDB: true, Logger: logger.Discard, SkipDefaultTransaction: true, QueryFields: true}),
 		Dialect: d, writer: make(chan struct{}, 1), changes: make(chan change, changesMost), Patience: defaultPatience, life: life, end: end,
 	}
 	if pool, err := db.DB(); err == nil && d.Name == "postgres" {
@@ -112,7 +113,7 @@ func (s *Store) Transact(ctx context.Context, f func(tx *gorm.DB) error) error {
 		if s.memory && ctx.Err() == nil {
 			ctx = context.WithoutCancel(ctx)
 		}
-		return s.DB.WithContext(ctx).Transaction(f)
+		return s.DB.WithContext(ctx).Transaction(f, &sql.TxOptions{Isolation: s.Dialect.isolation})
 	})
 }
 

@@ -102,7 +102,7 @@ func (r *recorder) Status() int {
 // methodLabel returns the label of a method. Methods that clients invent share a label, so that they do not create series.
 func methodLabel(method string) string {
 	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodPut, http.MethodPost, http.MethodDelete:
+	case http.MethodGet, http.MethodHead, http.MethodPut, http.MethodPatch, http.MethodPost, http.MethodDelete:
 		return method
 	}
 	return "other"

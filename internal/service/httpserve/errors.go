@@ -1,6 +1,7 @@
 package httpserve
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -57,11 +58,7 @@ func Describe(err error, known []Known) *Error {
 	}
 	for _, k := range known {
 		if errors.Is(err, k.Err) {
-			e := &Error{Status: k.Status, Code: k.Code, Message: k.Message}
-			if e.Message == "" {
-				e.Message = err.Error()
-			}
-			return e
+			return &Error{Status: k.Status, Code: k.Code, Message: cmp.Or(k.Message, err.Error())}
 		}
 	}
 	return &Error{Status: http.StatusInternalServerError, Code: "internal", Message: "internal error"}

@@ -84,6 +84,7 @@ func TestExchange(t *testing.T) {
 		require.Equal(t, want, EscapeID(id))
 	}
 	require.Equal(t, "GET", methodLabel("GET"))
+	require.Equal(t, "PATCH", methodLabel("PATCH"))
 	require.Equal(t, "other", methodLabel("BREW"))
 }
 

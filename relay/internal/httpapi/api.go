@@ -95,7 +95,8 @@ func (a *API) routes() []httpserve.Route {
 
 var known = []httpserve.Known{
 	{Err: store.ErrNotFound, Status: http.StatusNotFound, Code: "not_found"},
-	{Err: store.ErrConflict, Status: http.StatusConflict, Code: "conflict", Message: "it was changed meanwhile, try again"},
+	{Err: store.ErrTooLarge, Status: http.StatusRequestEntityTooLarge, Code: "too_large", Message: "it is larger than the store accepts"},
+	{Err: store.ErrConflict, Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "it was changed meanwhile, try again"},
 	{Err: store.ErrUnavailable, Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the store is not available, try again"},
 	{Err: store.ErrUnreadable, Status: http.StatusServiceUnavailable, Code: "unavailable"},
 }
@@ -128,10 +129,8 @@ func checkNames(r *http.Request) error {
 }
 
 func (a *API) isAdmin(r *http.Request) bool {
-	if a.opts.Admin.Token == "" {
-		return httpserve.Bearer(r) == ""
-	}
-	return tokens.Same(a.opts.Admin.Token, httpserve.Bearer(r))
+	token := httpserve.Bearer(r)
+	return tokens.Same(a.opts.Admin.Token, token) || a.opts.Admin.Token == "" && token == ""
 }
 
 func (a *API) authorize(r *http.Request, needed int) error {

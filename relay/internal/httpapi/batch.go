@@ -123,7 +123,7 @@ func (l lineReader) next() ([]byte, error) {
 			_, more, err = l.in.ReadLine()
 		}
 		switch line = bytes.TrimSpace(line); {
-		case err != nil:
+		case err != nil && (!long || !errors.Is(err, io.EOF)): // the end of the body ends a long line, too
 			return nil, err
 		case long || len(line) > l.most:
 			return nil, errLongLine

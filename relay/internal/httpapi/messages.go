@@ -130,7 +130,7 @@ type messageView struct {
 	Arrived  time.Time     `json:"arrived"`
 	Ended    time.Time     `json:"ended,omitzero"`
 	Redrives int           `json:"redrives"`
-	// Sender gets the callback. Reported reports that it has confirmed a failure, or has no callback. Only operators see both.
+	// Sender gets the callback. Reported reports that it has confirmed a failure, has no callback, or missed the deadline. Only operators see both.
 	Sender   string `json:"sender,omitempty"`
 	Reported bool   `json:"reported,omitempty"`
 	// Waiting is the reason why a message that has arrived is not sent now.
@@ -152,7 +152,7 @@ func viewMessage(r *machine.Record, operator bool) messageView {
 	if operator {
 		v.Sender, v.Reported = r.Sender, r.Reported
 		if v.Error != nil {
-			v.Error.Message = r.Failure.Error
+			v.Error.Message, v.Reported = r.Failure.Error, r.Reported && r.Failure.Reason != machine.CallbackFailed
 		}
 	}
 	for _, at := range r.Attempts {

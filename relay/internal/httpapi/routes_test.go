@@ -9,7 +9,7 @@ import (
 	"github.com/jetpull/jetpull/internal/service/openapi"
 )
 
-// The document and the routes have the same operations, with the same tokens.
+// The document and the routes have the same operations, with the same tokens. A wrong token gets 401, or 429 after too many.
 func TestDocumentHasTheRoutes(t *testing.T) {
 	doc, err := openapi.Parse(openAPI)
 	require.NoError(t, err)
@@ -18,4 +18,12 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 		served[r.Method+" "+r.Pattern] = r.Access != open
 	}
 	require.Equal(t, served, doc.Operations())
+	for path, methods := range doc.Paths {
+		for method, operation := range methods {
+			if len(operation.Security) > 0 {
+				require.Contains(t, operation.Responses, "401", "%s %s", method, path)
+				require.Contains(t, operation.Responses, "429", "%s %s", method, path)
+			}
+		}
+	}
 }

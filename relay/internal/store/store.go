@@ -41,6 +41,7 @@ const (
 var (
 	ErrNotFound    = stored.ErrNotFound
 	ErrConflict    = stored.ErrConflict
+	ErrTooLarge    = stored.ErrTooLarge
 	ErrUnavailable = stored.ErrUnavailable
 	ErrUnreadable  = errors.New("what is stored cannot be decoded, or is changed again and again: remove the entry that the log names, or use the " +
 		"build that wrote it")
@@ -227,7 +228,7 @@ func (s *base) beginWrite(m *nats.Msg, opts ...jetstream.PublishOpt) (written fu
 	begun := jsstream.BeginWrite(s.js, m, opts...)
 	return func(ctx context.Context) (uint64, error) {
 		seq, err := begun(ctx)
-		if errors.Is(err, stored.ErrTooLarge) {
+		if errors.Is(err, ErrTooLarge) {
 			err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
 		return seq, err

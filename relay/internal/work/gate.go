@@ -242,7 +242,7 @@ func (w *Workers) MessageWait(ctx context.Context, m *machine.Record) (*gate.Wai
 	if wait != nil && (wait.For == gate.Disabled || wait.For == gate.Paused) {
 		return wait, nil
 	}
-	if r.Order != store.OrderNone {
+	if ordered(r.Order) {
 		first, err := w.store.First(ctx, store.ToReceiver, w.store.Filter(store.ToReceiver, m.Receiver, m.Source))
 		if err != nil || first != nil && first.Subject != w.store.Filter(store.ToReceiver, m.Receiver, m.Source, m.ID) {
 			return &gate.Wait{For: ForOrder}, err

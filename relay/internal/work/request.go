@@ -113,7 +113,6 @@ type verdict struct {
 func judge(r store.Receiver, answer *webhook.Answer, err error) verdict {
 	v := verdict{event: machine.Event{Kind: machine.Answered, Outcome: machine.Retry}, health: gate.Failure}
 	event, note := &v.event, &v.event.Note
-	note.Answer = noted(answer)
 	if answer == nil {
 		note.Error = err.Error()
 		if !errors.Is(err, webhook.ErrNotSent) {
@@ -124,7 +123,8 @@ func judge(r store.Receiver, answer *webhook.Answer, err error) verdict {
 		}
 		return v
 	}
-	if note.Code = answer.Code; unknown(answer) {
+	note.Code, note.Answer = answer.Code, noted(answer)
+	if unknown(answer) {
 		event.Kind, note.Error = machine.Lost, fmt.Sprintf("the answer broke off: %v", answer.Broken)
 		return v
 	}
@@ -155,9 +155,6 @@ const maxNoted = 1 << 10
 
 // noted returns the beginning of an answer, as text.
 func noted(answer *webhook.Answer) *machine.Answer {
-	if answer == nil {
-		return nil
-	}
 	note := &machine.Answer{Headers: map[string]string{}, Body: strings.ToValidUTF8(string(answer.Body[:min(len(answer.Body), maxNoted)]), "\uFFFD")}
 	size := 0
 	for _, name := range slices.Sorted(maps.Keys(answer.Header)) {

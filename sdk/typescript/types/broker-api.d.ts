@@ -74,7 +74,7 @@ export interface paths {
                 };
                 header?: {
                     "If-Unmodified-Since"?: components["parameters"]["IfUnmodifiedSince"];
-                    /** @description the ETag of the object, or *; in place of If-Unmodified-Since */
+                    /** @description the ETag of the object, or *; in place of If-Unmodified-Since. With an ETag, no object is made */
                     "If-Match"?: components["parameters"]["IfMatch"];
                 };
                 path: {
@@ -110,7 +110,7 @@ export interface paths {
                 query?: never;
                 header?: {
                     "If-Unmodified-Since"?: components["parameters"]["IfUnmodifiedSince"];
-                    /** @description the ETag of the object, or *; in place of If-Unmodified-Since */
+                    /** @description the ETag of the object, or *; in place of If-Unmodified-Since. With an ETag, no object is made */
                     "If-Match"?: components["parameters"]["IfMatch"];
                 };
                 path: {
@@ -211,7 +211,7 @@ export interface paths {
                 };
                 header?: {
                     "If-Unmodified-Since"?: components["parameters"]["IfUnmodifiedSince"];
-                    /** @description the ETag of the object, or *; in place of If-Unmodified-Since */
+                    /** @description the ETag of the object, or *; in place of If-Unmodified-Since. With an ETag, no object is made */
                     "If-Match"?: components["parameters"]["IfMatch"];
                 };
                 path: {
@@ -250,7 +250,7 @@ export interface paths {
                 };
                 header?: {
                     "If-Unmodified-Since"?: components["parameters"]["IfUnmodifiedSince"];
-                    /** @description the ETag of the object, or *; in place of If-Unmodified-Since */
+                    /** @description the ETag of the object, or *; in place of If-Unmodified-Since. With an ETag, no object is made */
                     "If-Match"?: components["parameters"]["IfMatch"];
                 };
                 path: {
@@ -372,7 +372,7 @@ export interface paths {
                 };
                 header?: {
                     "If-Unmodified-Since"?: components["parameters"]["IfUnmodifiedSince"];
-                    /** @description the ETag of the object, or *; in place of If-Unmodified-Since */
+                    /** @description the ETag of the object, or *; in place of If-Unmodified-Since. With an ETag, no object is made */
                     "If-Match"?: components["parameters"]["IfMatch"];
                 };
                 path: {
@@ -526,7 +526,7 @@ export interface paths {
                 };
                 header?: {
                     "If-Unmodified-Since"?: components["parameters"]["IfUnmodifiedSince"];
-                    /** @description the ETag of the object, or *; in place of If-Unmodified-Since */
+                    /** @description the ETag of the object, or *; in place of If-Unmodified-Since. With an ETag, no object is made */
                     "If-Match"?: components["parameters"]["IfMatch"];
                 };
                 path: {
@@ -578,7 +578,7 @@ export interface paths {
                 query?: never;
                 header?: {
                     "If-Unmodified-Since"?: components["parameters"]["IfUnmodifiedSince"];
-                    /** @description the ETag of the object, or *; in place of If-Unmodified-Since */
+                    /** @description the ETag of the object, or *; in place of If-Unmodified-Since. With an ETag, no object is made */
                     "If-Match"?: components["parameters"]["IfMatch"];
                 };
                 path: {
@@ -1738,7 +1738,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Replays and purges of all consumers that run, and the last 1000 that ended, the last one first */
+        /** Replays and purges of all consumers that run, and the last 20 of each consumer, the last one first, 1000 at most */
         get: {
             parameters: {
                 query?: never;
@@ -3229,7 +3229,7 @@ export interface components {
         Wait: string;
         Job: string;
         Replay: string;
-        /** @description the ETag of the object, or *; in place of If-Unmodified-Since */
+        /** @description the ETag of the object, or *; in place of If-Unmodified-Since. With an ETag, no object is made */
         IfMatch: string;
         /** @description true: a field that is left out keeps its value, if the object exists */
         Keep: "" | "true" | "false";

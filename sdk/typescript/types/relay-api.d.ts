@@ -280,7 +280,6 @@ export interface paths {
                 400: components["responses"]["BadRequest"];
                 401: components["responses"]["Unauthorized"];
                 404: components["responses"]["NotFound"];
-                409: components["responses"]["Conflict"];
                 429: components["responses"]["TooManyLogins"];
                 500: components["responses"]["Internal"];
                 503: components["responses"]["Unavailable"];
@@ -406,6 +405,7 @@ export interface paths {
                 404: components["responses"]["NotFound"];
                 409: components["responses"]["Conflict"];
                 413: components["responses"]["TooLarge"];
+                429: components["responses"]["TooManyLogins"];
                 500: components["responses"]["Internal"];
                 503: components["responses"]["Unavailable"];
             };
@@ -467,6 +467,7 @@ export interface paths {
                         "application/json": components["schemas"]["Error"];
                     };
                 };
+                429: components["responses"]["TooManyLogins"];
                 500: components["responses"]["Internal"];
                 503: components["responses"]["Unavailable"];
             };
@@ -512,6 +513,7 @@ export interface paths {
                 401: components["responses"]["Unauthorized"];
                 403: components["responses"]["Forbidden"];
                 404: components["responses"]["NotFound"];
+                429: components["responses"]["TooManyLogins"];
                 500: components["responses"]["Internal"];
                 503: components["responses"]["Unavailable"];
             };
@@ -571,6 +573,7 @@ export interface paths {
                 401: components["responses"]["Unauthorized"];
                 403: components["responses"]["Forbidden"];
                 404: components["responses"]["NotFound"];
+                429: components["responses"]["TooManyLogins"];
                 500: components["responses"]["Internal"];
                 503: components["responses"]["Unavailable"];
             };
@@ -1254,7 +1257,7 @@ export interface components {
             waiting?: components["schemas"]["Waiting"];
             /** @description for operators: who gets the callback */
             sender?: string;
-            /** @description for operators: the sender has confirmed the failure, or has no callback */
+            /** @description for operators: the sender has confirmed the failure, has no callback, or has not confirmed the failure before the deadline */
             reported?: boolean;
         };
         Failed: {

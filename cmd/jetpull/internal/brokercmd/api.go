@@ -60,7 +60,7 @@ func newAPI() *remote.API {
 			return header, explain(err)
 		},
 		Words: words, Field: camel, Page: page, Linked: linked,
-		Operation: replay, Units: "jobs", OperationWord: "REPLAY",
+		Operation: replay, Unit: "job", OperationWord: "REPLAY",
 		OperationShow: "replay status --follow CHANNEL CONSUMER REPLAY", OperationCancel: "replay cancel CHANNEL CONSUMER REPLAY",
 	}
 }
@@ -147,7 +147,7 @@ func linked(c *remote.Call, items []json.RawMessage) ([]json.RawMessage, error) 
 func explain(err error) error {
 	refused, isRefused := errors.AsType[*client.Error](err)
 	switch {
-	case isRefused && refused.Status == http.StatusPreconditionFailed:
+	case isRefused && refused.Text == http.StatusText(http.StatusPreconditionFailed): // other texts name another reason
 		return fmt.Errorf("%w: it was changed by another request; read it again and retry", err)
 	case isRefused && refused.Status == http.StatusConflict: // the text names the parameter instead of the command's flag
 		return errors.New(strings.Replace(refused.Text, "?force=true", "--force", 1))

@@ -71,8 +71,8 @@ func tokens(c *remote.Call) (header http.Header, err error) {
 			continue
 		}
 		var view struct{ Token string }
-		if _, err := c.Get(c.Cmd.Context(), c.To(words[word].Item), &view); err != nil && (word != "PRODUCER" || !errors.Is(err, client.ErrNotFound)) {
-			return nil, err // a producer may be deleted before its scheduled messages
+		if _, err := c.Get(c.Cmd.Context(), c.To(words[word].Item), &view); err != nil {
+			return header, err
 		}
 		header.Set(name, view.Token)
 	}
@@ -87,7 +87,7 @@ func cancelScheduled(c *remote.Call) error {
 	}
 	c.Names["PRODUCER"] = message.ProducedBy
 	header, err := tokens(c)
-	if err != nil {
+	if err != nil && !errors.Is(err, client.ErrNotFound) { // a producer may be deleted before its scheduled messages
 		return err
 	}
 	header.Set("X-Broker-Producer-Id", message.ProducedBy)
@@ -231,7 +231,7 @@ $JETPULL_BROKER_CONSUMER_TOKEN, or are read from the broker, which needs the adm
 				return err
 			}
 			if len(claimed.Result) == 0 {
-				return fmt.Errorf("no job was queued within %s: %w", wait, cli.ErrShort)
+				return cli.Late("no job was queued within %s", wait)
 			}
 			columns := []string{"Message.MessageID", ">Priority", "Message.EventType", "Message.ContentType", "Message.Payload"}
 			if err := cli.List(c.Cmd, columns, cli.All(claimed.Result)); err != nil || settle == "none" {

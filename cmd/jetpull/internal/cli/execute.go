@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"unicode/utf8"
@@ -125,7 +126,7 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, explain fu
 		return code // the output was enough for the user
 	}
 	text, errOut := explain(cmd, err), root.ErrOrStderr()
-	if JSON(cmd) {
+	if JSON(cmd) || asksForJSON(args) {
 		_ = WriteJSON(errOut, struct {
 			Error string `json:"error"`
 			Code  int    `json:"code"`
@@ -137,6 +138,12 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, explain fu
 		Notice(errOut, "See: %s --help\n", cmd.CommandPath())
 	}
 	return code
+}
+
+// asksForJSON reports whether a command line has --json. An invalid flag ends the parsing of the flags, so that a later --json is not set.
+func asksForJSON(args []string) bool {
+	i := slices.IndexFunc(args, func(arg string) bool { return arg == "--json" || arg == "-j" || arg == "--" })
+	return i >= 0 && args[i] != "--" // a command of consume follows that
 }
 
 // prepare makes cmd and its subcommands check their arguments, call begin before they run, and show their help if they have nothing else to do.

@@ -196,7 +196,7 @@ func HeaderFlag(flags *pflag.FlagSet, add func(name, value string)) {
 	flags.FuncP("header", "H", "add the header `'NAME: VALUE'`; may be given several times", func(text string) error {
 		name, value, ok := strings.Cut(text, ":")
 		if name = strings.TrimSpace(name); !ok || name == "" {
-			return fmt.Errorf("--header %q is not 'Name: value'", text)
+			return refusal{fmt.Errorf("--header %q is not 'Name: value'", text)}
 		}
 		add(name, strings.TrimSpace(value))
 		return nil

@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"log/slog"
 	"math"
 	"net/url"
 	"os"
@@ -26,13 +26,13 @@ import (
 )
 
 // TargetHelp is the help text about the choice of the server.
-const TargetHelp = `fetch, consume, publish, info, streams, consumers, unpin, ps, cancel, dlq, partition, console and
-exporter use the first of these servers: --embedded, --server or --context, NATS_URL or NATS_CONTEXT in
-the environment, the context that is selected in the nats command, and
-nats://127.0.0.1:4222. The flags for the server, and NATS_USER, NATS_PASSWORD,
-NATS_TOKEN, NATS_CREDS, NATS_NKEY, NATS_CERT, NATS_KEY, NATS_CA and NATS_TIMEOUT, are
-those of the nats command. broker and relay run a server of their own, or use that of
---nats or --context. feed needs no server.`
+const TargetHelp = `fetch, consume, publish, info, streams, consumers, unpin, ps, cancel, dlq, partition,
+console and exporter use the first of these servers: --embedded, --server or --context,
+NATS_URL or NATS_CONTEXT in the environment, the context that is selected in the nats
+command, and nats://127.0.0.1:4222. The flags for the server, and NATS_USER,
+NATS_PASSWORD, NATS_TOKEN, NATS_CREDS, NATS_NKEY, NATS_CERT, NATS_KEY, NATS_CA and
+NATS_TIMEOUT, are those of the nats command. broker and relay run a server of their own,
+or use that of --nats or --context. feed needs no server.`
 
 // Globals are the common flags of all commands that are clients of a server.
 type Globals struct {
@@ -206,7 +206,7 @@ func (g *Globals) names(cmd *cobra.Command, args []string) (names []string, err 
 	t.Timeout = completeTime
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
 	defer cancel()
-	l, err := t.Open(ctx, "complete", io.Discard)
+	l, err := t.Open(ctx, "complete", slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}

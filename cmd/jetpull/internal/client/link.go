@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -34,8 +35,8 @@ type Link struct {
 	deny    context.CancelCauseFunc
 }
 
-// Open connects to the server that the flags specify. It writes problems of the connection to errOut.
-func (t Target) Open(ctx context.Context, command string, errOut io.Writer) (*Link, error) {
+// Open connects to the server that the flags specify. It logs problems of the connection.
+func (t Target) Open(ctx context.Context, command string, log *slog.Logger) (*Link, error) {
 	t, err := t.Resolve()
 	if err != nil {
 		return nil, err
@@ -44,7 +45,6 @@ func (t Target) Open(ctx context.Context, command string, errOut io.Writer) (*Li
 	if err != nil {
 		return nil, err
 	}
-	log := cli.Log(errOut, false)
 	l := &Link{Timeout: t.Timeout}
 	l.Allowed, l.deny = context.WithCancelCause(context.Background())
 	opts := append(service.NATSOptions("jetpull "+command, log), l.watchRefusals, nats.Timeout(t.Timeout), nats.ReconnectHandler(func(nc *nats.Conn) {
@@ -103,7 +103,7 @@ func (g *Globals) OpenExisting(cmd *cobra.Command) (*Link, error) {
 	if _, err := os.Stat(dir); dir != "" && errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("--embedded %s: the folder does not exist; give the store of a server that has run", dir)
 	}
-	return g.Target.Open(cmd.Context(), strings.TrimPrefix(cmd.CommandPath(), "jetpull "), cmd.ErrOrStderr())
+	return g.Target.Open(cmd.Context(), strings.TrimPrefix(cmd.CommandPath(), "jetpull "), cli.Log(cmd.ErrOrStderr(), cli.JSON(cmd)))
 }
 
 // With returns the RunE of a command that calls f with a connection to an existing server. The timeout for requests applies to f.

@@ -164,7 +164,7 @@ func usersOf(flag string, tokens []string, variable string, role console.Role) (
 	tokens = slices.DeleteFunc(slices.Clone(tokens), func(token string) bool { return token == "" })
 	if value := os.Getenv(variable); len(tokens) == 0 && value != "" {
 		flag = "$" + variable
-		if tokens = strings.Fields(value); !slices.ContainsFunc(tokens, hasName) {
+		if tokens = strings.Fields(value); !slices.ContainsFunc(tokens, func(t string) bool { return named.MatchString(t) || noToken(t) }) {
 			tokens = []string{strings.TrimSpace(value)}
 		}
 	}
@@ -186,8 +186,6 @@ func usersOf(flag string, tokens []string, variable string, role console.Role) (
 	}
 	return users, nil
 }
-
-func hasName(token string) bool { return named.MatchString(token) || noToken(token) }
 
 // noToken reports whether a text is NAME= without a token. Padded base64 is a token if it has at least 20 characters, not all in lower case.
 func noToken(text string) bool {
@@ -216,7 +214,7 @@ func (f *flags) console(ctx context.Context, cmd *cobra.Command, g *client.Globa
 	var contexts []console.Context
 	for _, name := range f.contexts {
 		g.Target.Context = name
-		source, err := openNATS(ctx, cmd, g.Target, closers)
+		source, err := f.openNATS(ctx, cmd, g.Target, closers)
 		if err != nil {
 			return nil, err
 		}
@@ -231,14 +229,14 @@ func (f *flags) console(ctx context.Context, cmd *cobra.Command, g *client.Globa
 }
 
 // openNATS connects to NATS. If no server answers, it returns, and the connection retries.
-func openNATS(ctx context.Context, cmd *cobra.Command, t client.Target, closers *service.Closers) (console.NATS, error) {
+func (f *flags) openNATS(ctx context.Context, cmd *cobra.Command, t client.Target, closers *service.Closers) (console.NATS, error) {
 	t.NoWait = true
-	l, err := t.Open(ctx, "console", cmd.ErrOrStderr())
+	l, err := t.Open(ctx, "console", f.cfg.Log)
 	if err != nil {
 		return nil, err
 	}
 	closers.Add(l.Close)
-	l.Listens(cmd.ErrOrStderr(), false)
+	l.Listens(cmd.ErrOrStderr(), cli.JSON(cmd))
 	return console.JetStream(l.JS), nil
 }
 
@@ -247,7 +245,7 @@ func (f *flags) sources(ctx context.Context, cmd *cobra.Command, g *client.Globa
 	named := t.URL != "" || t.Context != "" || t.Embedded != ""
 	if named || f.broker == "" && f.relay == "" && f.feed == "" {
 		var err error
-		if f.cfg.NATS, err = openNATS(ctx, cmd, t, closers); err != nil {
+		if f.cfg.NATS, err = f.openNATS(ctx, cmd, t, closers); err != nil {
 			return err
 		}
 	}
@@ -352,12 +350,12 @@ func export(cmd *cobra.Command, g *client.Globals, listen, token string) error {
 			"consumers: add --exporter-token or $" + envExporterToken + ", or listen on 127.0.0.1"))
 	}
 	g.Target.NoWait = true
-	l, err := g.Target.Open(cmd.Context(), "exporter", cmd.ErrOrStderr())
+	log := service.NewLog(cmd.ErrOrStderr(), slog.LevelInfo)
+	l, err := g.Target.Open(cmd.Context(), "exporter", log)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	log := service.NewLog(cmd.ErrOrStderr(), slog.LevelInfo)
 	cfg := exporter.Config{JS: l.JS, Loopback: loopback, Log: log}
 	if token != "" {
 		cfg.Valid = func(given string) bool { return tokens.Same(given, token) }

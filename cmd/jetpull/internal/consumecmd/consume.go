@@ -249,7 +249,7 @@ func (f *consume) execute(cmd *cobra.Command, args []string) (err error) {
 		opts = append(opts, jetpull.MaxCrashes(f.maxCrashes, crashes.Marks))
 	}
 	r := f.newRun(cmd, info.NumPending)
-	out, errOut := pulling.NewPrinter(r.over(cmd.OutOrStdout())), pulling.NewPrinter(r.over(cmd.ErrOrStderr()))
+	out, errOut := pulling.NewPrinter(r.bar.Over(cmd.OutOrStdout())), pulling.NewPrinter(r.errOut)
 	start := func() {}
 	switch {
 	case len(f.argv) == 0:
@@ -274,7 +274,7 @@ func (f *consume) execute(cmd *cobra.Command, args []string) (err error) {
 	opts = append(opts, jetpull.OnStart(func() {
 		start()
 		if !f.Quiet {
-			p.Listens(r.over(cmd.ErrOrStderr()), asJSON)
+			p.Listens(r.errOut, asJSON)
 		}
 	}))
 	return p.Explain(ctx, r.messages(ctx, p.Sub, opts))

@@ -60,12 +60,9 @@ func (f *consume) newRun(cmd *cobra.Command, pending uint64) *run {
 	case r.bounded(), progress.IsTerminal(r.errOut): // elsewhere, the bar of an unbounded run would write lines without end
 		r.bar = r.Bar(cmd, int64(pending))
 	}
-	r.errOut = r.over(r.errOut)
+	r.errOut = r.bar.Over(r.errOut)
 	return r
 }
-
-// over returns a writer to out whose output does not mix with the progress bar.
-func (r *run) over(out io.Writer) io.Writer { return r.bar.Over(out) }
 
 // messages handles messages until the run ends.
 func (r *run) messages(ctx context.Context, sub *jetpull.Subscription, opts []jetpull.ConsumeOption) error {

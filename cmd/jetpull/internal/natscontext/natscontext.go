@@ -132,15 +132,12 @@ func home() string {
 }
 
 func (c *Context) check() error {
-	for _, refused := range [][3]string{
-		{"socks_proxy", c.SOCKSProxy, "use --nats with an address that can be reached directly"},
-		{"windows_cert_store", c.WindowsCertStore, `name certificate files under "cert" and "key"`},
-	} {
-		if refused[1] != "" {
-			return cli.Usage(fmt.Errorf("context %s has %q: %q, which is not supported; %s", c.Path, refused[0], refused[1], refused[2]))
-		}
-	}
+	const unsupported = "context %s has %q: %q, which is not supported; %s"
 	switch {
+	case c.SOCKSProxy != "":
+		return cli.Usage(fmt.Errorf(unsupported, c.Path, "socks_proxy", c.SOCKSProxy, "use --nats with an address that can be reached directly"))
+	case c.WindowsCertStore != "":
+		return cli.Usage(fmt.Errorf(unsupported, c.Path, "windows_cert_store", c.WindowsCertStore, `name certificate files under "cert" and "key"`))
 	case (c.Cert == "") != (c.Key == ""):
 		return cli.Usage(fmt.Errorf("context %s has one of \"cert\" and \"key\" and needs both", c.Path))
 	case c.UserJWT == "" && c.UserSeed != "":

@@ -122,7 +122,7 @@ func (p *plan) run(cmd *cobra.Command, g *client.Globals, args []string) error {
 	if err := p.complete(cmd, args); err != nil {
 		return err
 	}
-	l, err := g.Target.Open(cmd.Context(), "publish", cmd.ErrOrStderr())
+	l, err := g.Target.Open(cmd.Context(), "publish", cli.Log(cmd.ErrOrStderr(), cli.JSON(cmd)))
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ type Pull struct {
 
 // Open connects and subscribes to the consumer that args name. With --create, it creates a missing stream or consumer.
 func (f *Flags) Open(cmd *cobra.Command, g *client.Globals, args []string) (*Pull, error) {
-	l, err := g.Target.Open(cmd.Context(), cmd.Name(), cmd.ErrOrStderr())
+	l, err := g.Target.Open(cmd.Context(), cmd.Name(), cli.Log(cmd.ErrOrStderr(), cli.JSON(cmd)))
 	if err != nil {
 		return nil, err
 	}

@@ -42,7 +42,7 @@ func clients() []*cobra.Command {
 			o.Running = o.State == "running"
 			return o, err
 		},
-		Units: "messages", OperationWord: "OPERATION", OperationShow: "operations status --follow OPERATION",
+		Unit: "message", OperationWord: "OPERATION", OperationShow: "operations status --follow OPERATION",
 		OperationCancel: "operations cancel OPERATION",
 	}
 	cmds := api.Commands(nouns)
@@ -257,10 +257,7 @@ takes up to 1,000 messages.`,
 
 // respond makes a request that returns the state of a message, waits for the response as long as --wait specifies, and prints it.
 func respond(c *remote.Call, method, path string, body any) error {
-	wait, err := c.Cmd.Flags().GetDuration("wait")
-	if err != nil {
-		return err
-	}
+	wait, _ := c.Cmd.Flags().GetDuration("wait") // waitFlag has added it
 	if wait > 0 {
 		path += "?wait=" + url.QueryEscape(wait.String())
 	}
@@ -280,7 +277,7 @@ func respond(c *remote.Call, method, path string, body any) error {
 	case result.Error != nil:
 		return cli.Failed("the message has failed: %s: %s", result.Error.Code, result.Error.Message)
 	case wait > 0 && !result.Responded():
-		return fmt.Errorf("no response within %s: %w", wait, cli.ErrShort)
+		return cli.Late("no response within %s", wait)
 	}
 	return nil
 }

@@ -53,9 +53,9 @@ type API struct {
 	Page func(c *Call, path string, answer json.RawMessage) (items []json.RawMessage, next string, err error)
 	// Linked replaces links in a list by their objects. It is nil if lists have no links.
 	Linked func(c *Call, items []json.RawMessage) ([]json.RawMessage, error)
-	// Operation parses an operation. Units names its items, OperationWord its word, and two commands show its progress and cancel it.
-	Operation                                            func(answer json.RawMessage) (Operation, error)
-	Units, OperationWord, OperationShow, OperationCancel string
+	// Operation parses an operation. Unit names one of its items, OperationWord its word, and two commands show its progress and cancel it.
+	Operation                                           func(answer json.RawMessage) (Operation, error)
+	Unit, OperationWord, OperationShow, OperationCancel string
 
 	// The values of flags.
 	url, token string
@@ -139,10 +139,7 @@ func Paced(flags *pflag.FlagSet, rate float64, usage string) {
 // flags of [Paced] to body.
 func (c *Call) Operate(path string, body map[string]any) (matched int, err error) {
 	dry := c.Is("dry-run")
-	rate, err := c.Cmd.Flags().GetFloat64("rate")
-	if err != nil {
-		return 0, err
-	}
+	rate, _ := c.Cmd.Flags().GetFloat64("rate") // Paced has added it
 	if math.IsNaN(rate) || math.IsInf(rate, 0) {
 		return 0, cli.Usage(fmt.Errorf("--rate %v is no number", rate))
 	}
@@ -158,7 +155,7 @@ func (c *Call) Operate(path string, body map[string]any) (matched int, err error
 		}
 	}
 	if dry {
-		matched, err = o.Matched, cli.Answer(c.Cmd, answer, "%s %s\n", progress.Count(o.Matched), c.Units)
+		matched, err = o.Matched, cli.Answer(c.Cmd, answer, "%s\n", progress.Plural(o.Matched, c.Unit))
 	} else {
 		at := header.Get("Location")
 		c.Names[c.OperationWord] = cmp.Or(o.ID, at[strings.LastIndexByte(at, '/')+1:])
@@ -224,6 +221,6 @@ func (c *Call) follow(answer json.RawMessage, wait bool) (matched int, err error
 		}
 		bar.Clear()
 	}
-	return o.Matched, cli.Answer(c.Cmd, answer, "%s %s: %s, %s of %s %s\n", o.Verb, o.ID, o.State, progress.Count(o.Done),
-		progress.Count(o.Matched), c.Units)
+	return o.Matched, cli.Answer(c.Cmd, answer, "%s %s: %s, %s of %s\n", o.Verb, o.ID, o.State, progress.Count(o.Done),
+		progress.Plural(o.Matched, c.Unit))
 }

@@ -271,10 +271,7 @@ func (c *Call) Items(ctx context.Context, path string, limit int) (items []json.
 
 // List prints the list at the verb's path, up to --limit.
 func (c *Call) List() error {
-	limit, err := c.Cmd.Flags().GetInt("limit")
-	if err != nil {
-		return err
-	}
+	limit, _ := c.Cmd.Flags().GetInt("limit") // each verb with columns has it
 	items, err := c.Items(c.Cmd.Context(), c.pathWithFlags(), limit)
 	if err == nil && c.Linked != nil {
 		items, err = c.Linked(c, items)

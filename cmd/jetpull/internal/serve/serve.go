@@ -133,7 +133,8 @@ func HTTP(cmd *cobra.Command, path string, drain time.Duration, cfg httpserve.Co
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: listening on http://%s%s\n", cmd.Name(), srv.Addr(), path); err != nil {
+	at := "http://" + srv.Addr() + path
+	if err := cli.Answer(cmd, map[string]string{"url": at}, "%s: listening on %s\n", cmd.Name(), at); err != nil {
 		cfg.Log.Warn("standard output", "error", err)
 	}
 	failed := srv.Wait(ctx)
