@@ -125,12 +125,9 @@ func (w *watcher) see(sample int, objects []Object, now time.Time) {
 
 // notRed handles an object that was red and now is not, or is not listed any more.
 func (w *watcher) notRed(k key, e *entry, what, sentence string) {
-	if e.reported && e.next != what {
+	if e.reported && (e.next != what || !w.report(e, what, sentence)) { // the next check reports it
 		e.next = what
 		return
-	}
-	if e.reported {
-		w.report(e, what, sentence)
 	}
 	delete(w.all, k)
 }

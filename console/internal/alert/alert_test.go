@@ -220,5 +220,15 @@ func TestEventsThatAreNotTaken(t *testing.T) {
 		require.Len(t, next(), 1)
 		s.answer(0, consumer("a", state.Red))
 		require.Empty(t, next())
+		for _, full := range []bool{true, true, false} {
+			s.mu.Lock()
+			s.full = full
+			s.mu.Unlock()
+			s.answer(0, consumer("a", state.Green))
+			events := next()
+			require.Equal(t, full, len(events) == 0, "a recovery, too")
+		}
+		s.answer(0, consumer("a", state.Green))
+		require.Empty(t, next())
 	})
 }

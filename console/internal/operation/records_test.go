@@ -41,6 +41,7 @@ func TestKeptOperations(t *testing.T) {
 		require.NoError(t, err)
 		kept["operation."+strings.ReplaceAll(kind, " ", "_")] = &jetstream.RawStreamMsg{Data: data, Sequence: 1}
 	}
+	kept["operation.garbage"] = &jetstream.RawStreamMsg{Data: []byte(`{"ID":"garbage","Kind":"garbage","State":"DONE"}`), Sequence: 1}
 	r := NewRunner(slog.New(slog.DiscardHandler))
 	for kind, continued := range map[string]bool{
 		"requeue dead letters": true, "purge dead letters": true, "pause consumers": true, "pause receivers": false, "disable broker consumers": false,
@@ -59,7 +60,7 @@ func TestKeptOperations(t *testing.T) {
 	}
 	require.Equal(t, map[string]string{
 		"requeue dead letters": Running, "purge dead letters": Running, "pause consumers": Running, "pause receivers": "interrupted",
-		"disable broker consumers": "interrupted", "unknown": "interrupted", "resume receivers": "done",
+		"disable broker consumers": "interrupted", "unknown": "interrupted", "resume receivers": "done", "garbage": "done",
 	}, states)
 }
 

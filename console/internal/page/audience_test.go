@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"errors"
 	"net/url"
 	"testing"
 	"time"
@@ -19,6 +20,8 @@ type requeued struct {
 	*storedStream
 	published []*nats.Msg
 	deleted   []uint64
+	// lost and kept are the errors of a publish and of a delete.
+	lost, kept error
 }
 
 func (r *requeued) Stream(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
@@ -30,12 +33,12 @@ func (r *requeued) Stream(ctx context.Context, name string) (*jetstream.StreamIn
 
 func (r *requeued) PublishMsg(_ context.Context, m *nats.Msg, _ ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
 	r.published = append(r.published, m)
-	return &jetstream.PubAck{Stream: "ORDERS", Sequence: 91}, nil
+	return &jetstream.PubAck{Stream: "ORDERS", Sequence: 91}, r.lost
 }
 
 func (r *requeued) DeleteMessage(_ context.Context, _ string, seq uint64) error {
 	r.deleted = append(r.deleted, seq)
-	return nil
+	return r.kept
 }
 
 func (r *requeued) Inbox() string { return nats.InboxPrefix }
@@ -80,6 +83,24 @@ func TestRequeueNamesItsConsumers(t *testing.T) {
 	own := all.Preview(t.Context(), url.Values{"only": {"own"}})
 	require.Contains(t, own, "These consumers get it again: ORDERS/billing.")
 	require.Contains(t, own, "its consumer has no subject of its own")
+}
+
+// An answer that was lost is no refusal: the message may have been published.
+func TestRequeueThatIsNotConfirmed(t *testing.T) {
+	source := &requeued{storedStream: newStream("DLQ", "dlq"), lost: context.DeadlineExceeded}
+	source.store(1, jetstream.RawStreamMsg{Subject: "dlq", Header: nats.Header{
+		jetpull.HeaderDeadSubject: {"orders.new"}, jetpull.HeaderDeadStream: {"ORDERS"}, jetpull.HeaderDeadConsumer: {"billing"},
+	}})
+	r := newReader(t, source)
+	page, err := r.pages.message(t.Context(), Request{Query: url.Values{"stream": {"DLQ"}, "seq": {"1"}}, Now: time.Now(), Payloads: true})
+	require.NoError(t, err)
+	for _, action := range []string{"requeue", "copy"} {
+		_, err = page.Action(action).Do(t.Context(), url.Values{"subject": {"orders.new"}})
+		require.ErrorContains(t, err, "Whether the action took effect is not known")
+	}
+	source.lost, source.kept = nil, errors.New("the stream does not allow it")
+	_, err = page.Action("requeue").Do(t.Context(), url.Values{})
+	require.ErrorContains(t, err, "The dead letter stays here: it was published to orders.new, but not deleted here: the stream does not allow it")
 }
 
 // The page of a message states what each consumer has done with it, so the outcome of a requeue is there.

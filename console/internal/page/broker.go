@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/operation"
@@ -117,6 +118,7 @@ func (b *Broker) ask(ctx context.Context) (found targetSample, err error) {
 	}
 	for _, channel := range states.Unused {
 		one := jobs{Channel: channel}.target()
+		one.Known = true // it has no jobs
 		one.now = state.State{Level: state.Idle, Word: noConsumer, Sentence: "Nobody gets the messages of this channel."}
 		found.unused = append(found.unused, one)
 	}
@@ -208,4 +210,94 @@ func (b *Broker) actions(one target) []view.Action {
 			return b.begin(ctx, one.name+"/purge", nil, rate, dry)
 		}),
 	}
+}
+
+// failureList returns the broker with its list of dead jobs.
+func (b *Broker) failureList() *failureList {
+	return &failureList{
+		name: brokerName, noun: "dead job", usualRate: "100", fields: []string{"consumer", "producer", "message", "", "reason", "since", "until"},
+		reasons: []string{"REFUSED", "NO_ANSWER", "GIVEN_UP"}, verbs: map[string]string{"requeue": "/dead-jobs/requeue", "purge": "/dead-jobs/purge"},
+		purge: " Jobs that a worker gave up before their retries were used up are skipped.", list: b.failures, begin: b.begin,
+	}
+}
+
+// failures asks the broker for dead jobs, of all consumers, that match a filter of its interface, starting at a cursor.
+func (b *Broker) failures(ctx context.Context, filter map[string]string, cursor string) (found []failure, next string, err error) {
+	var answer struct {
+		Result []struct {
+			ID, ChannelID, ConsumerID, MessageID, ProducedBy, Reason string
+			DeadSince                                                time.Time
+			StatusCode, Attempts                                     int
+		}
+		Next string
+	}
+	// The cursor is a time before that of the filter.
+	err = b.call.Call(ctx, http.MethodGet, "/dead-jobs?"+asked(filter, "until", cursor), nil, &answer)
+	for _, j := range answer.Result {
+		attempts := view.Int(j.Attempts)
+		if j.Reason == "GIVEN_UP" {
+			attempts = view.None("The broker counts callbacks, which a pull consumer does not get")
+		}
+		found = append(found, failure{id: j.ID, reason: j.Reason, at: j.DeadSince, position: uint64(j.DeadSince.UnixNano()), more: []view.Value{
+			view.Linked(j.ChannelID+"/"+j.ConsumerID, link("brokerconsumer", "channel", j.ChannelID, "consumer", j.ConsumerID)), view.Text(j.ProducedBy),
+			view.Linked(j.MessageID, link("brokermessage", "channel", j.ChannelID, "id", j.MessageID)), view.None("The broker has no stages"), attempts,
+			view.Text(inSentence("dead job", j)),
+		}})
+	}
+	return found, answer.Next, err
+}
+
+// begin starts the operation of a path on the jobs that the given fields of its request select. It returns its path and the number of its jobs, or -1
+// if the broker does not report it. With dry, it only counts them.
+func (b *Broker) begin(ctx context.Context, path string, fields map[string]string, rate float64, dry bool) (at string, n int, err error) {
+	begun, body := struct{ Count int }{-1}, map[string]any{"DryRun": dry}
+	for name, value := range fields {
+		body[capital(name)] = value
+	}
+	if rate > 0 {
+		body["Rate"] = rate
+	}
+	if dry {
+		err = b.call.Call(ctx, http.MethodPost, path, body, &begun)
+		return "", begun.Count, err
+	}
+	header, err := b.call.Send(ctx, http.MethodPost, path, nil, body, nil)
+	if err != nil {
+		return "", 0, err
+	}
+	at = header.Get("Location")
+	_ = b.call.Call(ctx, http.MethodGet, at, nil, &begun) // after an error, the count stays unknown
+	return at, begun.Count, nil
+}
+
+// Operations implements [operation.Source]: operations on one consumer's jobs, and on dead jobs of all consumers. Their IDs are their paths.
+func (b *Broker) Operations(ctx context.Context) (all []operation.Operation, err error) {
+	for _, path := range []string{"/dead-jobs/operations", "/replays"} {
+		var answer struct {
+			Result []struct {
+				operation.Operation
+				URL, ChannelID, ConsumerID, Status, Message string
+				Filter                                      map[string]string
+				Count, Replayed, Purged                     int
+				CreatedAt, ChangedAt                        time.Time
+			}
+		}
+		if err := b.call.Call(ctx, http.MethodGet, path, nil, &answer); err != nil {
+			return nil, err
+		}
+		for _, r := range answer.Result {
+			o := r.Operation
+			o.System, o.ID, o.State, o.Matched, o.Done = brokerName, r.URL, strings.ToLower(o.State), r.Count, o.Done+r.Replayed+r.Purged
+			o.What, o.Began, o.Changed = filtered("dead jobs", r.Filter), r.CreatedAt, r.ChangedAt
+			o.Cancel = func(ctx context.Context) error { return b.call.Call(ctx, http.MethodDelete, r.URL, nil, nil) }
+			if r.ConsumerID != "" { // a purge is of queued jobs, and has no status
+				o.What = strings.ToLower(cmp.Or(r.Status, "queued")) + " jobs of " + r.ChannelID + "/" + r.ConsumerID
+			}
+			if o.Kind = plain(o.Kind).Text; r.Message != "" {
+				o.What += ", message " + r.Message
+			}
+			all = append(all, o)
+		}
+	}
+	return all, nil
 }

@@ -27,11 +27,12 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 	if err := b.call.Call(ctx, http.MethodGet, channelPath(name)+"/messages-status", nil, &status); err != nil {
 		return nil, notShown(brokerName, err, "The list of the broker shows all that there are.", "channel %q", name)
 	}
-	consumers := selected(q, b.latest.Fresh(ctx).Value.all, func(_ url.Values, j target) bool { return j.jobs.Channel == name })
+	s := b.latest.Fresh(ctx)
+	consumers := selected(q, s.Value.all, func(_ url.Values, j target) bool { return j.jobs.Channel == name })
 	head := view.Part{
 		ID: "channel", Source: view.Source{Name: brokerName, Asked: r.Now}, Actions: []view.Action{b.broadcast(name)},
 		Facts: []view.Fact{
-			{Name: "Consumers", Value: view.Linked(view.Int(len(consumers)).Text, link("broker", "q", name+"/"))},
+			{Name: "Consumers", Value: whenKnown(!s.At.IsZero(), view.Linked(view.Int(len(consumers)).Text, link("broker", "q", name+"/")))},
 			{Name: "Messages", Value: view.Int(status.Counts["DISPATCHED"].Count)},
 			{Name: "Scheduled", Value: leads(view.Int(status.Counts["SCHEDULED_SCHEDULED"].Count), link("channel", "name", name, "status", scheduled))},
 			{Name: "Next scheduled", Value: view.Ago(status.Next, "Nothing is scheduled")},

@@ -29,7 +29,7 @@ func (c *Consumers) one(ctx context.Context, r Request) (*view.Page, error) {
 		Crumbs: []view.Link{{Text: "Consumers", Href: "consumers"}, {Text: stream, Href: link("consumers", "stream", stream)}},
 	}
 	switch {
-	case !found && s.At.IsZero(): // nothing is known yet, which does not mean that the consumer does not exist
+	case !found && s.Stale(): // the consumer may exist
 		return page, nil
 	case !found:
 		return nil, notFound("It may have been deleted, or its name is different. The list of consumers shows all that there are.",
@@ -91,16 +91,10 @@ func (c *Consumers) groups(one *consumer, from view.Source) (all []view.Part) {
 // action returns an action on the consumer, whose errors are readable.
 func (c *consumer) action(a view.Action, do view.Do) view.Action {
 	a.Target, a.Do = c.key, act(func(err error) error {
-		switch {
-		case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
+		if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
 			return notFound("The list of consumers shows all that there are.", "The consumer does not exist any more. Nothing was changed.")
-		case errors.Is(err, context.DeadlineExceeded):
-			return &Problem{
-				Status: http.StatusGatewayTimeout, Text: "NATS did not answer in time. Whether the action took effect is not known", Err: err,
-				Fix: "Look at the state of the consumer before you try again.",
-			}
 		}
-		return unavailable(err, "The reason is the server's. Correct it and try again.", "Nothing was changed, since NATS refused the action")
+		return unconfirmed(err, "The reason is the server's. Correct it and try again.", "Nothing was changed, since NATS refused the action")
 	}, do)
 	return a
 }

@@ -149,6 +149,9 @@ func (c *Consumers) ask(ctx context.Context) ([]*consumer, error) {
 	return all, nil
 }
 
+// known reports whether a server knows the consumer's values now.
+func (c *consumer) known() bool { return !state.Leaderless(c.Cluster) }
+
 // storedAt returns when the oldest of n messages was stored.
 func storedAt(n uint64, at time.Time, none string) view.Value {
 	if n == 0 {
@@ -159,13 +162,14 @@ func storedAt(n uint64, at time.Time, none string) view.Value {
 
 // columns returns the columns of the list. The page of a consumer shows the values from the fourth on.
 func (c *Consumers) columns(now time.Time) []column[*consumer] {
-	return []column[*consumer]{
+	return append([]column[*consumer]{
 		text("Stream", func(one *consumer) view.Value { return view.Linked(one.Stream, link("messages", "stream", one.Stream)) }).
 			by("stream", byKey),
 		text("Consumer", (*consumer).linked).
 			by("name", func(a, b *consumer) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Stream, b.Stream)) }),
 		text("State", func(one *consumer) view.Value { return one.state.Value() }).by("state", worstConsumer),
 		text("Since", func(one *consumer) view.Value { return one.since.value() }).help("When the console first saw this state"),
+	}, ifKnown((*consumer).known,
 		count("Pending", "pending", func(one *consumer) uint64 { return one.NumPending }).help("Messages that have not been delivered yet"),
 		text("Last hour", func(one *consumer) view.Value {
 			return view.Value{Chart: chart.Small("Pending", c.history.Values(now, time.Hour, one.key, histPending, 60))}
@@ -186,7 +190,7 @@ func (c *Consumers) columns(now time.Time) []column[*consumer] {
 			by("oldest", func(a, b *consumer) int {
 				return cmp.Or(cmp.Compare(boolInt(a.oldest.IsZero()), boolInt(b.oldest.IsZero())), a.oldest.Compare(b.oldest))
 			}),
-	}
+	)...)
 }
 
 func (c *Consumers) list(ctx context.Context, r Request) (*view.Page, error) {

@@ -47,8 +47,8 @@ func (d *DeadLetters) oneActions(ctx context.Context, stream string, m *jetstrea
 				}
 				ack, err := d.publishAgain(ctx, requeue.New(d.source.Stream, d.source.Inbox()), f, m)
 				if err != nil {
-					return view.Outcome{}, unavailable(err, "The stream of its origin must take its subject. Correct that, or give another subject.",
-						"The dead letter was not requeued, and stays here")
+					return view.Outcome{}, unconfirmed(err, "The stream of its origin must take its subject. Correct that, or give another subject.",
+						"The dead letter stays here")
 				}
 				return view.Outcome{
 					Count: 1, Text: fmt.Sprintf("Requeued: stream %s has it as message %d. The dead letter is deleted.", ack.Stream, ack.Sequence),

@@ -129,7 +129,7 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 		found, err = f.page(ctx, q)
 	}
 	list := &view.List{
-		Path: "feed", Query: q, Sorted: cmp.Or(q.Get("sort"), "status"), Descending: q.Has("desc"),
+		Path: "feed", Query: q, Sorted: cmp.Or(q.Get("sort"), "status"), Descending: q.Has("desc") && q.Get("sort") != "name",
 		Empty: inSentence("no partitions", nil),
 	}
 	next := func(last feed.Partition) url.Values {

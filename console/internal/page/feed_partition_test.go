@@ -105,5 +105,8 @@ func TestFailedPartitionsAreFirst(t *testing.T) {
 		all, _ = names(url.Values{"sort": {"name"}})
 		require.Equal(t, []string{"p00000", "p00001"}, all[:2])
 		require.Len(t, all, len(shelf.all))
+		p, err := build(t.Context(), Request{Query: url.Values{"sort": {"name"}, "desc": {"1"}}, Now: time.Now()})
+		require.NoError(t, err)
+		require.False(t, p.Parts[1].List.Descending, "a feed has no such order")
 	})
 }

@@ -3,6 +3,7 @@ package page
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/url"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/jetpull/jetpull/console/internal/operation"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/state"
+	"github.com/jetpull/jetpull/console/internal/view"
 	"github.com/jetpull/jetpull/feed"
 	"github.com/jetpull/jetpull/partition"
 )
@@ -91,6 +93,58 @@ func TestJudged(t *testing.T) {
 			"feed | feed | feed | feed",
 		}, found)
 	})
+}
+
+// A value that is not known now is not shown as 0.
+func TestValuesThatAreNotKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sample.New()
+		defer s.Close()
+		runner := operation.NewRunner(slog.New(slog.DiscardHandler))
+		account := newAccount(1, false)
+		account.all[0].Cluster = &jetstream.ClusterInfo{} // without a leader
+		consumers := NewConsumers(s, account, runner)
+		unread := &sets{}
+		unread.all.Store(&[]PartitionSet{{Name: "unread", Stream: "S", Err: errors.New("a consumer was deleted")}})
+		led := &streams{newStream("S"), []*jetstream.StreamInfo{{Config: jetstream.StreamConfig{Name: "S"}, Cluster: &jetstream.ClusterInfo{}}}}
+		messages := NewMessages(s, led, consumers, NewDeadLetters(s, led, runner, consumers, NewMarks()))
+		relay, sets := NewRelay(s, forgetful{}, runner, NewMarks()), NewPartitions(s, unread, consumers)
+		time.Sleep(time.Minute)
+		for name, build := range map[string]Func{
+			"consumers": consumers.list, "streams": messages.streams, "sets": sets.list, "set": sets.one, "relay": relay.receivers, "receiver": relay.one,
+			"overview": Overview([]Summary{sets, relay}),
+		} {
+			page, err := build(t.Context(), Request{Query: url.Values{"name": {"unread"}}, Now: time.Now()})
+			require.NoError(t, err)
+			for _, part := range page.Parts {
+				values := []view.Value{}
+				for _, fact := range part.Facts {
+					values = append(values, fact.Value)
+				}
+				if part.List != nil {
+					require.NotContains(t, part.List.Found, "0 ", name)
+					for _, row := range part.List.Rows {
+						values = append(values, row.Cells...)
+					}
+				}
+				for _, v := range values {
+					require.NotRegexp(t, "^0($| )", v.Text, name)
+					require.NotContains(t, v.Title, "Nothing waits", name)
+					require.NotContains(t, v.Title, "There is no message", name)
+				}
+			}
+		}
+	})
+}
+
+// forgetful is a relay that does not know the state of its receiver now.
+type forgetful struct{ Caller }
+
+func (forgetful) Call(_ context.Context, _, path string, _, answer any) error {
+	if path != "/v1/receivers" {
+		return errors.New("not known")
+	}
+	return json.Unmarshal([]byte(`{"items":[{"name":"unread"}]}`), answer)
 }
 
 // A stream whose dead letters are gone is still listed, and so is one that could not be searched. Else it would not be known that it has recovered.

@@ -53,6 +53,22 @@ func number[T any](title string, cell func(T) view.Value) column[T] {
 	return column[T]{Column: view.Column{Title: title, Number: true}, cell: cell}
 }
 
+// whenKnown returns a value, or None if it is not known now. A chart stays, because it also has earlier values.
+func whenKnown(is bool, v view.Value) view.Value {
+	if is || v.Chart != nil {
+		return v
+	}
+	return view.None("not known now")
+}
+
+// ifKnown makes columns show the values of only those rows of which they are known now.
+func ifKnown[T any](is func(T) bool, columns ...column[T]) []column[T] {
+	for i, c := range columns {
+		columns[i].cell = func(one T) view.Value { return whenKnown(is(one), c.cell(one)) }
+	}
+	return columns
+}
+
 // help sets an explanation of the heading.
 func (c column[T]) help(text string) column[T] {
 	c.Help = text

@@ -125,7 +125,7 @@ func (m *Messages) copyAction(stream string, one *jetstream.RawStreamMsg) view.A
 			}
 			ack, err := m.source.PublishMsg(ctx, &nats.Msg{Subject: subject, Header: requeue.Headers(one.Header, "Nats-"), Data: one.Data})
 			if err != nil {
-				return view.Outcome{}, unavailable(err, "A stream must take the subject "+subject+". The original is unchanged.",
+				return view.Outcome{}, unconfirmed(err, "A stream must take the subject "+subject+". The original is unchanged.",
 					"The copy was not stored")
 			}
 			return done(fmt.Sprintf("Published a copy to %s. Stream %s has it as message %d.", subject, ack.Stream, ack.Sequence)), nil
@@ -234,11 +234,10 @@ func payloadBlock(data []byte, r Request, page string, pairs ...string) view.Blo
 		return view.Block{Title: "Payload", Note: inSentence("no payload", nil)}
 	}
 	block := view.Block{}
-	shown := data[:min(len(data), maxShown)]
-	isText := utf8.Valid(shown) || len(shown) < len(data) && utf8.Valid(shown[:len(shown)-utf8.UTFMax])
+	shown := upTo(data, maxShown)
 	kinds := []string{"text", "hex"}
 	switch {
-	case !isText:
+	case !utf8.Valid(shown):
 		kinds = []string{"hex", "text"}
 	case len(data) <= maxShown && json.Valid(data):
 		kinds = []string{"json", "text", "hex"}
@@ -280,18 +279,26 @@ func download(r Request, name string, data []byte) (*view.Page, error) {
 	return &view.Page{Download: &view.Download{Name: name + ".bin", Data: data}}, nil
 }
 
+// upTo returns the first bytes of data, at most most of them, without a part of a character at the end.
+func upTo(data []byte, most int) []byte {
+	for end := most; end < len(data) && end > max(0, most-utf8.UTFMax); end-- {
+		if utf8.RuneStart(data[end]) {
+			return data[:end]
+		}
+	}
+	return data[:min(len(data), most)]
+}
+
 // printable returns the start of data as text. It replaces bytes that are not text, and characters that could change how the rest of the page is
 // read.
 func printable(data []byte, most int) (text string, cut bool) {
-	if len(data) > most {
-		data, cut = data[:most], true
-	}
+	shown := upTo(data, most)
 	return strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || r != '\n' && r != '\t' && unicode.IsControl(r) {
 			return '\uFFFD'
 		}
 		return r
-	}, string(data)), cut
+	}, string(shown)), len(shown) < len(data)
 }
 
 // glimpse returns the start of a payload on one line.

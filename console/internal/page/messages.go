@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -95,7 +96,7 @@ func (m *Messages) search(ctx context.Context, q url.Values, info *jetstream.Str
 
 func hasHeader(h nats.Header, text string) bool {
 	for name, values := range h {
-		if contains(text, name+": "+strings.Join(values, ", ")) {
+		if slices.ContainsFunc(values, func(value string) bool { return contains(text, name+": "+value) }) {
 			return true
 		}
 	}

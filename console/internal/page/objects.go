@@ -222,7 +222,7 @@ func (o *objects[T]) begin(ctx context.Context, r Request, each offer, what stri
 // begun returns the outcome of an action that has started an operation of the console.
 func begun(o operation.Operation, err error) (view.Outcome, error) {
 	if err != nil {
-		return view.Outcome{}, unavailable(err, "Try again.", "The operation did not begin. Nothing was changed")
+		return view.Outcome{}, unconfirmed(err, "Try again.", "The operation did not begin. Nothing was changed")
 	}
 	return view.Outcome{
 		Count: o.Matched, Then: operationLink(o.System, o.ID), Text: fmt.Sprintf("Began to %s: %s.", o.Kind, view.Count(uint64(o.Matched), "object")),

@@ -117,7 +117,7 @@ func (o *operations) one(ctx context.Context, r Request) (*view.Page, error) {
 		return nil, notFound("The list of operations shows all that there are.", "There is no system %q here.", system)
 	}
 	op, s, found := lookup(ctx, latest, whole, func(op operation.Operation) bool { return op.ID == id })
-	if !found && !s.At.IsZero() {
+	if !found && !s.Stale() {
 		return nil, notFound("Operations that ended long ago are forgotten. The list has those that are known.", "There is no operation %q in %s.", id,
 			system)
 	}

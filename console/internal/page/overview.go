@@ -145,7 +145,7 @@ func (m *Messages) Overview(ctx context.Context, _ Request) Digest {
 		return judge(part, "streams", "stream", now, worstStream, func(s judgedStream) alert.Object {
 			return alert.Object{
 				Kind: "stream", Name: s.Config.Name, Path: link("stream", "name", s.Config.Name), State: s.state, Since: s.since.value(),
-				Waiting: view.Number(s.State.Msgs),
+				Waiting: whenKnown(s.known(), view.Number(s.State.Msgs)),
 			}
 		})
 	})
@@ -183,7 +183,7 @@ func (c *Consumers) Overview(ctx context.Context, r Request) Digest {
 		return judge(part, "consumers", "consumer", now, worstConsumer, func(one *consumer) alert.Object {
 			return alert.Object{
 				Kind: "consumer", Name: one.key, Path: link("consumer", "stream", one.Stream, "name", one.Name), State: one.state, Since: one.since.value(),
-				Waiting: view.Number(one.NumPending),
+				Waiting: whenKnown(one.known(), view.Number(one.NumPending)),
 			}
 		})
 	})
@@ -197,7 +197,8 @@ func (p *Partitions) Overview(ctx context.Context, _ Request) Digest {
 		}
 		return judge(part, "sets", "set", now, worstSet, func(s judgedSet) alert.Object {
 			return alert.Object{
-				Kind: "partition set", Name: s.Name, Path: link("set", "name", s.Name), State: s.state, Since: s.since.value(), Waiting: view.Number(s.pending),
+				Kind: "partition set", Name: s.Name, Path: link("set", "name", s.Name), State: s.state, Since: s.since.value(),
+				Waiting: whenKnown(s.known(), view.Number(s.pending)),
 			}
 		})
 	})

@@ -17,6 +17,7 @@ import (
 	"text/template"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/console/internal/chart"
@@ -146,6 +147,17 @@ func impossible(fix, format string, args ...any) error {
 // unavailable returns the Problem of a source that does not answer, or refuses. The text has no full stop, because the error follows it.
 func unavailable(err error, fix, format string, args ...any) error {
 	return &Problem{Status: http.StatusBadGateway, Text: fmt.Sprintf(format, args...), Err: err, Fix: fix}
+}
+
+// unconfirmed returns the Problem of a change that NATS did not confirm. If NATS refused it, the Problem is that of [unavailable].
+func unconfirmed(err error, fix, format string, args ...any) error {
+	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrTimeout) {
+		return unavailable(err, fix, format, args...)
+	}
+	return &Problem{
+		Status: http.StatusGatewayTimeout, Text: "NATS did not answer in time. Whether the action took effect is not known", Err: err,
+		Fix: "Look at the state of its object before you try again.",
+	}
 }
 
 // act returns do, with its errors made readable: refused converts an error that is not a [Problem].

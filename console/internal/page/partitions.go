@@ -118,17 +118,21 @@ func (s judgedSet) next(set PartitionSet, states map[string]state.State, now tim
 // consumer returns the name of a partition's consumer.
 func (s *PartitionSet) consumer(number int) string { return s.Name + "-" + strconv.Itoa(number) }
 
+// known reports whether the partitions are known now.
+func (s judgedSet) known() bool { return s.Err == nil }
+
 // setColumns are the columns of the list. The page of a set shows the values from the third on.
-var setColumns = []column[judgedSet]{
+var setColumns = append([]column[judgedSet]{
 	text("Set", func(s judgedSet) view.Value { return view.Linked(s.Name, link("set", "name", s.Name)) }),
 	text("State", func(s judgedSet) view.Value { return s.state.Value() }).by("state", worstSet),
 	text("Stream", func(s judgedSet) view.Value { return view.Linked(s.Stream, link("messages", "stream", s.Stream)) }),
 	text("Subject", func(s judgedSet) view.Value { return view.Text(s.Subject) }).wide(),
+}, ifKnown(judgedSet.known,
 	number("Partitions", func(s judgedSet) view.Value { return view.Int(len(s.Partitions)) }),
 	number("Members", func(s judgedSet) view.Value { return view.Int(len(s.members)) }),
 	number("Pending", func(s judgedSet) view.Value { return view.Number(s.pending) }),
 	number("Ack pending", func(s judgedSet) view.Value { return view.Number(s.ackPending) }),
-}
+)...)
 
 func (p *Partitions) list(ctx context.Context, r Request) (*view.Page, error) {
 	s, list := p.latest.Fresh(ctx), &view.List{
@@ -148,7 +152,8 @@ func (p *Partitions) one(ctx context.Context, r Request) (*view.Page, error) {
 		part.Problem, part.ProblemTone = s.state.Sentence, s.state.Level.Tone()
 		part.Facts = append(facts(s, setColumns[2:]), view.Fact{Name: "A silent member is gone after", Value: view.Duration(s.TTL)})
 		part.List = &view.List{
-			Found: view.Bounded(len(s.Partitions), false, "partition"), Path: "set", Query: r.Query, Empty: "The partitions are not known now.",
+			Found: whenKnown(s.known(), view.Value{Text: view.Bounded(len(s.Partitions), false, "partition")}).Text,
+			Path:  "set", Query: r.Query, Empty: "The partitions are not known now.",
 			Columns: view.Columns("Partition", "State", "Member", ">Since", ">Pending", ">Ack pending"),
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/chart"
@@ -157,7 +158,7 @@ func (r receiver) answers(percent int, took float64) view.Value {
 
 // receiverColumns are the columns that only receivers have.
 var receiverColumns = []column[target]{
-	number("Window", func(one target) view.Value { return one.ifKnown(one.receiver.window()) }).help("POSTs in the window of the rate limit"),
+	number("Window", func(one target) view.Value { return whenKnown(one.Known, one.receiver.window()) }).help("POSTs in the window of the rate limit"),
 	number("p50", func(one target) view.Value { return one.receiver.answers(50, one.receiver.State.Answers.P50) }).
 		help("Half of the last answers took at most this long"),
 	number("p99", func(one target) view.Value { return one.receiver.answers(99, one.receiver.State.Answers.P99) }).
@@ -217,4 +218,76 @@ func (y *Relay) actions(one target) (all []view.Action) {
 	add(one.Paused == "", "pause", "Pause", "paused", true, "Paused. Messages to "+one.name+" wait.")
 	add(one.Disabled != "", "enable", "Enable", "enable", true, "Enabled. "+one.name+" is not disabled any more.")
 	return all
+}
+
+// failureList returns the relay with its list of failed messages.
+func (y *Relay) failureList() *failureList {
+	return &failureList{
+		name: relayName, noun: "failed message", usualRate: "no limit", fields: failedFields,
+		reasons: []string{
+			"PERMANENT", "EXHAUSTED", "UNKNOWN_OUTCOME", "EXPIRED", "UNKNOWN_RECEIVER", "RECEIVER_DELETED", "NO_RESPONSE", "NOT_TOLD", "MALFORMED",
+		},
+		stages: []string{"from_sender", "to_receiver", "from_receiver", "to_sender"},
+		verbs:  map[string]string{"requeue": "/v1/failed:redrive", "skip": "/v1/failed:skip", "purge": "/v1/failed:purge"},
+		list:   y.failures, begin: y.begin,
+	}
+}
+
+// failures asks the relay for failed messages that match a filter of its interface, starting at a cursor.
+func (y *Relay) failures(ctx context.Context, filter map[string]string, cursor string) (found []failure, next string, err error) {
+	var answer struct {
+		Items []struct {
+			ID                             string
+			SourceID                       string `json:"source_id"`
+			MessageID                      string `json:"message_id"`
+			Receiver, Stage, Reason, Error string
+			Time                           time.Time
+			Attempts                       int
+		} `json:"items"`
+		Cursor string `json:"cursor"`
+	}
+	err = y.call.Call(ctx, http.MethodGet, "/v1/failed?"+asked(filter, "cursor", cursor), nil, &answer)
+	for _, f := range answer.Items {
+		position, _ := strconv.ParseUint(f.ID, 10, 64) // 0 after an error
+		found = append(found, failure{id: f.ID, reason: f.Reason, at: f.Time, position: position, more: []view.Value{
+			view.Linked(f.Receiver, link("receiver", "name", f.Receiver)), view.Text(f.SourceID),
+			view.Linked(f.MessageID, link("relaymessage", "source", f.SourceID, "id", f.MessageID)), plain(f.Stage), view.Int(f.Attempts),
+			view.Sentence(f.Error),
+		}})
+	}
+	return found, answer.Cursor, err
+}
+
+// begin starts an operation on all failed messages that match a filter.
+func (y *Relay) begin(ctx context.Context, path string, filter map[string]string, rate float64, dry bool) (id string, n int, err error) {
+	body := map[string]any{"filter": filter, "rate": rate, "dry_run": dry}
+	var o operation.Operation
+	err = y.call.Call(ctx, http.MethodPost, path, body, &o)
+	return o.ID, o.Matched, err
+}
+
+// Operations implements [operation.Source]. An operation on messages that were chosen by ID has no filter.
+func (y *Relay) Operations(ctx context.Context) ([]operation.Operation, error) {
+	var answer struct {
+		Items []struct {
+			operation.Operation
+			Verb   string
+			Filter map[string]string
+		}
+	}
+	if err := y.call.Call(ctx, http.MethodGet, "/v1/operations", nil, &answer); err != nil {
+		return nil, err
+	}
+	all := make([]operation.Operation, len(answer.Items))
+	for i, o := range answer.Items {
+		o.System, o.Kind, o.What = relayName, plain(o.Verb).Text, filtered("failed messages", o.Filter)
+		if o.Filter == nil {
+			o.What += " that were chosen one by one"
+		}
+		o.Cancel = func(ctx context.Context) error {
+			return y.call.Call(ctx, http.MethodDelete, "/v1/operations/"+url.PathEscape(o.ID), nil, nil)
+		}
+		all[i] = o.Operation
+	}
+	return all, nil
 }

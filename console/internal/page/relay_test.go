@@ -33,4 +33,15 @@ func TestPayloadsAreShown(t *testing.T) {
 		require.Equal(t, data, block.Text)
 		require.Nil(t, block.Fold)
 	}
+	for begin := range 4 { // a character is shown whole or not at all
+		for _, one := range []string{"é", "漢", "🦊"} {
+			text := strings.Repeat("a", begin) + strings.Repeat(one, maxShown/2)
+			block := payloadBlock([]byte(text), Request{Payloads: true}, "message")
+			require.Equal(t, "Payload as text", block.Title)
+			require.True(t, strings.HasPrefix(text, block.Text))
+			require.Greater(t, len(block.Text), maxShown-4)
+			glimpse := Request{Payloads: true}.glimpse([]byte(text)).Text
+			require.True(t, strings.HasPrefix(text, strings.TrimSuffix(glimpse, "…")), glimpse)
+		}
+	}
 }

@@ -56,7 +56,7 @@ func (m *Messages) ask(ctx context.Context) ([]judgedStream, error) {
 		if before.state.Word == one.state.Word {
 			one.since = before.since
 		}
-		if !state.Leaderless(info.Cluster) {
+		if one.known() {
 			one.stored = before.stored.plus(now, info.State.LastSeq)
 			m.history.Put(now, name, float64(info.State.Msgs), float64(info.State.Bytes), one.stored.rate)
 		}
@@ -91,7 +91,10 @@ func (m *Messages) internal(stream string) bool {
 	return found && internal(all[i].StreamInfo)
 }
 
-var streamColumns = []column[judgedStream]{
+// known reports whether a server knows what the stream has now.
+func (s judgedStream) known() bool { return !state.Leaderless(s.Cluster) }
+
+var streamColumns = append([]column[judgedStream]{
 	text("Stream", func(info judgedStream) view.Value {
 		_, name := streamKind(info.StreamInfo)
 		return view.Linked(name, link("messages", "stream", info.Config.Name))
@@ -104,6 +107,7 @@ var streamColumns = []column[judgedStream]{
 	text("Subjects", func(info judgedStream) view.Value {
 		return view.Text(strings.Join(info.Config.Subjects, ", "))
 	}).wide(),
+}, ifKnown(judgedStream.known,
 	count("Messages", "messages", func(info judgedStream) uint64 { return info.State.Msgs }),
 	number("Size", func(info judgedStream) view.Value { return view.Bytes(info.State.Bytes) }).
 		by("bytes", func(a, b judgedStream) int { return cmp.Compare(a.State.Bytes, b.State.Bytes) }),
@@ -113,7 +117,7 @@ var streamColumns = []column[judgedStream]{
 	number("Oldest message", func(info judgedStream) view.Value { return place(info, info.State.FirstSeq, info.State.FirstTime) }),
 	number("Newest message", func(info judgedStream) view.Value { return place(info, info.State.LastSeq, info.State.LastTime) }).
 		by("last", func(a, b judgedStream) int { return a.State.LastTime.Compare(b.State.LastTime) }),
-}
+)...)
 
 // place returns a link to a message of a stream.
 func place(info judgedStream, seq uint64, at time.Time) view.Value {

@@ -35,13 +35,8 @@ type target struct {
 // marked returns the object of the mark for a target's failures.
 func (t target) marked(noun string) string { return t.Gone + "s of " + noun + " " + t.name }
 
-// ifKnown returns a value that a system reports only while it knows the state of the target.
-func (t target) ifKnown(v view.Value) view.Value {
-	if !t.Known {
-		return view.None("not known now")
-	}
-	return v
-}
+// known reports whether the system knows the state of the target now.
+func (t target) known() bool { return t.Known }
 
 // worstTarget orders by state, worst first, then by failures, and then by waiting messages, most first.
 func worstTarget(a, b target) int {
@@ -50,12 +45,12 @@ func worstTarget(a, b target) int {
 
 // targetSample contains the targets of a system.
 type targetSample struct {
-	all           []target
-	unused        []target // channels of the broker without consumers
-	failed        float64  // number of messages that were given up; NaN if it is not known now
-	delivered     int
-	seen, backlog int // messages that were given up and that somebody has looked at, and waiting messages
-	oldest        time.Time
+	all    []target
+	unused []target // channels of the broker without consumers
+	// failed is the number of messages that were given up, and backlog that of waiting ones. They are NaN if they are not known now.
+	failed, backlog float64
+	delivered, seen int // seen is the number of messages that were given up and that somebody has looked at
+	oldest          time.Time
 }
 
 // targets has the receivers of the relay, or the consumers of the broker, and the common parts of their pages.
@@ -121,32 +116,35 @@ func (t *targets) judge(ctx context.Context, s *targetSample) {
 		if !one.from.IsZero() {
 			one.since = since{at: one.from}
 		}
+		backlog := math.NaN()
 		if one.Known {
-			t.history.Put(now, one.name, float64(one.window), float64(one.Backlog), float64(one.failed), math.NaN())
+			backlog = float64(one.Backlog)
+			t.history.Put(now, one.name, float64(one.window), backlog, float64(one.failed), math.NaN())
 		}
-		s.backlog, s.oldest = s.backlog+one.Backlog, earlier(s.oldest, one.oldest)
+		s.backlog, s.oldest = s.backlog+backlog, earlier(s.oldest, one.oldest)
 		s.all[i], found[one.name] = one, one
 	}
 	t.before, t.delivered = found, t.delivered.plus(now, uint64(s.delivered))
-	t.history.Put(now, total, math.NaN(), float64(s.backlog), s.failed, t.delivered.rate)
+	t.history.Put(now, total, math.NaN(), s.backlog, s.failed, t.delivered.rate)
 }
 
 // columns returns the columns that the lists of both systems have. The page of a target shows the values from the second on.
 func (t *targets) columns(now time.Time) []column[target] {
-	return []column[target]{
+	return append([]column[target]{
 		text("State", func(one target) view.Value { return one.now.Value() }).by("state", worstTarget),
 		text("Since", func(one target) view.Value { return one.since.value() }).help("Since when, or when the console first saw this state"),
+	}, ifKnown(target.known,
 		number("Failed", func(one target) view.Value {
 			v := quietZero(view.Int(one.failed), one.failed > 0 && !one.Seen, view.Bad)
-			return one.ifKnown(leads(v, link("failed", "system", t.system, "receiver", one.title)))
+			return leads(v, link("failed", "system", t.system, "receiver", one.title))
 		}).help("Messages that were given up").by("failed", func(a, b target) int { return cmp.Compare(a.failed, b.failed) }),
 		count("Backlog", "backlog", func(one target) int { return one.Backlog }).help("Messages that wait"),
 		text("Last hour", func(one target) view.Value {
 			return view.Value{Chart: chart.Small("Backlog", t.history.Values(now, time.Hour, one.name, histBacklog, 60))}
 		}).help("Backlog over the last hour"),
 		number("Oldest waiting", func(one target) view.Value { return view.Ago(one.oldest, "Nothing waits") }),
-		number("In flight", func(one target) view.Value { return one.ifKnown(view.Int(one.InFlight)) }),
-	}
+		number("In flight", func(one target) view.Value { return view.Int(one.InFlight) }),
+	)...)
 }
 
 // list returns the page of the list, with columns of the system around the common ones.
@@ -189,21 +187,18 @@ func (t *targets) part(ctx context.Context, r Request, from view.Source, one tar
 // Overview implements [Summary].
 func (t *targets) Overview(ctx context.Context, r Request) Digest {
 	return overview(ctx, t.system, capital(t.system), t.system, t.latest, func(part *view.Part, now targetSample) []alert.Object {
-		unseen := view.None("How many messages are on the list is not known now")
-		if !math.IsNaN(now.failed) {
-			n := int(now.failed) - now.seen
-			unseen = quietZero(view.Int(n), n > 0, view.Bad)
-		}
+		unseen := now.failed - float64(now.seen)
 		part.Facts = []view.Fact{
 			{Name: capital(t.noun) + "s", Value: view.Linked(view.Int(len(now.all)).Text, t.system)},
-			{Name: "Backlog", Value: view.Int(now.backlog)},
-			{Name: "Oldest waiting", Value: view.Ago(now.oldest, "Nothing waits")},
-			{Name: "Failures to look at", Value: leads(unseen, link("failed", "system", t.system))},
+			{Name: "Backlog", Value: whenKnown(!math.IsNaN(now.backlog), view.Int(int(now.backlog)))},
+			{Name: "Oldest waiting", Value: whenKnown(!math.IsNaN(now.backlog), view.Ago(now.oldest, "Nothing waits"))},
+			{Name: "Failures to look at", Value: leads(whenKnown(!math.IsNaN(unseen), quietZero(view.Int(int(unseen)), unseen > 0, view.Bad)),
+				link("failed", "system", t.system))},
 		}
 		part.Charts = append(t.charts(r, total), chart.Large(t.rates, "", r.values(t.history, total, histDelivered)))
 		return judge(part, t.system, t.noun, now.all, worstTarget, func(one target) alert.Object {
 			return alert.Object{
-				Kind: t.all.noun, Name: one.title, Path: one.path, State: one.now, Since: one.since.value(), Waiting: view.Int(one.Backlog),
+				Kind: t.all.noun, Name: one.title, Path: one.path, State: one.now, Since: one.since.value(), Waiting: whenKnown(one.Known, view.Int(one.Backlog)),
 			}
 		})
 	})

@@ -77,10 +77,11 @@ func (r rings) put(at time.Time, key string, values []float64) {
 		one = &ring{now - r.points, slices.Repeat([]float32{gap}, int(r.points)*width)}
 		r.all[key] = one
 	}
-	if now < one.Last {
-		return
+	from, to := one.Last+1, now
+	if now < one.Last { // the clock was set back: later values were not measured yet
+		from, to = now+1, one.Last+1
 	}
-	for t := max(one.Last+1, now-r.points+1); t < now; t++ {
+	for t := max(from, to-r.points); t < to; t++ {
 		for i := range width {
 			one.Values[int(t%r.points)*width+i] = gap
 		}

@@ -180,6 +180,16 @@ func TestHistory(t *testing.T) {
 	later := h.Values(at.Add(2*time.Hour), time.Hour, "b", 0, 360)
 	require.InDelta(t, 1, later[359], 0)
 	require.True(t, math.IsNaN(later[358]))
+
+	for _, back := range []time.Duration{30 * time.Minute, 30 * time.Hour} { // the clock was set back
+		h = NewHistory(1)
+		h.Put(at.Add(-back-20*time.Second), "a", 1)
+		h.Put(at, "a", 2)
+		h.Put(at.Add(-back), "a", 3)
+		values = h.Values(at.Add(-back), time.Hour, "a", 0, 360)
+		require.InDelta(t, 3, values[359], 0)
+		require.True(t, math.IsNaN(h.Values(at, time.Hour, "a", 0, 360)[359]))
+	}
 }
 
 // A day has a point for each five minutes, and survives a restart. Values of the new process are kept.
