@@ -150,9 +150,9 @@ func unavailable(err error, fix, format string, args ...any) error {
 }
 
 // unconfirmed returns the Problem of a change that NATS did not confirm. If NATS refused it, the Problem is that of [unavailable].
-func unconfirmed(err error, fix, format string, args ...any) error {
+func unconfirmed(err error, fix, text string) error {
 	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrTimeout) {
-		return unavailable(err, fix, format, args...)
+		return unavailable(err, fix, "%s", text)
 	}
 	return &Problem{
 		Status: http.StatusGatewayTimeout, Text: "NATS did not answer in time. Whether the action took effect is not known", Err: err,
