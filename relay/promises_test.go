@@ -68,6 +68,29 @@ func TestStreamsTakeManyConsumers(t *testing.T) {
 	}
 }
 
+// A message that is larger than an operator's limit of a stream can be sent again, since the limit can be raised.
+func TestMessageOverALimitOfAStream(t *testing.T) {
+	t.Parallel()
+	srv := servertest.RunServer(t)
+	s := startSite(t, func(c *Config) { c.NATS.URL = srv.URL() })
+	js := testJetStream(t, srv.Connect(t))
+	s.receiver("ci", newPeer(t, nil).URL, nil)
+	limit := func(most int32) {
+		stream, err := js.Stream(t.Context(), "relay_to_receiver")
+		require.NoError(t, err)
+		c := stream.CachedInfo().Config
+		c.MaxMsgSize = most
+		_, err = js.UpdateStream(t.Context(), c)
+		require.NoError(t, err)
+	}
+	message := object{"source_id": "s", "message_id": "1", "receiver": "ci", "payload": strings.Repeat("x", 4000)}
+	limit(2000)
+	s.want(503, "POST", "/v1/messages", adminToken, message)
+	limit(-1)
+	s.want(200, "POST", "/v1/messages", adminToken, message)
+	s.awaitStatus("s", "1", "DONE")
+}
+
 // An operator may limit the streams of an existing server. When they are full, messages are refused, and all accepted ones are
 // delivered.
 func TestFullStreamsDropNothing(t *testing.T) {

@@ -95,9 +95,9 @@ func (a *API) routes() []httpserve.Route {
 
 var known = []httpserve.Known{
 	{Err: store.ErrNotFound, Status: http.StatusNotFound, Code: "not_found"},
-	{Err: store.ErrTooLarge, Status: http.StatusRequestEntityTooLarge, Code: "too_large", Message: "it is larger than the store accepts"},
 	{Err: store.ErrConflict, Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "it was changed meanwhile, try again"},
 	{Err: store.ErrUnavailable, Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the store is not available, try again"},
+	{Err: store.ErrTooLarge, Status: http.StatusRequestEntityTooLarge, Code: "too_large", Message: "it is larger than the store accepts"},
 	{Err: store.ErrUnreadable, Status: http.StatusServiceUnavailable, Code: "unavailable"},
 }
 
