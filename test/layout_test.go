@@ -197,7 +197,7 @@ func TestTableViolationsFire(t *testing.T) {
 
 // systemLines are the most lines of each system, of the command, the console and package partition, without tests. The feed's test server counts as a
 // test.
-var systemLines = map[string]int{"broker": 11636, "relay": 6154, "feed": 6227, "cmd": 8333, "console": 10340, "partition": 1558}
+var systemLines = map[string]int{"broker": 11633, "relay": 6154, "feed": 6227, "cmd": 8333, "console": 10340, "partition": 1558}
 
 // TestTheSystemsAreSmall holds the code of systemLines against its limits.
 func TestTheSystemsAreSmall(t *testing.T) {

@@ -260,8 +260,10 @@ func (r *Runner) Operations(context.Context) ([]Operation, error) {
 	defer r.mu.Unlock()
 	var all []Operation
 	for _, o := range r.records.All() {
-		t := task{What: "not known, since its record cannot be read"}
-		_ = json.Unmarshal(o.Spec, &t)
+		var t task
+		if json.Unmarshal(o.Spec, &t) != nil {
+			t.What = "not known, since its record cannot be read"
+		}
 		op := Operation{
 			System: r.System(), ID: o.ID, Kind: o.Kind, By: o.By, What: t.What, State: strings.ToLower(string(o.State)),
 			Matched: o.Matched, Done: o.Done, Skipped: o.Skipped, Began: o.CreatedAt, Changed: o.ChangedAt,

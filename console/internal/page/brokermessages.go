@@ -32,7 +32,7 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 	head := view.Part{
 		ID: "channel", Source: view.Source{Name: brokerName, Asked: r.Now}, Actions: []view.Action{b.broadcast(name)},
 		Facts: []view.Fact{
-			{Name: "Consumers", Value: whenKnown(!s.At.IsZero(), view.Linked(view.Int(len(consumers)).Text, link("broker", "q", name+"/")))},
+			{Name: "Consumers", Value: whenKnown(!s.Stale(), view.Linked(view.Int(len(consumers)).Text, link("broker", "q", name+"/")))},
 			{Name: "Messages", Value: view.Int(status.Counts["DISPATCHED"].Count)},
 			{Name: "Scheduled", Value: leads(view.Int(status.Counts["SCHEDULED_SCHEDULED"].Count), link("channel", "name", name, "status", scheduled))},
 			{Name: "Next scheduled", Value: view.Ago(status.Next, "Nothing is scheduled")},
