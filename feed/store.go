@@ -53,11 +53,11 @@ func wrapped(err error, format string, args ...any) error {
 // Store gives access to the tables of a feed in a database. It may be used by several goroutines, and several processes may have a Store on the
 // same database.
 //
-// Other programs may read and write both tables. In partitions they write id, gate, status and version. In items they write partition_id, id, gate,
-// status, data and version. The other columns have defaults. They change a row with UPDATE … SET version = version + 1 … WHERE id = … AND version =
-// …. Such a write stays, and a watcher's result for the older version is dropped. They must commit soon: while the row of a partition is locked, no
-// item of it begins, its finished items are not saved, and its lease can end. On PostgreSQL, other partitions are not affected. On other databases,
-// the watcher that holds the partition saves nothing. A not_before that is not a time, such as infinity, is read as zero.
+// Other programs may read and write both tables. In partitions they write id, gate, status and version. In items they write partition_id, id,
+// gate, status, data and version. The other columns have defaults. They change a row with UPDATE … SET version = version + 1 … WHERE id = … AND
+// version = …. Such a write stays, and a watcher's result for the older version is dropped. They must commit soon: while the row of a partition is
+// locked, no item of it begins, its finished items are not saved, and its lease can end. On PostgreSQL, other partitions are not affected. On
+// other databases, the watcher that holds the partition saves nothing. A not_before that is not a time, such as infinity, is read as zero.
 type Store struct {
 	sql *sqlstore.Store
 
